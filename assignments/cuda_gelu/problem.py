@@ -1,0 +1,62 @@
+"""GeLU, tanh form: inputs, float64 oracle, PyTorch baseline, bytes and FLOPs of a case."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from grader.problem import Call, Cost, Params, by_slices
+
+# Magnitudes from the smallest subnormal to 1e4, both zeros among them: each must survive beside ordinary values.
+EXTREMES = [0.0, -0.0, 1e-45, -1e-45, 1e-40, -1e-40, 1e-38, 1e-20, -1e-20, 1e-8, -1e-8, 1e-3, -1e-3, 0.5, -0.5, 3.0, -3.0, 5.5, -5.5]
+EXTREMES += [9.0, -9.0, 12.0, -12.0, 50.0, -50.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4]
+
+
+class GeluParams(Params):
+    """The keys a case may use beside the common ones."""
+
+    shape: tuple[int, ...]
+    values: Literal["normal", "extremes"] = "normal"
+    layout: Literal["contiguous", "transposed", "odd-start", "strided"] = "contiguous"
+
+
+def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
+    """x with the shape, values and layout that the case asks for; ordinary values are N(0, 2²)."""
+    device = generator.device
+    x = torch.randn(params.shape, generator=generator, device=device, dtype=dtype).mul_(2.0)
+    if params.values == "extremes":
+        special = torch.tensor(EXTREMES, device=device).to(dtype)
+        flat = x.view(-1)
+        flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / len(EXTREMES)))[: flat.numel() // 2]
+    if params.layout == "transposed":
+        x = x.transpose(0, -1).contiguous().transpose(0, -1)
+    elif params.layout == "odd-start":
+        x = torch.full((x.numel() + 64,), 3.0, dtype=dtype, device=device)[1 : 1 + x.numel()].view(x.shape).copy_(x)
+    elif params.layout == "strided":
+        x = torch.full((*x.shape, 2), 3.0, dtype=dtype, device=device)[..., 1].copy_(x)
+    return Call(args={"x": x})
+
+
+def outputs(call: Call) -> dict[str, tuple[int, ...]]:
+    return {"y": tuple(call.args["x"].shape)}
+
+
+def _gelu_float64(x: torch.Tensor) -> torch.Tensor:
+    x = x.double()
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def oracle(call: Call) -> dict[str, torch.Tensor]:
+    return {"y": by_slices(_gelu_float64, call.args["x"], out_dtype=torch.float64)}
+
+
+def baseline(call: Call) -> dict[str, torch.Tensor]:
+    return {"y": torch.nn.functional.gelu(call.args["x"], approximate="tanh")}
+
+
+def cost(params: GeluParams, dtype: torch.dtype) -> Cost:
+    """Each element is read once and written once; about fourteen operations an element."""
+    elements = math.prod(params.shape)
+    return Cost(bytes_moved=2 * elements * dtype.itemsize, flops=14 * elements)

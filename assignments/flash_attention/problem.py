@@ -1,0 +1,107 @@
+"""FlashAttention-2: inputs, float64 oracle, PyTorch baseline, bytes and FLOPs of a case."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from grader.problem import Call, Cost, Params
+
+
+class AttentionParams(Params):
+    """The keys a case may use beside the common ones."""
+
+    batch: int = 2
+    n: int
+    n_keys: int | None = None  # as many as queries unless given
+    d: int
+    causal: bool = False
+    backward: bool = False
+    values: Literal["normal", "peaked", "large-logits"] = "normal"
+    layout: Literal["contiguous", "transposed"] = "contiguous"
+    upstream: Literal["normal", "expanded"] = "normal"
+
+
+def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
+    """q of shape (batch, n, d), k and v of shape (batch, n_keys, d), and for a backward case the upstream gradient of o."""
+    device, n_keys = generator.device, params.n if params.n_keys is None else params.n_keys
+
+    def normal(length: int) -> torch.Tensor:
+        return torch.randn(params.batch, length, params.d, generator=generator, device=device)
+
+    q, k, v = normal(params.n), normal(n_keys), normal(n_keys)
+    if params.values == "peaked":
+        q *= 4.0  # scores with standard deviation 4: the running maximum moves often
+    elif params.values == "large-logits":
+        # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is subtracted.
+        # The offset's factors are powers of two, exact in every precision, so right kernels lose only the rounding of the sum.
+        q[..., 0] = torch.where(torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5, 64.0, -64.0)
+        k[..., 0] = 2.0 ** math.ceil(math.log2(8 * math.sqrt(params.d)))
+    q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
+    if params.layout == "transposed":  # as (batch, heads, seq, d).transpose() leaves it: the sequence is not the slow dimension
+        q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
+    upstream = None
+    if params.backward:
+        if params.upstream == "expanded":  # what o.sum().backward() passes on: one number, every stride 0
+            upstream = torch.ones((), dtype=dtype, device=device).expand(q.shape)
+        else:
+            upstream = normal(params.n).to(dtype)
+    return Call(args={"q": q, "k": k, "v": v}, options={"is_causal": params.causal}, upstream=upstream)
+
+
+def outputs(call: Call) -> dict[str, tuple[int, ...]]:
+    if call.upstream is None:
+        return {"o": tuple(call.args["q"].shape)}
+    return {f"d{name}": tuple(tensor.shape) for name, tensor in call.args.items()}
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False) -> torch.Tensor:
+    """Attention as the textbook writes it: softmax(q kᵀ / √d) v, every row of scores in memory."""
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """o or, with an upstream gradient, dq, dk, dv, computed in `dtype`.
+
+    One batch entry at a time where the matrix of scores is large, so that only one stands in memory.
+    """
+    batch, n = call.args["q"].shape[:2]
+    step = batch if n * call.args["k"].shape[1] * batch <= 2**24 else 1
+    names = list(outputs(call))
+    pieces: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+    for start in range(0, batch, step):
+        part = slice(start, start + step)
+        leaves = [tensor[part].detach().to(dtype).requires_grad_(call.upstream is not None) for tensor in call.args.values()]
+        o = attention(*leaves, is_causal=bool(call.options["is_causal"]))
+        results = (o,) if call.upstream is None else torch.autograd.grad(o, leaves, call.upstream[part].to(dtype))
+        for name, result in zip(names, results, strict=True):
+            pieces[name].append(result)
+    return {name: torch.cat(tensors) for name, tensors in pieces.items()}
+
+
+def oracle(call: Call) -> dict[str, torch.Tensor]:
+    return _evaluate(call, torch.float64)
+
+
+def baseline(call: Call) -> dict[str, torch.Tensor]:
+    return _evaluate(call, call.args["q"].dtype)
+
+
+def cost(params: AttentionParams, dtype: torch.dtype) -> Cost:
+    """4·B·N·M·d FLOPs forward (two matrix products), half of it if causal, 2.5 times as many backward (five products).
+
+    Bytes: q, k, v read and o written; backward also reads o and do again and writes dq, dk, dv.
+    """
+    n_keys = params.n if params.n_keys is None else params.n_keys
+    forward = 4 * params.batch * params.n * n_keys * params.d // (2 if params.causal else 1)
+    tensors = 2 * params.batch * (params.n + n_keys) * params.d
+    return Cost(
+        bytes_moved=dtype.itemsize * tensors * (3 if params.backward else 1),
+        flops=int(forward * 3.5) if params.backward else forward,
+    )

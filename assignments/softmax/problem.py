@@ -1,0 +1,68 @@
+"""Row softmax: inputs, float64 oracle, PyTorch baseline, bytes and FLOPs of a case."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from grader.problem import Call, Cost, Params, by_slices
+
+
+class SoftmaxParams(Params):
+    """The keys a case may use beside the common ones."""
+
+    shape: tuple[int, int]
+    values: Literal["normal", "large", "constant-rows", "one-hot", "minus-inf", "negative"] = "normal"
+    layout: Literal["contiguous", "slice", "transposed", "far-rows"] = "contiguous"
+
+
+def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
+    """x of shape (rows, columns) with the values and the layout that the case asks for."""
+    rows, columns = params.shape
+    x = torch.randn(rows, columns, generator=generator, device=generator.device)
+    if params.values == "large":
+        x = x.mul_(5e3).clamp_(-1e4, 1e4)
+        x[:, 1] = x[:, 0] - 0.5  # near ties, or every row would be one-hot
+        x[::2] = x[::2].clamp_(max=-5e3)
+    elif params.values == "constant-rows":
+        x[::2] = x[::2, :1].expand(-1, columns)
+    elif params.values == "one-hot":
+        hot = torch.randint(columns, (rows,), generator=generator, device=generator.device)
+        x[torch.arange(rows, device=x.device), hot] += 60.0
+    elif params.values == "minus-inf":
+        mask = torch.rand(rows, columns, generator=generator, device=generator.device) < 0.3
+        mask[:, 0] = True  # the very first entry too: a running maximum starts at -inf
+        mask[:, -1] = False
+        x = x.masked_fill_(mask, float("-inf"))
+    elif params.values == "negative":
+        x -= 200.0
+    x = x.to(dtype)
+    if params.layout == "slice":
+        wide = torch.full((rows, columns + 37), 3.0, dtype=dtype, device=x.device)
+        x = wide[:, 17 : 17 + columns].copy_(x)
+    elif params.layout == "transposed":
+        x = x.t().contiguous().t()
+    elif params.layout == "far-rows":
+        row_stride = 2**31 // (rows - 1) + 17  # the last row starts beyond element 2^31
+        far = torch.zeros(rows * row_stride, dtype=dtype, device=x.device)
+        x = far.as_strided((rows, columns), (row_stride, 1)).copy_(x)
+    return Call(args={"x": x})
+
+
+def outputs(call: Call) -> dict[str, tuple[int, ...]]:
+    return {"y": tuple(call.args["x"].shape)}
+
+
+def oracle(call: Call) -> dict[str, torch.Tensor]:
+    return {"y": by_slices(lambda x: torch.softmax(x.double(), dim=-1), call.args["x"], out_dtype=torch.float64)}
+
+
+def baseline(call: Call) -> dict[str, torch.Tensor]:
+    return {"y": torch.softmax(call.args["x"], dim=-1)}
+
+
+def cost(params: SoftmaxParams, dtype: torch.dtype) -> Cost:
+    """Each element is read once and written once; about five operations an element."""
+    elements = params.shape[0] * params.shape[1]
+    return Cost(bytes_moved=2 * elements * dtype.itemsize, flops=5 * elements)

@@ -1,0 +1,5 @@
+"""`python -m grader`: the command line without an installed script."""
+
+from grader.cli import main
+
+main()

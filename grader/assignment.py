@@ -1,0 +1,264 @@
+"""`problem.toml`: what an assignment asks, what it is worth and what it tolerates, as strict models.
+
+No torch here: `grader list` and the command line read assignments without waiting for it. The code half of an
+assignment, `problem.py`, is loaded by `grader.problem`, inside the judge.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Device = Literal["cpu", "cuda"]
+DType = Literal["float32", "float16", "bfloat16"]
+Scale = Literal["element", "row", "all"]
+Language = Literal["cuda", "triton"]
+
+Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
+Points = Annotated[float, Field(ge=0, le=100)]
+
+
+class CourseError(Exception):
+    """The course folder or one of its files is unusable; the message says which file, which key and what is allowed."""
+
+
+class Strict(BaseModel):
+    """Refuses unknown keys and cannot be changed after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Limits(Strict):
+    """What one call of the student's code may use."""
+
+    time_limit_s: dict[Device, Annotated[float, Field(gt=0)]]
+    memory_gib: float = Field(gt=0, description="host memory of the worker and everything it starts")
+    build_limit_s: float = Field(default=180, gt=0, description="time for compiling a .cu file")
+
+
+class Tolerance(Strict):
+    """The error budget: k times the larger of PyTorch's and the reference kernel's error, plus a floor.
+
+    `scale` says, for each output, what errors are relative to: `element` is max(|expected|, unit) of that element;
+    `row` the largest |expected| along the last dimension; `all` the root mean square over all outputs with that scale.
+    """
+
+    k: float = Field(gt=0)
+    reference_cap: float = Field(default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course")
+    scale: dict[str, Scale]
+    unit: float = Field(default=1.0, gt=0)
+    floor: dict[DType, Annotated[float, Field(ge=0)]]
+    floor_rms: dict[DType, Annotated[float, Field(ge=0)]]
+
+
+class Case(Strict):
+    """One input that the judge makes, and what it tries. Keys that are not listed here belong to `problem.py`."""
+
+    name: Slug
+    tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
+    dtype: DType = "float32"
+    devices: tuple[Device, ...] = ("cpu", "cuda")
+    calls: int = Field(default=1, ge=1, le=10, description="calls in a row, each with new data")
+    time_limit_s: float | None = Field(default=None, gt=0)
+    memory_gib: float | None = Field(default=None, gt=0, description="GPU memory the case needs; skipped where less is free")
+    max_extra_mib: float | None = Field(default=None, gt=0, description="GPU memory the call may take beside its tensors")
+    degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
+    cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_params(cls, data: Any) -> Any:
+        """Move the assignment's own keys into `params`; `problem.py` checks them."""
+        if not isinstance(data, dict) or "params" in data:
+            return data
+        known = {key: value for key, value in data.items() if key in cls.model_fields}
+        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+
+    def params_on(self, device: Device) -> dict[str, Any]:
+        return self.params | (self.cpu if device == "cpu" else {})
+
+
+class Group(Strict):
+    """Cases that defend one idea. Its points are earned when none of its cases fails."""
+
+    name: Slug
+    title: str
+    points: Points
+    cases: tuple[Case, ...] = ()
+    checks: tuple[str, ...] = Field(default=(), description="test functions of this assignment's test_*.py files")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Group:
+        if not self.cases and not self.checks:
+            raise ValueError("a group needs `cases` or `checks`")
+        return self
+
+
+class Band(Strict):
+    """Points for being at least `speedup` times as fast as a baseline."""
+
+    vs: Literal["eager", "compile"]
+    speedup: float = Field(gt=0)
+    points: Points
+
+
+class SpeedCase(Strict):
+    """One input on which speed is measured, and the bands it is paid by."""
+
+    name: Slug
+    dtype: DType = "float32"
+    bands: tuple[Band, ...]
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_params(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "params" in data:
+            return data
+        known = {key: value for key, value in data.items() if key in cls.model_fields}
+        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+
+
+class Part(Strict):
+    """A part of an assignment that is graded by itself, such as the backward pass."""
+
+    name: Slug
+    title: str
+    defaults: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` for every case of the part")
+    groups: tuple[Group, ...] = Field(alias="group", min_length=1)
+    speed: tuple[SpeedCase, ...] = ()
+
+    @property
+    def correctness_points(self) -> float:
+        return sum(group.points for group in self.groups)
+
+    @property
+    def speed_points(self) -> float:
+        return sum(band.points for case in self.speed for band in case.bands)
+
+    @property
+    def cases(self) -> Iterator[Case]:
+        return (case for group in self.groups for case in group.cases)
+
+
+class AssignmentSpec(Strict):
+    """One `problem.toml`."""
+
+    title: str
+    order: int = Field(default=100, description="place of the assignment in the course")
+    file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
+    entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    language: Language
+    limits: Limits
+    tolerance: Tolerance
+    parts: tuple[Part, ...] = Field(alias="part", min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AssignmentSpec:
+        names = [part.name for part in self.parts]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two parts have the same name: {names}")
+        for part in self.parts:
+            cases = [case.name for case in part.cases]
+            twice = sorted({name for name in cases if cases.count(name) > 1})
+            if twice:
+                raise ValueError(f"part {part.name!r} has two cases named {twice[0]!r}")
+            for case in part.cases:
+                if case.dtype not in self.tolerance.floor or case.dtype not in self.tolerance.floor_rms:
+                    raise ValueError(f"case {case.name!r} is {case.dtype}, but [tolerance] floor or floor_rms has no {case.dtype}")
+        if (self.language == "cuda") != self.file.endswith(".cu"):
+            raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
+        return self
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An assignment as found in a course folder."""
+
+    name: str
+    folder: Path
+    spec: AssignmentSpec
+
+    @property
+    def points(self) -> float:
+        return sum(part.correctness_points + part.speed_points for part in self.spec.parts)
+
+
+def load_assignment(folder: Path) -> Assignment:
+    """Read `folder/problem.toml`.
+
+    Raises:
+        CourseError: the file is missing, no TOML, or has an unknown key or a wrong value.
+    """
+    path = folder / "problem.toml"
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CourseError(f"{path}: not found; an assignment is a folder with problem.toml and problem.py") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CourseError(f"{path}: {error}") from None
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", folder.name) is None:
+        raise CourseError(f"{folder}: an assignment's folder is named with letters, digits and _")
+    try:
+        spec = AssignmentSpec.model_validate(data)
+    except ValidationError as error:
+        raise CourseError(explain(path, error, AssignmentSpec)) from None
+    return Assignment(folder.name, folder, spec)
+
+
+def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
+    """The assignments of a course folder in the course's order, or only those in `names`.
+
+    Raises:
+        CourseError: no such folder or assignment, or one of them is unusable.
+    """
+    root = course / "assignments"
+    if not root.is_dir():
+        raise CourseError(f"{root}: no such folder; a course has the folders assignments/, reference/ and starter/")
+    found = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise CourseError(f"there is no assignment {unknown[0]!r}; this course has: {', '.join(found)}")
+    if not found:
+        raise CourseError(f"{root}: no assignments in it")
+    loaded = [load_assignment(root / name) for name in found if not names or name in names]
+    return sorted(loaded, key=lambda one: (one.spec.order, one.name))
+
+
+def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
+    """One line a problem: file, key, what is wrong, and what is allowed there."""
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
+        if problem["type"] == "extra_forbidden":
+            allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))
+            lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
+        else:
+            lines.append(f"{path}: {key}: {problem['msg']} (got {str(problem['input'])[:80]!r})")
+    return "\n".join(lines)
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
+    """The model whose keys stand at `location` of an error."""
+    for step in location:
+        if isinstance(step, int):
+            continue
+        field = next((f for name, f in model.model_fields.items() if step in (name, f.alias)), None)
+        if field is None:
+            return model
+        inner = [arg for arg in (field.annotation, *get_args(field.annotation)) if isinstance(arg, type) and issubclass(arg, BaseModel)]
+        if not inner:
+            return model
+        model = inner[0]
+    return model

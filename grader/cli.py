@@ -1,0 +1,145 @@
+"""The command line: verbs and exit codes, nothing else.
+
+Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the submission is unusable;
+3 the machine or the grader failed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import grader
+from grader.assignment import CourseError, load_course
+from grader.grading import Request, grade
+from grader.report.json_file import write_report
+from grader.report.model import json_schema
+from grader.report.terminal import Progress, print_report
+from grader.sandbox.base import InfraError, UsageError
+from grader.submission import SubmissionError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Grade GPU lab assignments: CUDA and Triton kernels.")
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+
+EXIT_UNDER, EXIT_USAGE, EXIT_INFRA, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def default_course() -> Path:
+    """The course this grader came with: the folder that holds the package `grader`."""
+    return Path(os.environ.get("GRADER_COURSE") or Path(grader.__file__).resolve().parent.parent)
+
+
+Course = Annotated[
+    Path | None, typer.Option("--course", help="folder with assignments/, reference/ and starter/ (default: $GRADER_COURSE, else the grader's own)")
+]
+
+
+@app.command()
+def run(
+    submission: Annotated[Path, typer.Argument(help="the folder with your files")],
+    assignment: Annotated[list[str] | None, typer.Option("--assignment", "-a", help="grade only this assignment; may be repeated")] = None,
+    device: Annotated[Device, typer.Option(help="auto: the GPU where there is one")] = Device.auto,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="replay a run: the seed in its report")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="folder for report.json (default: ./grader-report)")] = None,
+    fail_under: Annotated[float | None, typer.Option(help="exit with 1 when fewer points are earned")] = None,
+    course: Course = None,
+) -> None:
+    """Grade a folder: correctness of every assignment found in it, into a report."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
+    folder = _report_folder(output, submission)
+    try:
+        with Progress(console) as progress:
+            report = grade(request, progress)
+        path = write_report(report, folder)
+    except (CourseError, SubmissionError, UsageError) as error:
+        _stop(str(error), EXIT_USAGE)
+    except InfraError as error:
+        _stop(f"infra_error: {error}", EXIT_INFRA)
+    except OSError as error:
+        _stop(f"infra_error: {error}", EXIT_INFRA)
+    except KeyboardInterrupt:
+        _stop("interrupted: nothing was graded, nothing is left behind", EXIT_INTERRUPTED)
+    print_report(report, console)
+    console.print(f"report: {path}", soft_wrap=True)
+    if report.infra_errors:
+        raise typer.Exit(EXIT_INFRA)
+    if fail_under is not None and report.score.earned < fail_under:
+        raise typer.Exit(EXIT_UNDER)
+
+
+@app.command("list")
+def list_(course: Course = None) -> None:
+    """List the assignments, their files and their points."""
+    try:
+        assignments = load_course(course or default_course())
+    except CourseError as error:
+        _stop(str(error), EXIT_USAGE)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("assignment", "file", "part", "cases", "correctness", "speed"):
+        table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
+    for one in assignments:
+        for part in one.spec.parts:
+            cells = (one.name, one.spec.file, part.name, str(sum(1 for _ in part.cases)), f"{part.correctness_points:g}", f"{part.speed_points:g}")
+            table.add_row(*cells)
+    console.print(table)
+    console.print(f"{sum(one.points for one in assignments):g} points in all")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of report.json."""
+    print(json.dumps(json_schema(), indent=2))
+
+
+def _report_folder(output: Path | None, submission: Path) -> Path:
+    """Where the report goes: never into the submission, even when it is the current folder."""
+    inside = submission.resolve()
+    if output is None:
+        here = Path("grader-report")
+        return inside.parent / here if here.resolve().is_relative_to(inside) else here
+    if output.resolve().is_relative_to(inside) and inside.is_dir():
+        _stop(f"{output}: lies inside the submission, where nothing is ever written; choose another --output", EXIT_USAGE)
+    return output
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"grader {grader.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False) -> None:
+    """Options before the verb."""
+
+
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    complaints.print(message, markup=False)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point of the `grader` command."""
+    app()

@@ -1,0 +1,230 @@
+"""The arena: memory that the judge owns and a worker maps, for one call.
+
+It holds a copy of every input's storage and a slot for every output, each between guard bands:
+
+    guard | input 0 | guard | input 1 | guard | ... | guard | output 0 | guard | ...
+
+Output slots and guard bands are filled with `POISON_BYTE` (a NaN that arithmetic does not produce) before the call. Afterwards a byte of
+a guard band that differs is a write out of bounds, an input that differs was changed, and poison in a slot was never written.
+
+On a CPU the memory is an anonymous sealed file, passed to the worker over the socket: it has no name that could be left behind, and
+the worker cannot shrink it under the judge. On a GPU it is a CUDA allocation shared by CUDA IPC.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from grader.protocol import POISON_BYTE
+
+ALIGNMENT = 256
+GUARD_BYTES = 256 * 1024
+# CUDA packs small allocations into shared blocks of this size, and IPC opens a whole block: an arena fills its own.
+GRANULE_BYTES = 2 << 20
+CHECK_BYTES = 1 << 28
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A write into a guard band: next to which tensor, and how many bytes past its end (negative: before its start)."""
+
+    neighbour: str
+    offset_bytes: int
+    count_bytes: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a tensor lies in the arena; strides in elements."""
+
+    name: str
+    offset: int
+    length: int
+    start_bytes: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def ref(self) -> dict[str, Any]:
+        """The description that a worker gets."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"dtype": dtype, "start_bytes": self.start_bytes, "shape": list(self.shape), "stride": list(self.stride)}
+
+
+class Arena:
+    """Shared memory holding copies of `inputs` and poisoned slots for `outputs`.
+
+    Args:
+        inputs: tensors by name, any strides; their whole storage is copied.
+        outputs: shape by name; contiguous.
+        dtype: of the outputs.
+        device: where the memory lies, `cpu` or `cuda`.
+
+    Raises:
+        MemoryError: the device has not enough memory.
+    """
+
+    def __init__(
+        self, inputs: dict[str, torch.Tensor], outputs: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._originals = inputs
+        self._end = GUARD_BYTES
+        self.inputs = {name: self._place_input(name, tensor) for name, tensor in inputs.items()}
+        self.outputs = {name: self._place_output(name, shape, dtype) for name, shape in outputs.items()}
+        length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
+        self._memory = _DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
+        self.bytes = self._memory.bytes
+        self.bytes.fill_(POISON_BYTE)
+        for name, tensor in inputs.items():
+            slot = self.inputs[name]
+            self._region(slot).copy_(_storage_bytes(tensor))
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back. Tensors that lie in it must not be used any more."""
+        del self.bytes
+        self._memory.close()
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """File descriptors to send along with `address`."""
+        return self._memory.files
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """How a worker finds the memory."""
+        return self._memory.address
+
+    def output(self, name: str) -> torch.Tensor:
+        """A private copy of an output as it stands now: the worker can no longer change it."""
+        slot = self.outputs[name]
+        return self._region(slot).clone().view(slot.dtype).view(slot.shape)
+
+    def changed_inputs(self) -> list[str]:
+        """Names of the inputs whose storage is no longer what the judge put there."""
+        return [
+            name
+            for name, tensor in self._originals.items()
+            if not all(
+                torch.equal(mine, theirs)
+                for mine, theirs in zip(
+                    _storage_bytes(tensor).split(CHECK_BYTES), self._region(self.inputs[name]).split(CHECK_BYTES), strict=True
+                )
+            )
+        ]
+
+    def strays(self) -> list[Stray]:
+        """Writes into the guard bands, one entry for each band that was hit."""
+        found = []
+        slots = [*self.inputs.values(), *self.outputs.values()]
+        bounds = [0, *(edge for slot in slots for edge in (slot.offset, slot.offset + slot.length)), self.bytes.numel()]
+        for band in range(len(slots) + 1):
+            start, end = bounds[2 * band], bounds[2 * band + 1]
+            hits = torch.nonzero(self.bytes[start:end] != POISON_BYTE).flatten()
+            if hits.numel() == 0:
+                continue
+            first, last = start + int(hits[0]), start + int(hits[-1])
+            before, after = (slots[band - 1] if band else None), (slots[band] if band < len(slots) else None)
+            if before is not None and (after is None or first - start <= end - 1 - last):
+                found.append(Stray(before.name, first - start, hits.numel()))
+            elif after is not None:
+                found.append(Stray(after.name, last - end, hits.numel()))
+        return found
+
+    def _region(self, slot: Slot) -> torch.Tensor:
+        return self.bytes[slot.offset : slot.offset + slot.length]
+
+    def _place(self, length: int) -> int:
+        offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+        self._end = offset + length + GUARD_BYTES
+        return offset
+
+    def _place_input(self, name: str, tensor: torch.Tensor) -> Slot:
+        length = _storage_bytes(tensor).numel()
+        offset = self._place(length)
+        start = offset + tensor.storage_offset() * tensor.element_size()
+        return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+    def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Slot:
+        stride = torch.empty(shape, device="meta").stride()
+        length = torch.Size(shape).numel() * dtype.itemsize
+        offset = self._place(length)
+        return Slot(name, offset, length, offset, dtype, shape, stride)
+
+
+def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole storage behind a tensor, as bytes."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+class _HostMemory:
+    """An anonymous file of fixed size, mapped by both sides."""
+
+    def __init__(self, length: int) -> None:
+        self._file = os.memfd_create("grader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(self._file, 0, length)
+            fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            self._map = mmap.mmap(self._file, length)
+        except OSError as error:
+            os.close(self._file)
+            raise MemoryError(f"{length} bytes of shared memory: {error.strerror}") from error
+        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        self.files = (self._file,)
+        self.address = {"bytes": length}
+
+    def close(self) -> None:
+        del self.bytes
+        os.close(self._file)
+
+
+class _DeviceMemory:
+    """A CUDA allocation that another process can open."""
+
+    files: tuple[int, ...] = ()
+
+    def __init__(self, length: int) -> None:
+        from cuda.bindings import runtime
+
+        torch.cuda.synchronize()
+        status, pointer = runtime.cudaMalloc(length)
+        if status == runtime.cudaError_t.cudaErrorMemoryAllocation:
+            torch.cuda.empty_cache()
+            status, pointer = runtime.cudaMalloc(length)
+        if status == runtime.cudaError_t.cudaErrorMemoryAllocation:
+            raise MemoryError(f"{length} bytes of GPU memory")
+        _succeeded("cudaMalloc", status)
+        self._pointer = int(pointer)
+        status, handle = runtime.cudaIpcGetMemHandle(self._pointer)
+        _succeeded("cudaIpcGetMemHandle", status)
+        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (self._pointer, False), "version": 3}
+        self.bytes = torch.as_tensor(self, device="cuda")
+        self.address = {"bytes": length, "handle": bytes(handle.reserved).hex()}
+
+    def close(self) -> None:
+        from cuda.bindings import runtime
+
+        del self.bytes
+        torch.cuda.synchronize()
+        (status,) = runtime.cudaFree(self._pointer)
+        _succeeded("cudaFree", status)
+
+
+def _succeeded(call: str, status: Any) -> None:
+    if int(status) != 0:
+        raise RuntimeError(f"{call}: {status.name}")
+
+

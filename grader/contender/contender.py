@@ -1,0 +1,343 @@
+"""One worker process as the judge sees it: start, load, call, deadline, kill.
+
+Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides which message a
+student reads. Whether an answer is right is read from the arena.
+
+A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with everything it started:
+the judge is the "child subreaper" of the tree, so that what a worker's children leave behind stays within reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grader import protocol
+from grader.contender import processes
+from grader.contender.arena import Arena
+from grader.report.model import Outcome
+
+START_LIMIT_S = 120.0
+WATCH_INTERVAL_S = 0.05
+MAX_PROCESSES = 256
+LOG_HEAD_BYTES = 24 * 1024
+LOG_TAIL_BYTES = 24 * 1024
+GIB = 1 << 30
+
+
+class ContenderFault(Exception):
+    """A call that gave no answer: what became of it, a sentence for the student, and their traceback."""
+
+    def __init__(self, outcome: Outcome, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.outcome: Outcome = outcome
+        self.message = message
+        self.traceback = traceback
+
+
+class WorkerUnavailable(Exception):
+    """A worker could not even start: a fault of the machine, not of a submission."""
+
+
+class Returned(BaseModel):
+    """What a worker says came back; only ever used to choose words."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["tensor", "input", "subclass", "other", "written", "not_differentiable"]
+    type: str = Field(default="", max_length=100)
+    dtype: str = Field(default="", max_length=40)
+    shape: tuple[int, ...] = Field(default=(), max_length=64)
+    device: str = Field(default="", max_length=40)
+
+
+class WorkerError(BaseModel):
+    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "no_compiler", "unsupported"]
+    type: str = Field(max_length=200)
+    message: str = Field(max_length=20_000)
+    traceback: str = Field(max_length=20_000)
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    ok: bool
+    returned: tuple[Returned, ...] = Field(default=(), max_length=64)
+    error: WorkerError | None = None
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a call may use: seconds of wall time, GiB of host memory for the whole tree of processes."""
+
+    time_s: float
+    memory_gib: float
+
+
+class Log:
+    """What a process prints: the beginning and the end of it, and how much there was."""
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total_bytes = 0
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(self._stream, 1 << 20):
+                self.total_bytes += len(data)
+                room = LOG_HEAD_BYTES - len(self._head)
+                if room > 0:
+                    self._head += data[:room]
+                    data = data[room:]
+                self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]
+        os.close(self._stream)
+
+    def finish(self) -> None:
+        """Wait a moment for what is still in the pipe."""
+        self._thread.join(timeout=1.0)
+
+    def text(self) -> str:
+        """The kept output, with a line where some of it was left out."""
+        head, tail = bytes(self._head), bytes(self._tail)
+        dropped = self.total_bytes - len(head) - len(tail)
+        middle = f"\n... {dropped} bytes left out ...\n".encode() if dropped > 0 else b""
+        return (head + middle + tail).decode(errors="replace").replace("\0", "")
+
+
+class Contender:
+    """A worker process and the connection to it.
+
+    Constructing it starts the process and returns at once; `ready` waits for it.
+
+    Args:
+        device: `cpu` (Triton interpreted) or `cuda`.
+        runtime: folder with the only part of `grader` that a worker may see.
+        scratch: this worker's own folder; created.
+
+    Raises:
+        WorkerUnavailable: from `ready`, when the process does not come up.
+    """
+
+    def __init__(self, device: str, runtime: Path, scratch: Path) -> None:
+        self.device = device
+        self.alive = True
+        self._ready = False
+        scratch.mkdir(parents=True)
+        ours, theirs = socket.socketpair()
+        read_log, write_log = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), device, str(os.getpid())],
+                cwd=scratch,
+                env=_environment(device, runtime, scratch),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=write_log,
+                stderr=write_log,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(write_log)
+        processes.adopt(self._process)
+        self._connection = ours
+        self._reader = protocol.Reader(ours)
+        self.log = Log(read_log)
+        self._loaded_from: Path | None = None
+
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ready(self) -> None:
+        """Wait until the worker has imported what it needs. Raises WorkerUnavailable."""
+        if self._ready:
+            return
+        try:
+            reply = self._receive(Limits(START_LIMIT_S, memory_gib=16.0))
+        except ContenderFault as fault:
+            self.log.finish()
+            raise WorkerUnavailable(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
+        if not reply.ok:
+            raise WorkerUnavailable("a worker did not start")
+        self._ready = True
+
+    def load(self, path: Path, entry: str, language: str, build_limit_s: float, limits: Limits) -> None:
+        """Load the student's file. Raises ContenderFault."""
+        self._loaded_from = path
+        request = {"do": "load", "path": str(path), "entry": entry, "language": language, "build_limit_s": build_limit_s}
+        time_s = limits.time_s + (build_limit_s if language == "cuda" else 0)
+        reply = self._ask(request, Limits(time_s, limits.memory_gib))
+        if reply.error is not None:
+            raise _fault(reply.error)
+
+    def call(self, arena: Arena, args: list[str], options: list[Any], upstream: str | None, limits: Limits) -> tuple[Returned, ...]:
+        """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards. Raises ContenderFault."""
+        request = {
+            "do": "call",
+            "arena": arena.address,
+            "args": [arena.inputs[name].ref() for name in args],
+            "options": options,
+            "upstream": None if upstream is None else arena.inputs[upstream].ref(),
+            "outputs": [slot.ref() for slot in arena.outputs.values()],
+        }
+        reply = self._ask(request, limits, arena.files)
+        if reply.broken:
+            self.kill()
+        if reply.error is not None:
+            raise _fault(reply.error)
+        return reply.returned
+
+    def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        try:
+            protocol.send(self._connection, request, files)
+        except OSError:
+            raise self._ended() from None
+        reply = self._receive(limits)
+        if not reply.ok and reply.error is None:
+            self.kill()
+            raise ContenderFault("crashed", "the worker answered with something that is no answer")
+        return reply
+
+    def _receive(self, limits: Limits) -> Reply:
+        """Wait for one frame, watching the clock, the memory and the number of processes."""
+        deadline = time.monotonic() + limits.time_s
+        try:
+            while (frame := self._reader.next()) is None:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    self.kill()
+                    raise ContenderFault("timed_out", f"no answer within {limits.time_s:g} s: stopped")
+                if select.select([self._connection], [], [], min(remaining, WATCH_INTERVAL_S))[0]:
+                    if not self._reader.read_some():
+                        raise self._ended()
+                else:
+                    self._watch(limits)
+            for file in self._reader.files:  # a worker has no business sending any
+                os.close(file)
+            self._reader.files.clear()
+            return Reply.model_validate(frame)
+        except (protocol.ProtocolError, ValidationError, OSError) as error:
+            self.kill()
+            words = str(error) if isinstance(error, protocol.ProtocolError) else "a frame of the wrong form"
+            raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
+
+    def _watch(self, limits: Limits) -> None:
+        tree = self._tree()
+        if len(tree) > MAX_PROCESSES:
+            self.kill()
+            raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
+        used = sum(processes.private_bytes(process) for process in tree)
+        if used > limits.memory_gib * GIB:
+            self.kill()
+            raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
+
+    def _tree(self) -> list[psutil.Process]:
+        """The worker, its descendants, and what they left to the judge."""
+        return [*processes.tree(self._process.pid), *processes.orphans()]
+
+    def _ended(self) -> ContenderFault:
+        """Words for a process that ended by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        code = self._process.returncode
+        self.kill()
+        if code is None:
+            return ContenderFault("crashed", "closed its connection to the grader")
+        if code >= 0:
+            return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+        words = {"SIGSEGV": "segmentation fault (SIGSEGV)", "SIGKILL": "killed (SIGKILL), as the system does when memory runs out"}
+        return ContenderFault("crashed", f"the process ended: {words.get(name, name)}", self._crash_place())
+
+    def _crash_place(self) -> str:
+        """The student's frames in what faulthandler printed, innermost first."""
+        if self._loaded_from is None:
+            return ""
+        root = re.escape(str(self._loaded_from.parent) + os.sep)
+        lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', self.log.text())
+        return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])
+
+    def kill(self) -> None:
+        """End the worker and everything it started, and wait until it is gone."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._connection.close()
+        processes.end(self._process)
+        self.log.finish()
+
+
+def _fault(error: WorkerError) -> ContenderFault:
+    if error.kind == "no_compiler":
+        return ContenderFault("skipped", "nvcc was not found: install the CUDA toolkit (Debian: nvidia-cuda-toolkit) or put nvcc on the PATH")
+    if error.kind == "unsupported":
+        return ContenderFault("infra_error", error.message)
+    if error.kind == "build_failed":
+        return build_fault(error.message)
+    message = f"{error.type}: {error.message}" if error.type else error.message
+    return ContenderFault(error.kind, message.strip(), error.traceback)
+
+
+def build_fault(output: str) -> ContenderFault:
+    """nvcc's first errors, and `not_implemented` where the starter's own #error is still there."""
+    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line)]
+    if any("is not implemented yet" in line for line in errors):
+        return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
+    lines = output.strip().splitlines()
+    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
+    return ContenderFault("build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30]))
+
+
+def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
+    """What a worker finds in its environment: nothing of the judge's but where its tools are."""
+    passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CC", "CXX")
+    environment = {name: os.environ[name] for name in passed if name in os.environ}
+    environment |= {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+        "XDG_CACHE_HOME": str(scratch / "cache"),
+        "LANG": "C.UTF-8",
+        "USER": "student",
+        "PYTHONPATH": os.pathsep.join([str(runtime), *_import_path()]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if device == "cpu":
+        # glibc fills new memory with the complement of this byte: torch.empty then holds -1.7e38 (NaN in float16), not yesterday's data.
+        environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return environment
+
+
+def _import_path() -> list[str]:
+    """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
+    ours = Path(protocol.__file__).resolve().parent.parent
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours]

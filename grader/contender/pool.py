@@ -1,0 +1,63 @@
+"""Workers in reserve: one idle process stands ready, so that a crash costs no start-up time."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import count
+from pathlib import Path
+
+import grader
+from grader.contender.contender import Contender
+
+RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
+
+
+class WorkerPool:
+    """Starts workers for one run; every one of them ends with the pool.
+
+    Args:
+        device: `cpu` or `cuda`.
+        folder: the run's own folder; `runtime/` and `scratch/` are made in it.
+    """
+
+    def __init__(self, device: str, folder: Path) -> None:
+        self._device = device
+        self._runtime = stage_runtime(folder / "runtime")
+        self._scratch = folder / "scratch"
+        self._numbers = count()
+        self._workers: list[Contender] = []
+        self._spare: Contender | None = None
+
+    def take(self) -> Contender:
+        """A worker that is ready, and nobody else's. Raises WorkerUnavailable."""
+        worker = self._spare or self._start()
+        self._spare = None
+        worker.ready()
+        return worker
+
+    def prepare(self) -> None:
+        """Start a worker in the background for the next `take`."""
+        if self._spare is None:
+            self._spare = self._start()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def _start(self) -> Contender:
+        worker = Contender(self._device, self._runtime, self._scratch / str(next(self._numbers)))
+        self._workers.append(worker)
+        return worker
+
+
+def stage_runtime(target: Path) -> Path:
+    """Copy the only part of `grader` that a worker may see, so that the wall between them is there on disk."""
+    package = Path(grader.__file__).parent
+    (target / "grader").mkdir(parents=True)
+    for name in RUNTIME_FILES:
+        source = package / name
+        if source.is_dir():
+            shutil.copytree(source, target / "grader" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, target / "grader" / name)
+    return target

@@ -1,0 +1,80 @@
+"""What the judge is asked to do, and what it tells while it works: the two ends of a sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from grader.report.model import CaseResult, Report, SubmissionInfo
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Job(Message):
+    """One grading run, complete: the judge needs nothing else.
+
+    course: folder with assignments/, reference/ and starter/.
+    submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
+    folder: the run's own folder, which the judge may fill and whoever made it removes.
+    seed: None draws a secret one.
+    """
+
+    course: Path
+    assignments: tuple[str, ...]
+    submission: Path
+    info: SubmissionInfo
+    refused: dict[str, str]
+    folder: Path
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+class PlannedPart(Message):
+    assignment: str
+    part: str
+    title: str
+    cases: int
+
+
+class Planned(Message):
+    """What will be graded, and on which device."""
+
+    event: Literal["planned"] = "planned"
+    device: str
+    parts: tuple[PlannedPart, ...]
+
+
+class CaseStarted(Message):
+    event: Literal["case_started"] = "case_started"
+    assignment: str
+    part: str
+    case: str
+
+
+class CaseDone(Message):
+    event: Literal["case_done"] = "case_done"
+    assignment: str
+    part: str
+    result: CaseResult
+
+
+class Finished(Message):
+    event: Literal["finished"] = "finished"
+    report: Report
+
+
+class Refused(Message):
+    """The run cannot be done at all: `usage` is the asker's to mend, `infra` the machine's."""
+
+    event: Literal["refused"] = "refused"
+    kind: Literal["usage", "infra"]
+    message: str
+
+
+Event = Annotated[Planned | CaseStarted | CaseDone | Finished | Refused, Field(discriminator="event")]
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+MAX_EVENT_BYTES = 32 << 20

@@ -1,0 +1,72 @@
+"""What ran where: the versions and the machine that a report names."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import re
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import grader
+from grader.assignment import Device
+from grader.report.model import Environment
+
+
+def describe_environment(device: Device) -> Environment:
+    """The environment of this process and, on a GPU, the GPU that PyTorch uses."""
+    triton = None
+    with contextlib.suppress(PackageNotFoundError):
+        triton = version("triton")
+    gpu = torch.cuda.get_device_properties(0) if device == "cuda" else None
+    return Environment(
+        grader=grader.__version__,
+        python=platform.python_version(),
+        torch=torch.__version__,
+        triton=triton,
+        device=device,
+        gpu=None if gpu is None else gpu.name,
+        gpu_memory_gib=None if gpu is None else round(gpu.total_memory / 2**30, 1),
+        driver=_driver() if gpu is not None else None,
+        cuda=torch.version.cuda if gpu is not None else None,
+        nvcc=_nvcc(),
+        cpu=_cpu(),
+        platform=platform.platform(),
+    )
+
+
+def _driver() -> str | None:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvcc() -> str | None:
+    """The CUDA compiler's version, if there is one on the PATH or in the usual place."""
+    program = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if program is None:
+        return None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        text = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10).stdout
+        found = re.search(r"V(\d+\.\d+\.\d+)", text)
+        return found.group(1) if found else None
+    return None
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        if found:
+            return found.group(1).strip()
+    return platform.machine()

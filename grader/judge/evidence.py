@@ -1,0 +1,28 @@
+"""What a check finds: the ways it can end, and what it measured on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from grader.report.model import OutputError
+
+
+class CheckFailed(Exception):
+    """A check that a submission did not pass: a sentence for the student, and what else was seen."""
+
+    def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class CaseRefused(Exception):
+    """A case that cannot tell right from wrong, or whose reference is wrong: a fault of the course."""
+
+
+@dataclass
+class Evidence:
+    """What a check has measured so far; it goes into the report whatever the check's end."""
+
+    errors: list[OutputError] = field(default_factory=list)
+    time_s: float = 0.0

@@ -1,0 +1,187 @@
+"""The pytest plugin that makes a session of tests a grading: fixtures in, case results out.
+
+A check is a test that takes the `contender` fixture. `test_correctness` is run for every case in problem.toml; an assignment may add checks
+of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of the group that names
+it under `checks`.
+
+Fixtures: `judge` (the session's state), `assignment`, `case` (parametrised over the cases), `contender` (the submission's worker, loaded),
+`evidence` (where a check leaves what it measured).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import Assignment
+from grader.contender.contender import Contender, ContenderFault
+from grader.job import CaseDone, CaseStarted
+from grader.judge.cases import BoundCase
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.state import Judge
+from grader.report.model import CaseResult, Outcome
+
+EVIDENCE = pytest.StashKey[Evidence]()
+PLACE = pytest.StashKey["Place"]()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's result belongs in the report."""
+
+    assignment: str
+    part: str
+    name: str
+    tries: str
+
+
+class JudgePlugin:
+    """Binds tests to cases, and keeps each one's result in `results`, by assignment, part and name.
+
+    `faults` are those of the grader itself.
+    """
+
+    def __init__(self, judge: Judge, assignments: Sequence[Assignment], cases: Sequence[BoundCase]) -> None:
+        self.judge = judge
+        self.assignments = {assignment.name: assignment for assignment in assignments}
+        self.cases = cases
+        self.results: dict[tuple[str, str, str], CaseResult] = {}
+        self.faults: list[str] = []
+
+    # Fixtures ---------------------------------------------------------------------------------------------------------------------
+
+    @pytest.fixture(name="judge", scope="session")
+    def judge_fixture(self) -> Judge:
+        return self.judge
+
+    @pytest.fixture
+    def evidence(self, request: pytest.FixtureRequest) -> Evidence:
+        evidence: Evidence = request.node.stash.setdefault(EVIDENCE, Evidence())
+        return evidence
+
+    @pytest.fixture
+    def assignment(self, request: pytest.FixtureRequest) -> Assignment:
+        return self.assignments[request.node.stash[PLACE].assignment]
+
+    @pytest.fixture
+    def contender(self, request: pytest.FixtureRequest, assignment: Assignment) -> Contender:
+        case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
+        return self.judge.contender(assignment, self._reason_to_skip(assignment, case))
+
+    def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
+        """Why a case cannot be run on this device, or nothing."""
+        if self.judge.device_name == "cuda":
+            return self._too_large(case)
+        if assignment.spec.language == "cuda":
+            return "CUDA C++ needs a GPU; there is none here"
+        if case is not None and "cpu" not in case.case.devices:
+            return f"needs a GPU: {case.case.tries}"
+        if case is not None and case.case.dtype == "bfloat16":
+            return "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
+        return ""
+
+    def _too_large(self, case: BoundCase | None) -> str:
+        import torch
+
+        if case is None or case.case.memory_gib is None:
+            return ""
+        free_gib = torch.cuda.mem_get_info(self.judge.device)[0] / 2**30
+        if free_gib >= case.case.memory_gib:
+            return ""
+        return f"needs {case.case.memory_gib:g} GiB of GPU memory, {free_gib:.0f} GiB are free"
+
+    # Collection -------------------------------------------------------------------------------------------------------------------
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", self.cases, ids=[case.id for case in self.cases])
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+            if isinstance(case, BoundCase):
+                item.stash[PLACE] = Place(case.assignment.name, case.part.name, case.name, case.case.tries)
+            else:
+                item.stash[PLACE] = self._place_of_check(item)
+        # All tests of an assignment together, so that its worker is started once.
+        order = list(self.assignments)
+        items.sort(key=lambda item: order.index(item.stash[PLACE].assignment))
+
+    def _place_of_check(self, item: pytest.Item) -> Place:
+        """A check from an assignment's own test file belongs to the part whose group names it."""
+        assignment = next((one for one in self.assignments.values() if item.path.is_relative_to(one.folder)), None)
+        if assignment is None:
+            raise pytest.UsageError(f"{item.nodeid}: lies in no assignment's folder")
+        name = getattr(item, "originalname", item.name)
+        for part in assignment.spec.parts:
+            if any(name in group.checks for group in part.groups):
+                documentation = inspect.getdoc(getattr(item, "obj", None)) or name
+                return Place(assignment.name, part.name, name, documentation.splitlines()[0])
+        raise pytest.UsageError(f"{item.nodeid}: no group in {assignment.folder / 'problem.toml'} names {name!r} under `checks`")
+
+    # Results ----------------------------------------------------------------------------------------------------------------------
+
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        place = item.stash[PLACE]
+        self.judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.name))
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report = yield
+        error = call.excinfo.value if call.excinfo is not None else None
+        if error is not None or call.when == "call":
+            self._keep(item, self._result(item, error))
+        return report
+
+    def _keep(self, item: pytest.Item, result: CaseResult) -> None:
+        place = item.stash[PLACE]
+        key = (place.assignment, place.part, place.name)
+        earlier = self.results.get(key)
+        if earlier is not None and earlier.outcome != "passed":
+            return  # a parametrised check is as good as its worst run
+        self.results[key] = result
+        if result.outcome == "infra_error":
+            self.faults.append(f"{place.assignment}, {place.part}, {place.name}: {result.message}")
+        self.judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
+
+    def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
+        place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
+        outcome: Outcome = "passed"
+        message, traceback, details = "", "", ()
+        match error:
+            case None:
+                pass
+            case ContenderFault():
+                outcome, message, traceback = error.outcome, error.message, error.traceback
+            case CheckFailed():
+                outcome, message, details = "failed", error.message, error.details
+            case AssertionError():
+                outcome, message = "failed", str(error) or "the check does not hold"
+            case pytest.skip.Exception():
+                outcome, message = "skipped", str(error) or "skipped"
+            case CaseRefused() | MemoryError():
+                outcome, message = "infra_error", str(error) or type(error).__name__
+            case _:
+                outcome, message = "infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000]
+        return CaseResult(
+            name=place.name,
+            tries=place.tries,
+            outcome=outcome,
+            message=message,
+            diagnosis=tuple(details),
+            traceback=traceback,
+            errors=tuple(evidence.errors),
+            time_s=evidence.time_s,
+        )
+
+
+def check_files(assignments: Sequence[Assignment]) -> list[Path]:
+    """The test files that assignments bring along."""
+    return [path for assignment in assignments for path in sorted(assignment.folder.glob("test_*.py"))]

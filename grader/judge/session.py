@@ -1,0 +1,141 @@
+"""One grading session: run pytest over the cases and checks, and gather the report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+from grader.assignment import Assignment, CourseError, Device, Group, Part, load_course
+from grader.job import Event, Finished, Job, Planned, PlannedPart
+from grader.judge.cases import bind_cases
+from grader.judge.environment import describe_environment
+from grader.judge.plugin import JudgePlugin, check_files
+from grader.judge.state import Judge
+from grader.report.model import AssignmentResult, CaseResult, GroupResult, PartResult, Points, Report, SpeedResult, worst
+from grader.verdict.scoring import group_points
+
+HERE = Path(__file__).parent
+SPEED_NOTE = "not graded yet"
+
+
+class Interrupted(Exception):
+    """The session was asked to stop."""
+
+
+def run_session(job: Job, emit: Callable[[Event], None]) -> None:
+    """Grade a job and emit its events, the report last.
+
+    Raises:
+        CourseError: the course or the device is unusable.
+        Interrupted: the session was asked to stop; no report is emitted.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    device = choose_device(job.device)
+    judge = Judge(job, device, emit)
+    judge.prepare()
+    try:
+        assignments = load_course(job.course, job.assignments)
+        cases = bind_cases(assignments, device)
+        if device == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
+        parts = [
+            PlannedPart(assignment=one.name, part=part.name, title=f"{one.spec.title}: {part.title}", cases=_size(part))
+            for one in assignments
+            for part in one.spec.parts
+        ]
+        emit(Planned(device=device, parts=tuple(parts)))
+        plugin = JudgePlugin(judge, assignments, cases)
+        _run_pytest(plugin, assignments)
+        report = _gather(job, judge, plugin, assignments, started, time.monotonic() - clock)
+    finally:
+        judge.close()
+    emit(Finished(report=report))
+
+
+def choose_device(wanted: str) -> Device:
+    """`auto` is the GPU where there is one. Raises CourseError for a GPU that is not there."""
+    available = torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        raise CourseError("--device cuda: PyTorch finds no CUDA GPU here; use --device cpu")
+    return "cuda" if available and wanted != "cpu" else "cpu"
+
+
+def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed on this machine has no say in a grading
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    files = [HERE / "test_correctness.py", *check_files(assignments)]
+    arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib", *map(str, files)]
+    code = pytest.main(arguments, plugins=[plugin])
+    if code == pytest.ExitCode.INTERRUPTED:
+        raise Interrupted
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise CourseError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}: see the log above")
+
+
+def _gather(
+    job: Job, judge: Judge, plugin: JudgePlugin, assignments: Sequence[Assignment], started: datetime, duration_s: float
+) -> Report:
+    results = [_assignment_result(judge, plugin, assignment) for assignment in assignments]
+    parts = [part for result in results for part in result.parts]
+    correctness, speed = Points.total(part.points for part in parts), Points.total(part.speed.points for part in parts)
+    return Report(
+        started=started,
+        duration_s=duration_s,
+        seed=judge.seed,
+        environment=describe_environment(judge.device_name),
+        submission=job.info,
+        score=Points.total([correctness, speed]),
+        correctness=correctness,
+        speed=speed,
+        assignments=tuple(results),
+        infra_errors=tuple(plugin.faults),
+    )
+
+
+def _assignment_result(judge: Judge, plugin: JudgePlugin, assignment: Assignment) -> AssignmentResult:
+    spec = assignment.spec
+    return AssignmentResult(
+        name=assignment.name,
+        title=spec.title,
+        file=spec.file,
+        parts=tuple(_part_result(plugin, assignment, part) for part in spec.parts),
+        log=judge.log(assignment),
+    )
+
+
+def _part_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> PartResult:
+    groups = tuple(_group_result(plugin, assignment, part, group) for group in part.groups)
+    return PartResult(
+        name=part.name,
+        title=part.title,
+        outcome=worst(case.outcome for group in groups for case in group.cases),
+        points=Points.total(group.points for group in groups),
+        speed=SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points), note=SPEED_NOTE),
+        groups=groups,
+    )
+
+
+def _group_result(plugin: JudgePlugin, assignment: Assignment, part: Part, group: Group) -> GroupResult:
+    names = [case.name for case in group.cases] + list(group.checks)
+    cases = tuple(_result(plugin, assignment, part, name) for name in names)
+    points, provisional = group_points(group.points, [case.outcome for case in cases])
+    return GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
+
+
+def _result(plugin: JudgePlugin, assignment: Assignment, part: Part, name: str) -> CaseResult:
+    found = plugin.results.get((assignment.name, part.name, name))
+    if found is not None:
+        return found
+    message = "did not run: no test of this name was collected"
+    plugin.faults.append(f"{assignment.name}, {part.name}, {name}: {message}")
+    return CaseResult(name=name, tries="", outcome="infra_error", message=message)
+
+
+def _size(part: Part) -> int:
+    return sum(len(group.cases) + len(group.checks) for group in part.groups)

@@ -1,0 +1,125 @@
+"""What a judge holds during one session: the job, the device, the workers, and what was found."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import torch
+
+from grader.assignment import Assignment, Device
+from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.pool import WorkerPool
+from grader.job import Event, Job
+from grader.judge.cases import BoundCase
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.trial import answer
+from grader.problem import Call
+from grader.report.model import WorkerLog
+
+LOAD_LIMIT_S = 30.0
+MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
+
+
+class Judge:
+    """State of a grading session.
+
+    Args:
+        job: what to grade.
+        device: where.
+        emit: takes the events of the run.
+    """
+
+    def __init__(self, job: Job, device: Device, emit: Callable[[Event], None]) -> None:
+        self.job = job
+        self.device_name = device
+        self.device = torch.device(device)
+        self.seed = secrets.randbits(53) if job.seed is None else job.seed
+        self.emit = emit
+        self._pool = WorkerPool(device, job.folder)
+        self._contenders: dict[str, Contender] = {}
+        self._references: dict[str, Contender] = {}
+        self._unloadable: dict[str, ContenderFault] = {}
+        self._logs: dict[str, list[Contender]] = {}
+
+    def prepare(self) -> None:
+        """Start a worker while the judge is still busy with itself."""
+        self._pool.prepare()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def contender(self, assignment: Assignment, skip: str = "") -> Contender:
+        """The submission's worker for an assignment, loaded; a new one where the last has died.
+
+        Args:
+            skip: a reason for not running the case at all; what can be said without running goes before it.
+
+        Raises:
+            ContenderFault: there is nothing to run, or it could not be loaded.
+        """
+        self._check_present(assignment)
+        if skip:
+            raise ContenderFault("skipped", skip)
+        if fault := self._unloadable.get(assignment.name):
+            raise fault
+        contender = self._contenders.get(assignment.name)
+        if contender is None or not contender.alive:
+            contender = self._load(assignment)
+        return contender
+
+    def _check_present(self, assignment: Assignment) -> None:
+        name = assignment.spec.file
+        if name not in self.job.info.files:
+            why = self.job.refused.get(name)
+            raise ContenderFault("not_implemented", f"{name} was ignored: {why}" if why else f"there is no {name} in the submission")
+        stub = self.job.course / "starter" / name
+        if stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
+            raise ContenderFault("not_implemented", f"{name} is still the starter's stub")
+
+    def _load(self, assignment: Assignment) -> Contender:
+        for last in self._contenders.values():
+            last.kill()  # one worker at a time: what an earlier assignment left running must not disturb this one
+        spec = assignment.spec
+        contender = self._pool.take()
+        self._logs.setdefault(assignment.name, []).append(contender)
+        try:
+            contender.load(
+                self.job.submission / spec.file, spec.entry, spec.language, spec.limits.build_limit_s, Limits(LOAD_LIMIT_S, spec.limits.memory_gib)
+            )
+        except ContenderFault as fault:
+            self._unloadable[assignment.name] = fault
+            contender.kill()
+            raise
+        finally:
+            self._pool.prepare()
+        self._contenders[assignment.name] = contender
+        return contender
+
+    def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+        """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused when it gives none."""
+        assignment = case.assignment
+        spec = assignment.spec
+        try:
+            contender = self._references.get(assignment.name)
+            if contender is None or not contender.alive:
+                contender = self._pool.take()
+                path = self.job.course / "reference" / spec.file
+                contender.load(path, spec.entry, spec.language, spec.limits.build_limit_s, Limits(LOAD_LIMIT_S, spec.limits.memory_gib))
+                self._references[assignment.name] = contender
+            return answer(self, case, contender, call, Evidence())
+        except ContenderFault as fault:
+            raise CaseRefused(f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}") from None
+        except CheckFailed as failed:
+            raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
+
+    def log(self, assignment: Assignment) -> WorkerLog:
+        """What the submission's workers printed for an assignment."""
+        logs = [worker.log for worker in self._logs.get(assignment.name, [])]
+        root = f"{self.job.submission}/"
+        texts = [log.text().replace(root, "") for log in logs]
+        shown = [text for text in texts if text.strip()]
+        joined = "\n--- worker restarted ---\n".join(shown)
+        if len(joined) > MAX_LOG:
+            joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
+        return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))

@@ -1,0 +1,118 @@
+"""One trial: make inputs, let a contender answer in the arena, look at what it left there, and compare with the oracle.
+
+The order matters. What the contract forbids is looked for first (nothing returned, a wrong shape, a changed input, a write out of bounds),
+because those explain wrong numbers; then the numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from grader.contender.arena import Arena, Stray
+from grader.contender.contender import Contender, Limits, Returned
+from grader.judge.cases import BoundCase
+from grader.judge.comparison import compare
+from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.memory import DeviceMemoryWatch
+from grader.problem import Call
+
+if TYPE_CHECKING:
+    from grader.judge.state import Judge
+
+UPSTREAM = "upstream gradient"
+
+
+def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
+    """Grade the case's call `number`.
+
+    Raises:
+        CheckFailed: the answer is wrong.
+        ContenderFault: there was no answer.
+        CaseRefused: the case itself is at fault.
+    """
+    call = case.inputs(judge.seed, number, judge.device)
+    got = answer(judge, case, contender, call, evidence)
+    compare(judge, case, call, got, evidence)
+
+
+def answer(judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> dict[str, torch.Tensor]:
+    """The contender's outputs for `call`, after everything but their values was checked."""
+    shapes = case.problem.outputs(call)
+    with _arena(call, shapes, case.dtype, judge.device) as arena:
+        watch = DeviceMemoryWatch(judge.device, enabled=case.case.max_extra_mib is not None)
+        started = time.perf_counter()
+        with watch:
+            upstream = None if call.upstream is None else UPSTREAM
+            returned = contender.call(arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case))
+        evidence.time_s += time.perf_counter() - started
+        changed, strays = arena.changed_inputs(), arena.strays()
+        got = {name: arena.output(name) for name in shapes}
+    check_returned(returned, shapes, case.dtype, judge.device)
+    if changed:
+        raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
+    if strays:
+        raise CheckFailed(_describe_stray(strays[0], case.dtype))
+    if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
+        raise CheckFailed(
+            f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
+            "consistent with a matrix of all scores in memory"
+        )
+    return got
+
+
+def _arena(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
+    upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
+    return Arena(call.args | upstream, shapes, dtype, device)
+
+
+def _limits(judge: Judge, case: BoundCase) -> Limits:
+    spec = case.assignment.spec.limits
+    return Limits(case.case.time_limit_s or spec.time_limit_s[judge.device_name], spec.memory_gib)
+
+
+def check_returned(returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> None:
+    """Whether what the worker says came back is what the contract asks for; else CheckFailed in a student's words."""
+    wanted = str(dtype).removeprefix("torch.")
+    if len(returned) != len(shapes):
+        raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
+    for (name, shape), one in zip(shapes.items(), returned, strict=True):
+        what = f"{name} must be a torch.Tensor of shape {shape} and dtype {wanted}"
+        if one.kind == "written":
+            continue
+        if one.kind == "not_differentiable":
+            if one.type not in ("Tensor", "Parameter") or not one.shape:
+                raise CheckFailed(f"the function returned {_article(one.type)}, so there is no gradient to compute")
+            raise CheckFailed(
+                "the result has no gradient: it was not made by a torch.autograd.Function (or its shape is wrong), so backward cannot run"
+            )
+        if one.kind == "other":
+            raise CheckFailed(f"returned {_article(one.type)}; {what}")
+        if one.kind == "subclass":
+            raise CheckFailed(f"returned a tensor subclass, {one.type}; {what}")
+        if one.shape != tuple(shape):
+            raise CheckFailed(f"{name} has shape {one.shape}, expected {tuple(shape)}")
+        if one.dtype != wanted:
+            raise CheckFailed(f"{name} has dtype {one.dtype}, expected {wanted}: the output has the inputs' dtype")
+        if one.device != device.type:
+            raise CheckFailed(f"{name} lies on {one.device}, expected {device.type}")
+        if one.kind == "input":
+            raise CheckFailed(f"{name} is one of the inputs: the function must return a new tensor")
+
+
+def _article(name: str) -> str:
+    if name == "NoneType":
+        return "None"
+    return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
+
+
+def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
+    size = dtype.itemsize
+    count = max(1, stray.count_bytes // size)
+    elements = f"{count} element{'s' if count > 1 else ''}"
+    if stray.offset_bytes < 0:
+        return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {-stray.offset_bytes // size} before element 0"
+    return f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: consistent with a missing mask or bounds check"

@@ -1,0 +1,128 @@
+"""`problem.py`: the code half of an assignment, loaded by the judge and trusted.
+
+A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`, `oracle`,
+`baseline` and `cost` (see `Problem`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from grader.assignment import Assignment, Case, CourseError, Device, Part, explain
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Params(BaseModel):
+    """Base of an assignment's own keys in a case of problem.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the student's function.
+
+    args: tensors by parameter name, in the order they are passed; any strides.
+    options: further arguments, passed by position after the tensors.
+    upstream: the gradient of the result, in the result's shape; with it the gradients of all `args` are asked for
+        instead of the result.
+    """
+
+    args: dict[str, torch.Tensor]
+    options: dict[str, bool | int | float] = field(default_factory=dict)
+    upstream: torch.Tensor | None = None
+
+
+class Cost(NamedTuple):
+    """What a case must do at the least: bytes read and written once, and floating-point operations."""
+
+    bytes_moved: int
+    flops: int
+
+
+class Problem(Protocol):
+    """What a `problem.py` provides. Outputs are named: one for the function's result, or one for each gradient in the order of `args`."""
+
+    def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
+        """New inputs from the generator, on the generator's device."""
+
+    def outputs(self, call: Call) -> dict[str, tuple[int, ...]]:
+        """Name and shape of each output; their dtype is that of the inputs."""
+
+    def oracle(self, call: Call) -> dict[str, torch.Tensor]:
+        """The outputs computed in float64 from the inputs as they are."""
+
+    def baseline(self, call: Call) -> dict[str, torch.Tensor]:
+        """The outputs as plain PyTorch computes them in the inputs' dtype."""
+
+    def cost(self, params: Any, dtype: torch.dtype) -> Cost:
+        """Bytes and FLOPs of a case, for the roofline."""
+
+
+_FUNCTIONS = ("make_inputs", "outputs", "oracle", "baseline", "cost")
+
+
+def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
+    """Import `problem.py` of an assignment; return it with its `Params` model.
+
+    Raises:
+        CourseError: the file is missing, fails to import, or lacks one of the functions.
+    """
+    path = assignment.folder / "problem.py"
+    spec = importlib.util.spec_from_file_location(f"grader_problem_{assignment.name}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise CourseError(f"{path}: not found; it defines a Params model and {', '.join(_FUNCTIONS)}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
+    missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
+    if missing:
+        raise CourseError(f"{path}: lacks the function {missing[0]}(); needed are {', '.join(_FUNCTIONS)}")
+    models = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Params) and value is not Params]
+    if len(models) != 1:
+        raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
+    return cast("Problem", module), models[0]
+
+
+def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:
+    """The case's own keys, checked against the assignment's model, with the part's defaults and the CPU's overrides.
+
+    Raises:
+        CourseError: an unknown key or a wrong value.
+    """
+    try:
+        return model.model_validate(part.defaults | case.params_on(device))
+    except ValidationError as error:
+        path = assignment.folder / "problem.toml"
+        common = ", ".join(name for name in Case.model_fields if name != "params")
+        raise CourseError(
+            f"in part {part.name!r}, case {case.name!r}:\n{explain(path, error, model)}\n(beside the keys every case may have: {common})"
+        ) from None
+
+
+def by_slices(
+    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, out_dtype: torch.dtype, elements: int = 2**26
+) -> torch.Tensor:
+    """`function(*tensors)` computed slice by slice along dimension 0, so that float64 intermediates of huge inputs fit in memory.
+
+    The function must treat the entries of dimension 0 independently and return the shape of the first tensor.
+    """
+    first = tensors[0]
+    if first.numel() <= elements:
+        return function(*tensors).to(out_dtype)
+    result = torch.empty(first.shape, dtype=out_dtype, device=first.device)
+    step = max(1, elements * first.shape[0] // first.numel())
+    for start in range(0, first.shape[0], step):
+        result[start : start + step] = function(*(tensor[start : start + step] for tensor in tensors))
+    return result

@@ -1,0 +1,95 @@
+"""The frames that a contender and its worker exchange.
+
+A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. Tensors never travel in frames: they lie
+in the arena, and a frame only says where. Open files (the arena's memory) travel beside a frame over the Unix socket.
+
+Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
+
+From the contender:
+    {"do": "load", "path", "entry", "language", "build_limit_s"}
+    {"do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
+From the worker, one for each request and one when it is ready:
+    {"ok": true, ...} or {"ok": false, "error": {"kind", "type", "message", "traceback"}}
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, TypeAlias
+
+Frame: TypeAlias = dict[str, Any]
+
+MAX_FRAME_BYTES = 256 * 1024
+POISON_BYTE = 0xFF  # a NaN in every floating-point type that an assignment uses, and one that arithmetic does not produce
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is no frame."""
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame's bytes. Raises ProtocolError when it is too long."""
+    body = json.dumps(frame).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME_BYTES} are allowed")
+    return struct.pack(">I", len(body)) + body
+
+
+def send(connection: socket.socket, frame: Frame, files: tuple[int, ...] = ()) -> None:
+    """Send a frame, and open file descriptors beside it."""
+    data = encode(frame)
+    if files:
+        sent = socket.send_fds(connection, [data], list(files))
+        data = data[sent:]
+    connection.sendall(data)
+
+
+def decode(body: bytes) -> Frame:
+    """The object in a frame's body. Raises ProtocolError for anything but a JSON object of sane depth."""
+    try:
+        frame = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a frame that is not JSON: {type(error).__name__}") from None
+    if not isinstance(frame, dict):
+        raise ProtocolError(f"a frame that is a {type(frame).__name__}, not an object")
+    return frame
+
+
+class Reader:
+    """Collects frames from a connection, however the bytes arrive."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._buffer = bytearray()
+        self.files: list[int] = []
+
+    def read_some(self) -> bool:
+        """Read what has arrived (blocking until something has). Returns False at the end of the stream."""
+        data, files, _, _ = socket.recv_fds(self.connection, 65536, 4)
+        self.files += files
+        self._buffer += data
+        return bool(data)
+
+    def next(self) -> Frame | None:
+        """The next complete frame, or None while it is incomplete. Raises ProtocolError."""
+        if len(self._buffer) < 4:
+            return None
+        (length,) = struct.unpack(">I", self._buffer[:4])
+        if length > MAX_FRAME_BYTES:
+            raise ProtocolError(f"a frame that claims {length} bytes; at most {MAX_FRAME_BYTES} are allowed")
+        if len(self._buffer) < 4 + length:
+            return None
+        body = bytes(self._buffer[4 : 4 + length])
+        del self._buffer[: 4 + length]
+        return decode(body)
+
+    def receive(self) -> Frame | None:
+        """The next frame, waiting for it; None at the end of the stream."""
+        while True:
+            frame = self.next()
+            if frame is not None:
+                return frame
+            if not self.read_some():
+                return None

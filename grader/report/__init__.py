@@ -1,0 +1,1 @@
+"""What is told: the report's models and its formats."""

@@ -1,0 +1,213 @@
+"""The report: what a run found, as models that forbid nonsense. `schema.json` beside this file is their JSON Schema.
+
+Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that this run could decide. A case that
+was skipped or met a fault of the grader leaves its points ungraded; they are never counted as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+SCHEMA_VERSION = 1
+
+Outcome = Literal[
+    "passed",
+    "failed",
+    "not_implemented",
+    "build_failed",
+    "crashed",
+    "timed_out",
+    "out_of_memory",
+    "forbidden",
+    "skipped",
+    "infra_error",
+]
+UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
+# The worst first: a part is called by the first of these that one of its cases has.
+SEVERITY: tuple[Outcome, ...] = (
+    "infra_error",
+    "forbidden",
+    "build_failed",
+    "crashed",
+    "timed_out",
+    "out_of_memory",
+    "failed",
+    "not_implemented",
+    "passed",
+    "skipped",
+)
+
+# JSON has no infinities: an error without bound is written as null.
+Finite = Annotated[
+    float,
+    BeforeValidator(lambda value: float("inf") if value is None else value),
+    PlainSerializer(lambda value: value if abs(value) != float("inf") and value == value else None, return_type=float | None),
+]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Points(Model):
+    """Points of a group, a part or the whole."""
+
+    earned: float = Field(ge=0)
+    graded: float = Field(ge=0, description="how many of the possible points this run decided")
+    possible: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Points:
+        if not self.earned <= self.graded + 1e-9 <= self.possible + 2e-9:
+            raise ValueError(f"points out of order: {self.earned} earned of {self.graded} graded of {self.possible} possible")
+        return self
+
+    @staticmethod
+    def total(points: Iterable[Points]) -> Points:
+        every = list(points)
+        return Points(
+            earned=sum(one.earned for one in every), graded=sum(one.graded for one in every), possible=sum(one.possible for one in every)
+        )
+
+
+class OutputError(Model):
+    """One output's error against its budget, both relative to the output's scale (see problem.toml)."""
+
+    output: str
+    worst: Finite = Field(description="largest error of an element")
+    worst_budget: float
+    rms: Finite = Field(description="root mean square of the errors")
+    rms_budget: float
+    pytorch_worst: Finite
+    pytorch_rms: Finite
+    reference_worst: Finite | None = Field(default=None, description="only measured where PyTorch's error alone was not budget enough")
+    reference_rms: Finite | None = None
+
+
+class CaseResult(Model):
+    """What became of one case or check."""
+
+    name: str
+    tries: str
+    outcome: Outcome
+    message: str = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
+    diagnosis: tuple[str, ...] = ()
+    traceback: str = Field(default="", description="the student's own frames")
+    errors: tuple[OutputError, ...] = ()
+    time_s: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _explained(self) -> CaseResult:
+        if self.outcome != "passed" and not self.message:
+            raise ValueError(f"case {self.name!r} is {self.outcome} without a message")
+        return self
+
+
+class GroupResult(Model):
+    """Cases that defend one idea; the points are earned when none of those that ran failed."""
+
+    name: str
+    title: str
+    points: Points
+    provisional: bool = Field(default=False, description="some of its cases could not run here")
+    cases: tuple[CaseResult, ...]
+
+
+class SpeedResult(Model):
+    """A part's speed points. Not graded yet: declared so that nobody takes them for lost."""
+
+    points: Points
+    note: str
+
+
+class PartResult(Model):
+    name: str
+    title: str
+    outcome: Outcome
+    points: Points
+    speed: SpeedResult
+    groups: tuple[GroupResult, ...]
+
+    @property
+    def cases(self) -> Iterator[CaseResult]:
+        return (case for group in self.groups for case in group.cases)
+
+
+class WorkerLog(Model):
+    """What the student's code printed, cut to a bounded size."""
+
+    text: str = Field(max_length=200_000)
+    total_bytes: int = Field(ge=0)
+
+
+class AssignmentResult(Model):
+    name: str
+    title: str
+    file: str
+    parts: tuple[PartResult, ...]
+    log: WorkerLog
+
+
+class SubmissionInfo(Model):
+    """The folder that was graded. `sha256` covers the names and contents of the files that were taken."""
+
+    path: str
+    sha256: str
+    files: tuple[str, ...]
+    notes: tuple[str, ...] = Field(default=(), description="what was ignored, and why")
+
+
+class Environment(Model):
+    """What ran where."""
+
+    grader: str
+    python: str
+    torch: str
+    triton: str | None
+    device: Literal["cpu", "cuda"]
+    gpu: str | None = None
+    gpu_memory_gib: float | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    nvcc: str | None = None
+    cpu: str = ""
+    platform: str = ""
+
+
+class Report(Model):
+    """One run of the grader over one submission."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    started: datetime
+    duration_s: float = Field(ge=0)
+    seed: int = Field(ge=0, description="replays the run: grader run --seed")
+    isolation: str = Field(default="unisolated", description="what kept the submission from the rest of the machine")
+    environment: Environment
+    submission: SubmissionInfo
+    score: Points = Field(description="correctness and speed together")
+    correctness: Points
+    speed: Points
+    assignments: tuple[AssignmentResult, ...]
+    infra_errors: tuple[str, ...] = Field(default=(), description="faults of the grader itself; what they touched is not graded")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Report:
+        total = Points.total([self.correctness, self.speed])
+        if abs(total.earned - self.score.earned) > 1e-6 or abs(total.possible - self.score.possible) > 1e-6:
+            raise ValueError(f"the score {self.score.earned} is not the sum of correctness and speed, {total.earned}")
+        return self
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of report.json."""
+    return Report.model_json_schema(mode="serialization")
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome that names a whole part."""
+    every = set(outcomes)
+    return next((outcome for outcome in SEVERITY if outcome in every), "skipped")

@@ -1,0 +1,186 @@
+"""The report as a student reads it in a terminal, and the progress while it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.report.model import AssignmentResult, CaseResult, Outcome, PartResult, Points, Report
+
+STYLE: dict[Outcome, tuple[str, str]] = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "not_implemented": ("○", "yellow"),
+    "build_failed": ("✗", "bold red"),
+    "crashed": ("✗", "bold red"),
+    "timed_out": ("✗", "bold red"),
+    "out_of_memory": ("✗", "bold red"),
+    "forbidden": ("✗", "bold magenta"),
+    "skipped": ("–", "bright_black"),
+    "infra_error": ("!", "bold magenta"),
+}
+MAX_FAILURES = 4  # of one part, shown in full; the report has them all
+LOG_LINES = 8
+
+
+class Progress:
+    """A live table of the parts while they are graded; plain lines where the output is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._parts: dict[tuple[str, str], tuple[str, int]] = {}
+        self._counts: dict[tuple[str, str], Counter[Outcome]] = {}
+        self._now: tuple[str, str, str] | None = None
+        self._spinner = Spinner("dots")
+        self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._table)
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned():
+                self._parts = {(part.assignment, part.part): (part.title, part.cases) for part in event.parts}
+                self._counts = {key: Counter() for key in self._parts}
+            case CaseStarted():
+                self._now = (event.assignment, event.part, event.case)
+            case CaseDone():
+                key = (event.assignment, event.part)
+                counts = self._counts.setdefault(key, Counter())
+                counts[event.result.outcome] += 1
+                if not self._console.is_terminal and key in self._parts and counts.total() == self._parts[key][1]:
+                    self._console.print(f"{self._parts[key][0]}: {_tally(counts)}", soft_wrap=True)
+            case _:
+                pass
+
+    def _table(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        if not self._parts:
+            table.add_row(self._spinner, "starting the judge ...")
+        for key, (title, total) in self._parts.items():
+            counts = self._counts[key]
+            running = self._now is not None and self._now[:2] == key and counts.total() < total
+            mark: RenderableType = self._spinner if running else Text("✓" if counts.total() == total else " ", style="green")
+            table.add_row(mark, title, f"{counts.total()}/{total}", _tally(counts), self._now[2] if running and self._now else "")
+        return table
+
+
+def _tally(counts: Counter[Outcome]) -> Text:
+    pieces = [Text(f"{count} {outcome.replace('_', ' ')}", style=STYLE[outcome][1]) for outcome, count in counts.most_common()]
+    return Text(", ").join(pieces)
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The whole report: a section for each assignment, then the score."""
+    for assignment in report.assignments:
+        console.print(_assignment(assignment))
+    console.print(_summary(report))
+
+
+def _assignment(result: AssignmentResult) -> RenderableType:
+    blocks: list[RenderableType] = []
+    for part in result.parts:
+        blocks += _part(part)
+    if result.log.text.strip() and any(part.outcome not in ("passed", "skipped", "not_implemented") for part in result.parts):
+        lines = result.log.text.strip().splitlines()
+        shown = lines[-LOG_LINES:]
+        heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
+        blocks.append(Text(heading, style="dim"))
+        blocks.append(Padding(Text("\n".join(line[:200] for line in shown), style="dim"), (0, 0, 0, 2)))
+    return Panel(Group(*blocks), title=f"[bold]{escape(result.title)}[/]  [dim]{escape(result.file)}[/]", title_align="left", border_style="blue")
+
+
+def _part(part: PartResult) -> list[RenderableType]:
+    head = Table.grid(expand=True)
+    head.add_column(ratio=1)
+    head.add_column(justify="right")
+    head.add_row(Text(part.title, style="bold"), Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)))
+    blocks: list[RenderableType] = [head]
+    same = _one_story(part)
+    if same is not None:
+        blocks.append(Padding(_case(same, name=f"all {sum(1 for _ in part.cases)} cases"), (0, 0, 0, 2)))
+        return blocks
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=1)
+    table.add_column(ratio=1)
+    table.add_column(justify="right")
+    for group in part.groups:
+        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
+        note = Text("  some cases need a GPU", style="dim") if group.provisional else Text("")
+        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), _points(group.points))
+    blocks.append(table)
+    wrong = [case for case in part.cases if case.outcome not in ("passed", "skipped")]
+    blocks += [Padding(_case(case), (0, 0, 0, 2)) for case in wrong[:MAX_FAILURES]]
+    if len(wrong) > MAX_FAILURES:
+        names = ", ".join(case.name for case in wrong[MAX_FAILURES:])
+        blocks.append(Padding(Text(f"and {len(wrong) - MAX_FAILURES} more: {names}", style="dim"), (0, 0, 0, 2)))
+    skipped = {case.message for case in part.cases if case.outcome == "skipped"}
+    blocks += [Padding(Text(f"– skipped: {reason}", style="bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    return blocks
+
+
+def _one_story(part: PartResult) -> CaseResult | None:
+    """One case for all, where every case of a part ended alike and says the same, such as a missing file."""
+    cases = list(part.cases)
+    first = cases[0]
+    alike = all((case.outcome, case.message) == (first.outcome, first.message) for case in cases)
+    return first if alike and first.outcome != "passed" else None
+
+
+def _case(case: CaseResult, name: str = "") -> RenderableType:
+    mark, style = STYLE[case.outcome]
+    head = Text.assemble((f"{mark} {name or case.name}", style), (f"  {case.outcome.replace('_', ' ')}", style))
+    if not name and case.tries:
+        head.append(f"  ({case.tries})", style="dim")
+    lines: list[RenderableType] = [head, Padding(Text(case.message), (0, 0, 0, 2))]
+    lines += [Padding(Text(line), (0, 0, 0, 2)) for line in case.diagnosis]
+    if case.traceback:
+        lines.append(Padding(Text(case.traceback.rstrip(), style="dim"), (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def _points(points: Points) -> Text:
+    if points.possible == 0:
+        return Text("–", style="dim")
+    if points.graded == 0:
+        return Text(f"not graded ({points.possible:g})", style="bright_black")
+    style = "green" if points.earned == points.graded else "yellow" if points.earned else "red"
+    return Text(f"{points.earned:g}/{points.graded:g}", style=style)
+
+
+def _summary(report: Report) -> RenderableType:
+    score, environment = report.score, report.environment
+    lines: list[RenderableType] = [
+        Text.assemble(("Score  ", "bold"), (f"{score.earned:g} of {score.graded:g} points graded in this run", "bold"), f"  (of {score.possible:g} in all)"),
+    ]
+    open_correctness, open_speed = report.correctness.possible - report.correctness.graded, report.speed.possible - report.speed.graded
+    if open_correctness:
+        lines.append(Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost"))
+    if open_speed:
+        lines.append(Text(f"       {open_speed:g} points of speed: not graded yet; they are not lost"))
+    lines += [Text(f"note: {note}", style="yellow") for note in report.submission.notes]
+    lines += [Text(f"the grader failed: {fault}", style="bold magenta") for fault in report.infra_errors]
+    where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
+    lines.append(
+        Text(
+            f"{where} · torch {environment.torch} · triton {environment.triton or 'none'} · {report.isolation} · "
+            f"seed {report.seed} · {report.duration_s:.1f} s",
+            style="dim",
+        )
+    )
+    return Panel(Group(*lines), border_style="magenta" if report.infra_errors else "blue")

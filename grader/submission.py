@@ -1,0 +1,142 @@
+"""A student's folder → a checked, hashed, staged copy.
+
+Only regular files of sane size and name are taken; links are not followed, for one could point at the reference. The original is only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.report.model import SubmissionInfo
+
+MAX_FILE_BYTES = 1 << 20
+MAX_FILES = 200
+MAX_DEPTH = 6
+MAX_NOTES = 20
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
+IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv"}
+TEXT_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".txt", ".md", ".toml", ".json"}
+
+
+class SubmissionError(Exception):
+    """The folder cannot be graded at all; the message names the path and what is expected."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A staged submission.
+
+    folder: the copy that is graded.
+    info: what goes into the report.
+    refused: why a file was not taken, by its path inside the folder.
+    """
+
+    folder: Path
+    info: SubmissionInfo
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
+    """Copy the files of `source` that can belong to a submission into the new folder `target`.
+
+    Args:
+        source: the student's folder.
+        target: created; receives the copy.
+        wanted: the file names that the assignments ask for; they are copied first, whatever else is there.
+
+    Raises:
+        SubmissionError: no such folder, not a folder, empty, or one of the wanted files cannot be read.
+    """
+    expected = f"expected a folder with {', '.join(wanted)}"
+    if not source.exists():
+        raise SubmissionError(f"{source}: no such folder; {expected}")
+    if not source.is_dir():
+        raise SubmissionError(f"{source}: is a file; {expected}")
+    refused: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
+    try:
+        for path in _walk(source, refused):
+            name = path.relative_to(source).as_posix()
+            if len(contents) >= MAX_FILES and name not in wanted:
+                refused[name] = f"more than {MAX_FILES} files"
+                continue
+            try:
+                contents[name] = _read(path)
+            except _Refused as why:
+                refused[name] = str(why)
+            except OSError as error:
+                if name in wanted:
+                    raise SubmissionError(f"{path}: cannot be read ({error.strerror}); {expected}") from None
+                refused[name] = f"cannot be read ({error.strerror})"
+    except PermissionError as error:
+        raise SubmissionError(f"{error.filename}: cannot be read ({error.strerror}); {expected}") from None
+    if not contents and not refused:
+        raise SubmissionError(f"{source}: is empty; {expected}")
+    target.mkdir(parents=True)
+    digest = hashlib.sha256()
+    for name, content in sorted(contents.items()):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+        copy.chmod(0o444)
+        digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
+    notes = [f"{_printable(name)}: ignored, {why}" for name, why in sorted(refused.items())]
+    if len(notes) > MAX_NOTES:
+        notes = [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more files were ignored"]
+    info = SubmissionInfo(path=_printable(str(source)), sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=tuple(notes))
+    return Submission(target, info, refused)
+
+
+class _Refused(Exception):
+    """Why a file is not taken."""
+
+
+def _walk(folder: Path, refused: dict[str, str], root: Path | None = None, depth: int = 0) -> Iterator[Path]:
+    """The files below a folder in a fixed order; those directly in it come first."""
+    root = root or folder
+    folders = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path = Path(entry.path)
+        name = path.relative_to(root).as_posix()
+        if entry.is_symlink():
+            refused[name] = "a symbolic link; links are not followed"
+        elif entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
+            continue
+        elif NAME.fullmatch(entry.name) is None:
+            refused[name] = "an odd name; letters, digits, _ . + - are allowed"
+        elif entry.is_dir(follow_symlinks=False):
+            folders.append(path)
+        else:
+            yield path
+    for path in folders:
+        if depth + 1 >= MAX_DEPTH:
+            refused[path.relative_to(root).as_posix()] = "too deep a folder"
+        else:
+            yield from _walk(path, refused, root, depth + 1)
+
+
+def _read(path: Path) -> bytes:
+    """A file's bytes. Raises _Refused or OSError; never waits on a pipe or follows a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Refused("not a regular file")
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise _Refused(f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    if path.suffix not in TEXT_SUFFIXES:
+        raise _Refused("not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")")
+    if b"\0" in content:
+        raise _Refused("a binary file")
+    return content
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text.encode(errors="replace").decode())[:300]

@@ -1,0 +1,1 @@
+"""Verdicts: pure functions from values to values; no process, GPU or clock."""

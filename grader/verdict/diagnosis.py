@@ -1,0 +1,193 @@
+"""Where an output is wrong, and what that pattern usually means: pure functions from tensors to sentences.
+
+Each sentence says what was seen; a cause is only ever "consistent with". The first line says where, the others why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from grader.protocol import POISON_BYTE
+
+BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+SAMPLE = 2**22  # patterns are looked for in this many elements; counting is exact
+CONSTANTS = {
+    math.log(2): "ln 2: consistent with mixing base-e and base-2 exponentials or logarithms",
+    1 / math.log(2): "log2 e: consistent with mixing base-e and base-2 exponentials or logarithms",
+    2.0: "2",
+    0.5: "1/2",
+    -1.0: "-1: the sign is wrong",
+}
+CLOSE = 0.02
+
+
+def poisoned(tensor: torch.Tensor) -> torch.Tensor:
+    """Which elements still hold the poison that the judge put there before the call."""
+    whole = torch.int32 if tensor.element_size() == 4 else torch.int16 if tensor.element_size() == 2 else torch.int64
+    pattern = int.from_bytes(bytes([POISON_BYTE]) * tensor.element_size(), "little", signed=True)
+    return tensor.contiguous().view(whole) == pattern
+
+
+def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> list[str]:
+    """Sentences about an output that is wrong at the elements `bad`.
+
+    Args:
+        name: of the output, as the handout calls it.
+        got: what the submission wrote, in its dtype.
+        expected: the oracle's answer, float64, same shape.
+        bad: bool, same shape; at least one True.
+    """
+    count, total = int(bad.sum()), bad.numel()
+    first = _first_index(bad)
+    value = got[first]
+    never = bool(poisoned(value.reshape(1))[0])
+    found = "never written" if never else f"{float(value):.6g}"
+    lines = [f"{name}{_brackets(first)} is the first wrong element: expected {float(expected[first]):.6g}, got {found}; "
+             f"{_share(count, total)} wrong"]  # fmt: skip
+    got64 = got.double()
+    for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _offset):
+        if sentence := pattern(got, got64, expected, bad):
+            lines.append(sentence)
+            break
+    if count < total and (sentence := _where(bad)):
+        lines.append(sentence)
+    return lines
+
+
+def small_errors(name: str) -> list[str]:
+    """For an output whose single elements pass while the errors together do not."""
+    return [
+        f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
+        "consistent with a wrong constant or an intermediate result kept in too low a precision"
+    ]
+
+
+def _share(count: int, total: int) -> str:
+    if count == total:
+        return f"all {total} elements are" if total > 1 else "it is"
+    return f"{count} of {total} elements ({100 * count / total:.3g}%) are"
+
+
+def _first_index(bad: torch.Tensor) -> tuple[int, ...]:
+    position = int(bad.reshape(-1).to(torch.uint8).argmax())
+    return tuple(int(index) for index in torch.unravel_index(torch.tensor(position), bad.shape))
+
+
+def _brackets(index: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, index))}]" if index else ""
+
+
+def _never_written(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    unwritten = poisoned(got)
+    count = int(unwritten.sum())
+    if not count:
+        return ""
+    return f"{_share(count, got.numel()).replace(' are', ' were').replace('it is', 'it was')} never written: consistent with a grid that is too small"
+
+
+def _not_finite(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    strange = ~torch.isfinite(got64) & torch.isfinite(expected)
+    count = int(strange.sum())
+    if not count:
+        return ""
+    nans = int((got64.isnan() & torch.isfinite(expected)).sum())
+    kind = "NaN" if nans == count else "infinite" if nans == 0 else "NaN or infinite"
+    cause = "inf − inf, 0/0, or exp of a large number" if nans else "an overflow"
+    return f"{_share(count, got.numel())} {kind} where the right answer is finite, first at {_brackets(_first_index(strange))}: consistent with {cause}"
+
+
+def _constant_output(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    flat = got64.reshape(-1)
+    if flat.numel() > 1 and bool((flat == flat[0]).all()):
+        return f"every element is {float(flat[0]):.6g}: consistent with a kernel that did not run or stored nothing"
+    return ""
+
+
+def _transposed(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    if expected.ndim < 2 or expected.shape[-1] == 1 or expected.numel() > SAMPLE:
+        return ""
+    other = expected.transpose(-1, -2)
+    other = other if expected.shape[-1] == expected.shape[-2] else other.reshape(expected.shape)
+    if _agrees(got64, other) and not _agrees(expected, other):
+        return "the values are right but transposed: consistent with rows and columns (or their strides) swapped"
+    return ""
+
+
+def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    wrong, right = got64[bad][:SAMPLE], expected[bad][:SAMPLE]
+    usable = right.abs() > 1e-2 * right.abs().max()
+    if int(usable.sum()) < 4:
+        return ""
+    ratio = wrong[usable] / right[usable]
+    middle = float(ratio.median())
+    if not math.isfinite(middle) or float((ratio - middle).abs().max()) > CLOSE * abs(middle) or abs(middle - 1) < CLOSE or middle == 0:
+        return ""
+    known = next((words for constant, words in CONSTANTS.items() if abs(middle / constant - 1) < CLOSE), "")
+    known = known or _root_of_dimension(middle, expected.shape)
+    return f"got is {middle:.4g} times expected throughout" + (f", which is {known}" if known else "")
+
+
+def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
+    root = math.sqrt(shape[-1]) if shape else 1.0
+    for value, words in ((root, "√d"), (1 / root, "1/√d"), (root * root, "d"), (1 / (root * root), "1/d")):
+        if root > 1 and abs(factor / value - 1) < CLOSE:
+            return f"{words} for d = {shape[-1]}: consistent with a missing or doubled scale"
+    return ""
+
+
+def _offset(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    """The right values at the wrong places: shifted along the last dimension."""
+    if expected.ndim == 0 or expected.shape[-1] < 8 or expected.numel() > SAMPLE:
+        return ""
+    for shift in (1, -1):
+        moved = expected.roll(shift, -1)
+        inner = slice(1, -1)
+        if _agrees(got64[..., inner], moved[..., inner]) and not _agrees(expected[..., inner], moved[..., inner]):
+            return f"the values are right but one place too {'late' if shift == 1 else 'early'} along the last dimension: consistent with an index off by one"
+    return ""
+
+
+def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
+    scale = float(second.abs().nan_to_num(0, 0, 0).max()) if second.numel() else 0.0
+    return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
+
+
+def _where(bad: torch.Tensor) -> str:
+    """Which positions along a dimension are wrong, when it is only some of them."""
+    describe: Sequence[tuple[int, Callable[[int], str]]]
+    if bad.ndim == 1:
+        describe = [(0, lambda _: "element")]
+    elif bad.ndim == 2:
+        describe = [(0, lambda _: "row"), (1, lambda _: "column")]
+    else:
+        names = {0: "batch entry", bad.ndim - 2: "row", bad.ndim - 1: "column"}
+        describe = [(axis, lambda axis: names.get(axis, f"index of dimension {axis}")) for axis in range(bad.ndim)]
+    for axis, noun in describe:
+        size = bad.shape[axis]
+        others = [other for other in range(bad.ndim) if other != axis]
+        hit = bad.any(dim=others) if others else bad
+        if size > 1 and not bool(hit.all()) and (sentence := _along(hit, size, noun(axis))):
+            return sentence
+    return ""
+
+
+def _along(hit: torch.Tensor, size: int, noun: str) -> str:
+    wrong = torch.nonzero(hit).flatten()
+    low, high, count = int(wrong[0]), int(wrong[-1]), int(wrong.numel())
+    plural = noun.replace("entry", "entries").replace("index", "indices") if noun.startswith(("batch", "index")) else f"{noun}s"
+    if count == high - low + 1:
+        if high == size - 1:
+            block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
+            if block is not None:
+                return f"only {plural} {low}–{high} of {size} are wrong, what is left after full blocks of {block}: consistent with a last, partial block that is not handled or masked"
+        span = f"{noun} {low}" if count == 1 else f"{plural} {low}–{high}"
+        return f"only {span} of {size} {'is' if count == 1 else 'are'} wrong"
+    if count > 2:
+        gaps = wrong.diff()
+        step = int(gaps[0])
+        if bool((gaps == step).all()):
+            return f"only every {step}th {noun} is wrong, from {low} to {high} of {size}"
+    return f"{count} of {size} {plural} have wrong elements, the first is {low}, the last {high}"

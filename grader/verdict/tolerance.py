@@ -1,0 +1,105 @@
+"""The error budget: how far from the float64 oracle an output may be.
+
+A fixed tolerance is either too wide for float32 or too narrow for bfloat16, and blind to how hard a case is. So the yardstick is what
+PyTorch itself gets wrong on the same input in the same dtype: an output may be off by k times the larger of PyTorch's error and the
+reference kernel's, plus a floor for the cases where those happen to be exact.
+
+Errors are counted twice, relative to a scale s (see `scales`):
+
+    worst = max |got − expected| / s            finds a single wrong element
+    rms   = sqrt(mean((got − expected)² / s²))  finds small errors everywhere; with a constant s = rms(expected) this is the
+                                                relative Frobenius norm ‖got − expected‖ / ‖expected‖
+
+Elements where expected and got are the same infinity, or both NaN, count as right; any other non-finite element is an infinite error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from grader.assignment import Scale
+
+CHUNK = 2**25
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far an output is from the oracle, relative to its scale."""
+
+    worst: float
+    rms: float
+
+    def within(self, budget: Errors) -> bool:
+        return self.worst <= budget.worst and self.rms <= budget.rms
+
+    @staticmethod
+    def larger(first: Errors, second: Errors) -> Errors:
+        return Errors(max(first.worst, second.worst), max(first.rms, second.rms))
+
+
+def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], unit: float) -> dict[str, torch.Tensor]:
+    """For each output a tensor that broadcasts against it: what its errors are relative to.
+
+    `element`: max(|expected|, unit). `row`: the largest |expected| along the last dimension. `all`: the root mean square over every output
+    of that kind together, so that an output which is exactly zero (dq for a single key) is measured by its companions.
+
+    Args:
+        expected: float64 outputs of the oracle.
+        kinds: the kind of each output's scale.
+        unit: the smallest scale of an element.
+    """
+    together = [expected[name] for name, kind in kinds.items() if kind == "all" and name in expected]
+    count = sum(tensor.numel() for tensor in together)
+    square = sum(float(tensor.square().sum()) for tensor in together)
+    common = torch.tensor(max(math.sqrt(square / count), TINY) if count else 1.0, dtype=torch.float64)
+    result = {}
+    for name, tensor in expected.items():
+        kind = kinds[name]
+        if kind == "all":
+            result[name] = common.to(tensor.device)
+        elif kind == "row" and tensor.numel():
+            result[name] = tensor.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=-1, keepdim=True).clamp_(min=TINY)
+        else:
+            result[name] = tensor.new_tensor(unit)  # the element's own size is added where it is used
+    return result
+
+
+def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
+    """|got − expected| / s for every element, in float64; infinite where one of the two is not finite and they differ."""
+    got = got.double()
+    size = expected.abs().clamp_(min=float(scale)) if kind == "element" else scale
+    error = (got - expected).abs_() / size
+    if not bool(torch.isfinite(error).all()):
+        same = (got == expected) | (got.isnan() & expected.isnan())
+        error = torch.where(same, 0.0, error.nan_to_num(nan=math.inf))
+    return error
+
+
+def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> Errors:
+    """The errors of an output of any floating dtype against the oracle, in chunks along dimension 0 so that memory stays bounded."""
+    if expected.numel() == 0:
+        return Errors(0.0, 0.0)
+    rows = max(1, CHUNK * expected.shape[0] // expected.numel())
+    worst, square = 0.0, 0.0
+    for start in range(0, expected.shape[0], rows):
+        part = slice(start, start + rows)
+        error = relative_errors(got[part], expected[part], scale[part] if kind == "row" else scale, kind)
+        worst = max(worst, float(error.max()))
+        square += float(error.square_().sum())
+    return Errors(worst, math.sqrt(square / expected.numel()))
+
+
+def budget(k: float, yardstick: Errors, floor: Errors) -> Errors:
+    """k times the yardstick's errors plus the floor.
+
+    A yardstick that is not finite is none: only the floor is left.
+    """
+    return Errors(
+        (k * yardstick.worst if math.isfinite(yardstick.worst) else 0.0) + floor.worst,
+        (k * yardstick.rms if math.isfinite(yardstick.rms) else 0.0) + floor.rms,
+    )
