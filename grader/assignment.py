@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
+Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 Scale = Literal["element", "row", "all"]
 Language = Literal["cuda", "triton"]
 
@@ -47,14 +48,21 @@ class Tolerance(Strict):
 
     `scale` says, for each output, what errors are relative to: `element` is max(|expected|, unit) of that element;
     `row` the largest |expected| along the last dimension; `all` the root mean square over all outputs with that scale.
+    The floors, for the worst element and for the root mean square, are given for each precision.
     """
 
     k: float = Field(gt=0)
-    reference_cap: float = Field(default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course")
+    reference_cap: float = Field(
+        default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course"
+    )
     scale: dict[str, Scale]
     unit: float = Field(default=1.0, gt=0)
-    floor: dict[DType, Annotated[float, Field(ge=0)]]
-    floor_rms: dict[DType, Annotated[float, Field(ge=0)]]
+    floor: dict[Precision, Annotated[float, Field(ge=0)]]
+    floor_rms: dict[Precision, Annotated[float, Field(ge=0)]]
+
+    def precision(self, dtype: DType, device: Device) -> Precision:
+        """Which floor counts: `tf32` for float32 on a GPU, where an assignment declares it because TF32 products are allowed there."""
+        return "tf32" if dtype == "float32" and device == "cuda" and "tf32" in self.floor else dtype
 
 
 class Case(Strict):
@@ -66,8 +74,12 @@ class Case(Strict):
     devices: tuple[Device, ...] = ("cpu", "cuda")
     calls: int = Field(default=1, ge=1, le=10, description="calls in a row, each with new data")
     time_limit_s: float | None = Field(default=None, gt=0)
-    memory_gib: float | None = Field(default=None, gt=0, description="GPU memory the case needs; skipped where less is free")
-    max_extra_mib: float | None = Field(default=None, gt=0, description="GPU memory the call may take beside its tensors")
+    memory_gib: float | None = Field(
+        default=None, gt=0, description="GPU memory the case needs; skipped where less is free"
+    )
+    max_extra_mib: float | None = Field(
+        default=None, gt=0, description="GPU memory the call may take beside its tensors"
+    )
     degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
     cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
     params: dict[str, Any] = Field(default_factory=dict)
@@ -131,7 +143,9 @@ class Part(Strict):
 
     name: Slug
     title: str
-    defaults: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` for every case of the part")
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="keys of `problem.py` for every case of the part"
+    )
     groups: tuple[Group, ...] = Field(alias="group", min_length=1)
     speed: tuple[SpeedCase, ...] = ()
 
@@ -165,14 +179,16 @@ class AssignmentSpec(Strict):
         names = [part.name for part in self.parts]
         if len(set(names)) != len(names):
             raise ValueError(f"two parts have the same name: {names}")
+        if self.tolerance.floor.keys() != self.tolerance.floor_rms.keys():
+            raise ValueError("[tolerance] floor and floor_rms must name the same precisions")
         for part in self.parts:
             cases = [case.name for case in part.cases]
             twice = sorted({name for name in cases if cases.count(name) > 1})
             if twice:
                 raise ValueError(f"part {part.name!r} has two cases named {twice[0]!r}")
             for case in part.cases:
-                if case.dtype not in self.tolerance.floor or case.dtype not in self.tolerance.floor_rms:
-                    raise ValueError(f"case {case.name!r} is {case.dtype}, but [tolerance] floor or floor_rms has no {case.dtype}")
+                if case.dtype not in self.tolerance.floor:
+                    raise ValueError(f"case {case.name!r} is {case.dtype}, but [tolerance] floor has no {case.dtype}")
         if (self.language == "cuda") != self.file.endswith(".cu"):
             raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
         return self
@@ -257,7 +273,11 @@ def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[B
         field = next((f for name, f in model.model_fields.items() if step in (name, f.alias)), None)
         if field is None:
             return model
-        inner = [arg for arg in (field.annotation, *get_args(field.annotation)) if isinstance(arg, type) and issubclass(arg, BaseModel)]
+        inner = [
+            arg
+            for arg in (field.annotation, *get_args(field.annotation))
+            if isinstance(arg, type) and issubclass(arg, BaseModel)
+        ]
         if not inner:
             return model
         model = inner[0]

@@ -1,7 +1,7 @@
 """The command line: verbs and exit codes, nothing else.
 
-Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the submission is unusable;
-3 the machine or the grader failed; 130 interrupted.
+Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the
+submission is unusable; 3 the machine or the grader failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ from grader.report.terminal import Progress, print_report
 from grader.sandbox.base import InfraError, UsageError
 from grader.submission import SubmissionError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Grade GPU lab assignments: CUDA and Triton kernels.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Grade GPU lab assignments: CUDA and Triton kernels.",
+)
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 complaints = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -47,17 +52,25 @@ def default_course() -> Path:
 
 
 Course = Annotated[
-    Path | None, typer.Option("--course", help="folder with assignments/, reference/ and starter/ (default: $GRADER_COURSE, else the grader's own)")
+    Path | None,
+    typer.Option(
+        "--course",
+        help="folder with assignments/, reference/ and starter/ (default: $GRADER_COURSE, else the grader's own)",
+    ),
 ]
 
 
 @app.command()
 def run(
     submission: Annotated[Path, typer.Argument(help="the folder with your files")],
-    assignment: Annotated[list[str] | None, typer.Option("--assignment", "-a", help="grade only this assignment; may be repeated")] = None,
+    assignment: Annotated[
+        list[str] | None, typer.Option("--assignment", "-a", help="grade only this assignment; may be repeated")
+    ] = None,
     device: Annotated[Device, typer.Option(help="auto: the GPU where there is one")] = Device.auto,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="replay a run: the seed in its report")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="folder for report.json (default: ./grader-report)")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="folder for report.json (default: ./grader-report)")
+    ] = None,
     fail_under: Annotated[float | None, typer.Option(help="exit with 1 when fewer points are earned")] = None,
     course: Course = None,
 ) -> None:
@@ -97,7 +110,14 @@ def list_(course: Course = None) -> None:
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
     for one in assignments:
         for part in one.spec.parts:
-            cells = (one.name, one.spec.file, part.name, str(sum(1 for _ in part.cases)), f"{part.correctness_points:g}", f"{part.speed_points:g}")
+            cells = (
+                one.name,
+                one.spec.file,
+                part.name,
+                str(sum(1 for _ in part.cases)),
+                f"{part.correctness_points:g}",
+                f"{part.speed_points:g}",
+            )
             table.add_row(*cells)
     console.print(table)
     console.print(f"{sum(one.points for one in assignments):g} points in all")
@@ -116,7 +136,9 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
         here = Path("grader-report")
         return inside.parent / here if here.resolve().is_relative_to(inside) else here
     if output.resolve().is_relative_to(inside) and inside.is_dir():
-        _stop(f"{output}: lies inside the submission, where nothing is ever written; choose another --output", EXIT_USAGE)
+        _stop(
+            f"{output}: lies inside the submission, where nothing is ever written; choose another --output", EXIT_USAGE
+        )
     return output
 
 
@@ -127,11 +149,15 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False) -> None:
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
     """Options before the verb."""
 
 
-def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 

@@ -1,7 +1,7 @@
 """`problem.py`: the code half of an assignment, loaded by the judge and trusted.
 
-A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`, `oracle`,
-`baseline` and `cost` (see `Problem`).
+A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`,
+`oracle`, `baseline` and `cost` (see `Problem`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:
         raise CourseError(f"{path}: lacks the function {missing[0]}(); needed are {', '.join(_FUNCTIONS)}")
-    models = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Params) and value is not Params]
+    models = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Params) and value is not Params
+    ]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
     return cast("Problem", module), models[0]
@@ -114,7 +118,8 @@ def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Para
 def by_slices(
     function: Callable[..., torch.Tensor], *tensors: torch.Tensor, out_dtype: torch.dtype, elements: int = 2**26
 ) -> torch.Tensor:
-    """`function(*tensors)` computed slice by slice along dimension 0, so that float64 intermediates of huge inputs fit in memory.
+    """`function(*tensors)` computed slice by slice along dimension 0, so that float64 intermediates of huge inputs
+    fit in memory.
 
     The function must treat the entries of dimension 0 independently and return the shape of the first tensor.
     """

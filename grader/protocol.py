@@ -1,7 +1,8 @@
 """The frames that a contender and its worker exchange.
 
-A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. Tensors never travel in frames: they lie
-in the arena, and a frame only says where. Open files (the arena's memory) travel beside a frame over the Unix socket.
+A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. Tensors never travel in
+frames: they lie in the arena, and a frame only says where. Open files (the arena's memory) travel beside a frame over
+the Unix socket.
 
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 
@@ -22,7 +23,9 @@ from typing import Any, TypeAlias
 Frame: TypeAlias = dict[str, Any]
 
 MAX_FRAME_BYTES = 256 * 1024
-POISON_BYTE = 0xFF  # a NaN in every floating-point type that an assignment uses, and one that arithmetic does not produce
+POISON_BYTE = (
+    0xFF  # a NaN in every floating-point type that an assignment uses, and one that arithmetic does not produce
+)
 
 
 class ProtocolError(Exception):

@@ -1,6 +1,7 @@
 """A student's folder → a checked, hashed, staged copy.
 
-Only regular files of sane size and name are taken; links are not followed, for one could point at the reference. The original is only read.
+Only regular files of sane size and name are taken; links are not followed, for one could point at the reference. The
+original is only read.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
     notes = [f"{_printable(name)}: ignored, {why}" for name, why in sorted(refused.items())]
     if len(notes) > MAX_NOTES:
         notes = [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more files were ignored"]
-    info = SubmissionInfo(path=_printable(str(source)), sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=tuple(notes))
+    info = SubmissionInfo(
+        path=_printable(str(source)), sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=tuple(notes)
+    )
     return Submission(target, info, refused)
 
 

@@ -10,7 +10,27 @@ import torch
 from grader.problem import Call, Cost, Params, by_slices
 
 # Magnitudes from the smallest subnormal to 1e4, both zeros among them: each must survive beside ordinary values.
-EXTREMES = [0.0, -0.0, 1e-45, -1e-45, 1e-40, -1e-40, 1e-38, 1e-20, -1e-20, 1e-8, -1e-8, 1e-3, -1e-3, 0.5, -0.5, 3.0, -3.0, 5.5, -5.5]
+EXTREMES = [
+    0.0,
+    -0.0,
+    1e-45,
+    -1e-45,
+    1e-40,
+    -1e-40,
+    1e-38,
+    1e-20,
+    -1e-20,
+    1e-8,
+    -1e-8,
+    1e-3,
+    -1e-3,
+    0.5,
+    -0.5,
+    3.0,
+    -3.0,
+    5.5,
+    -5.5,
+]
 EXTREMES += [9.0, -9.0, 12.0, -12.0, 50.0, -50.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4]
 
 

@@ -35,12 +35,15 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     if params.values == "peaked":
         q *= 4.0  # scores with standard deviation 4: the running maximum moves often
     elif params.values == "large-logits":
-        # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is subtracted.
-        # The offset's factors are powers of two, exact in every precision, so right kernels lose only the rounding of the sum.
+        # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is
+        # subtracted. The offset's factors are powers of two, exact in every precision, so right kernels lose only the
+        # rounding of the sum.
         q[..., 0] = torch.where(torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5, 64.0, -64.0)
         k[..., 0] = 2.0 ** math.ceil(math.log2(8 * math.sqrt(params.d)))
     q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
-    if params.layout == "transposed":  # as (batch, heads, seq, d).transpose() leaves it: the sequence is not the slow dimension
+    if (
+        params.layout == "transposed"
+    ):  # as (batch, heads, seq, d).transpose() leaves it: the sequence is not the slow dimension
         q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
     upstream = None
     if params.backward:
@@ -77,7 +80,9 @@ def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     pieces: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for start in range(0, batch, step):
         part = slice(start, start + step)
-        leaves = [tensor[part].detach().to(dtype).requires_grad_(call.upstream is not None) for tensor in call.args.values()]
+        leaves = [
+            tensor[part].detach().to(dtype).requires_grad_(call.upstream is not None) for tensor in call.args.values()
+        ]
         o = attention(*leaves, is_causal=bool(call.options["is_causal"]))
         results = (o,) if call.upstream is None else torch.autograd.grad(o, leaves, call.upstream[part].to(dtype))
         for name, result in zip(names, results, strict=True):

@@ -4,11 +4,12 @@ It holds a copy of every input's storage and a slot for every output, each betwe
 
     guard | input 0 | guard | input 1 | guard | ... | guard | output 0 | guard | ...
 
-Output slots and guard bands are filled with `POISON_BYTE` (a NaN that arithmetic does not produce) before the call. Afterwards a byte of
-a guard band that differs is a write out of bounds, an input that differs was changed, and poison in a slot was never written.
+Output slots and guard bands are filled with `POISON_BYTE` (a NaN that arithmetic does not produce) before the call.
+Afterwards a byte of a guard band that differs is a write out of bounds, an input that differs was changed, and poison
+in a slot was never written.
 
-On a CPU the memory is an anonymous sealed file, passed to the worker over the socket: it has no name that could be left behind, and
-the worker cannot shrink it under the judge. On a GPU it is a CUDA allocation shared by CUDA IPC.
+On a CPU the memory is an anonymous sealed file, passed to the worker over the socket: it has no name that could be
+left behind, and the worker cannot shrink it under the judge. On a GPU it is a CUDA allocation shared by CUDA IPC.
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ class Arena:
     """
 
     def __init__(
-        self, inputs: dict[str, torch.Tensor], outputs: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+        self,
+        inputs: dict[str, torch.Tensor],
+        outputs: dict[str, tuple[int, ...]],
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self._originals = inputs
         self._end = GUARD_BYTES
@@ -89,7 +94,9 @@ class Arena:
     def __enter__(self) -> Arena:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -120,7 +127,9 @@ class Arena:
             if not all(
                 torch.equal(mine, theirs)
                 for mine, theirs in zip(
-                    _storage_bytes(tensor).split(CHECK_BYTES), self._region(self.inputs[name]).split(CHECK_BYTES), strict=True
+                    _storage_bytes(tensor).split(CHECK_BYTES),
+                    self._region(self.inputs[name]).split(CHECK_BYTES),
+                    strict=True,
                 )
             )
         ]
@@ -158,10 +167,18 @@ class Arena:
         return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
     def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Slot:
-        stride = torch.empty(shape, device="meta").stride()
+        stride = _contiguous(shape)
         length = torch.Size(shape).numel() * dtype.itemsize
         offset = self._place(length)
         return Slot(name, offset, length, offset, dtype, shape, stride)
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor, in elements."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -210,7 +227,12 @@ class _DeviceMemory:
         self._pointer = int(pointer)
         status, handle = runtime.cudaIpcGetMemHandle(self._pointer)
         _succeeded("cudaIpcGetMemHandle", status)
-        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (self._pointer, False), "version": 3}
+        self.__cuda_array_interface__ = {
+            "shape": (length,),
+            "typestr": "|u1",
+            "data": (self._pointer, False),
+            "version": 3,
+        }
         self.bytes = torch.as_tensor(self, device="cuda")
         self.address = {"bytes": length, "handle": bytes(handle.reserved).hex()}
 
@@ -226,5 +248,3 @@ class _DeviceMemory:
 def _succeeded(call: str, status: Any) -> None:
     if int(status) != 0:
         raise RuntimeError(f"{call}: {status.name}")
-
-

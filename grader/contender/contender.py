@@ -1,10 +1,11 @@
 """One worker process as the judge sees it: start, load, call, deadline, kill.
 
-Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides which message a
-student reads. Whether an answer is right is read from the arena.
+Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides
+which message a student reads. Whether an answer is right is read from the arena.
 
-A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with everything it started:
-the judge is the "child subreaper" of the tree, so that what a worker's children leave behind stays within reach.
+A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with
+everything it started: the judge is the "child subreaper" of the tree, so that what a worker's children leave behind
+stays within reach.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ class Contender:
     def __enter__(self) -> Contender:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.kill()
 
     @property
@@ -191,13 +194,21 @@ class Contender:
     def load(self, path: Path, entry: str, language: str, build_limit_s: float, limits: Limits) -> None:
         """Load the student's file. Raises ContenderFault."""
         self._loaded_from = path
-        request = {"do": "load", "path": str(path), "entry": entry, "language": language, "build_limit_s": build_limit_s}
+        request = {
+            "do": "load",
+            "path": str(path),
+            "entry": entry,
+            "language": language,
+            "build_limit_s": build_limit_s,
+        }
         time_s = limits.time_s + (build_limit_s if language == "cuda" else 0)
         reply = self._ask(request, Limits(time_s, limits.memory_gib))
         if reply.error is not None:
             raise _fault(reply.error)
 
-    def call(self, arena: Arena, args: list[str], options: list[Any], upstream: str | None, limits: Limits) -> tuple[Returned, ...]:
+    def call(
+        self, arena: Arena, args: list[str], options: list[Any], upstream: str | None, limits: Limits
+    ) -> tuple[Returned, ...]:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards. Raises ContenderFault."""
         request = {
             "do": "call",
@@ -273,7 +284,10 @@ class Contender:
         if code >= 0:
             return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        words = {"SIGSEGV": "segmentation fault (SIGSEGV)", "SIGKILL": "killed (SIGKILL), as the system does when memory runs out"}
+        words = {
+            "SIGSEGV": "segmentation fault (SIGSEGV)",
+            "SIGKILL": "killed (SIGKILL), as the system does when memory runs out",
+        }
         return ContenderFault("crashed", f"the process ended: {words.get(name, name)}", self._crash_place())
 
     def _crash_place(self) -> str:
@@ -296,7 +310,10 @@ class Contender:
 
 def _fault(error: WorkerError) -> ContenderFault:
     if error.kind == "no_compiler":
-        return ContenderFault("skipped", "nvcc was not found: install the CUDA toolkit (Debian: nvidia-cuda-toolkit) or put nvcc on the PATH")
+        return ContenderFault(
+            "skipped",
+            "nvcc was not found: install the CUDA toolkit (Debian: nvidia-cuda-toolkit) or put nvcc on the PATH",
+        )
     if error.kind == "unsupported":
         return ContenderFault("infra_error", error.message)
     if error.kind == "build_failed":
@@ -312,12 +329,23 @@ def build_fault(output: str) -> ContenderFault:
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
     lines = output.strip().splitlines()
     first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
-    return ContenderFault("build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30]))
+    return ContenderFault(
+        "build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30])
+    )
 
 
 def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
     """What a worker finds in its environment: nothing of the judge's but where its tools are."""
-    passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "CC", "CXX")
+    passed = (
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "CC",
+        "CXX",
+    )
     environment = {name: os.environ[name] for name in passed if name in os.environ}
     environment |= {
         "HOME": str(scratch),
@@ -332,7 +360,8 @@ def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if device == "cpu":
-        # glibc fills new memory with the complement of this byte: torch.empty then holds -1.7e38 (NaN in float16), not yesterday's data.
+        # glibc fills new memory with the complement of this byte: torch.empty then holds -1.7e38 (NaN in float16),
+        # not yesterday's data.
         environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": "1", "CUDA_VISIBLE_DEVICES": ""}
     return environment
 
@@ -340,4 +369,6 @@ def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
 def _import_path() -> list[str]:
     """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
     ours = Path(protocol.__file__).resolve().parent.parent
-    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours]
+    return [
+        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours
+    ]

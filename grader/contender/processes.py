@@ -1,7 +1,8 @@
 """Trees of processes: finding and ending everything that a worker started.
 
-The judge makes itself a "child subreaper" (prctl(2)): a process whose parent ends becomes the judge's own child instead of init's. So a
-worker's descendants stay below the judge whatever they do, and a child of the judge that it did not start is an orphan of some worker.
+The judge makes itself a "child subreaper" (prctl(2)): a process whose parent ends becomes the judge's own child
+instead of init's. So a worker's descendants stay below the judge whatever they do, and a child of the judge that it
+did not start is an orphan of some worker.
 """
 
 from __future__ import annotations

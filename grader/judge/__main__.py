@@ -31,7 +31,6 @@ def main() -> int:
     job = Job.model_validate_json(sys.stdin.read())
     from grader.judge.session import Interrupted, run_session
 
-
     try:
         run_session(job, emit)
     except CourseError as error:
@@ -49,7 +48,7 @@ def main() -> int:
     return 0
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

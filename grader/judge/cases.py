@@ -51,5 +51,9 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
         for part in assignment.spec.parts:
             for group in part.groups:
                 for case in group.cases:
-                    bound.append(BoundCase(assignment, problem, part, group, case, bind_params(assignment, part, case, model, device)))
+                    bound.append(
+                        BoundCase(
+                            assignment, problem, part, group, case, bind_params(assignment, part, case, model, device)
+                        )
+                    )
     return bound

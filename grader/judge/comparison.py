@@ -24,23 +24,29 @@ Measure: TypeAlias = Callable[[Outputs], dict[str, Errors]]
 
 def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: Evidence) -> None:
     """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test."""
-    spec, dtype = case.assignment.spec.tolerance, case.case.dtype
+    spec = case.assignment.spec.tolerance
+    precision = spec.precision(case.case.dtype, judge.device_name)
     expected = case.problem.oracle(call)
     scale = tolerance.scales(expected, spec.scale, spec.unit)
-    floor = Errors(spec.floor[dtype], spec.floor_rms[dtype])
+    floor = Errors(spec.floor[precision], spec.floor_rms[precision])
 
     def measure(outputs: Outputs) -> dict[str, Errors]:
-        return {name: tolerance.measure(outputs[name], expected[name], scale[name], spec.scale[name]) for name in expected}
+        return {
+            name: tolerance.measure(outputs[name], expected[name], scale[name], spec.scale[name]) for name in expected
+        }
 
     pytorch = measure(case.problem.baseline(call))
     budgets = {name: tolerance.budget(spec.k, pytorch[name], floor) for name in expected}
     errors = measure(got)
     reference: dict[str, Errors] | None = None
     if not _within(errors, budgets):
-        # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked for its own.
+        # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
+        # for its own.
         reference = measure(judge.reference_answer(case, call))
         _check_reference(case, reference, budgets, spec.reference_cap)
-        budgets = {name: tolerance.budget(spec.k, Errors.larger(pytorch[name], reference[name]), floor) for name in expected}
+        budgets = {
+            name: tolerance.budget(spec.k, Errors.larger(pytorch[name], reference[name]), floor) for name in expected
+        }
     _refuse_trivial(case, call, expected, measure, budgets)
     evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
     lines: list[str] = []
@@ -49,7 +55,9 @@ def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: E
             continue
         relative = tolerance.relative_errors(got[name], expected[name], scale[name], spec.scale[name])
         bad = ~(relative <= budgets[name].worst)
-        lines += diagnosis.explain(name, got[name], expected[name], bad) if bool(bad.any()) else diagnosis.small_errors(name)
+        lines += (
+            diagnosis.explain(name, got[name], expected[name], bad) if bool(bad.any()) else diagnosis.small_errors(name)
+        )
     if lines:
         raise CheckFailed(lines[0], tuple(lines[1:]))
 
@@ -58,18 +66,28 @@ def _within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool
     return all(errors[name].within(budgets[name]) for name in budgets)
 
 
-def _check_reference(case: BoundCase, reference: Mapping[str, Errors], budgets: Mapping[str, Errors], cap: float) -> None:
+def _check_reference(
+    case: BoundCase, reference: Mapping[str, Errors], budgets: Mapping[str, Errors], cap: float
+) -> None:
     """A wrong reference must not widen the budget: it would pass wrong kernels."""
     for name, budget in budgets.items():
         if not reference[name].within(Errors(cap * budget.worst, cap * budget.rms)):
-            raise CaseRefused(f"the reference kernel is wrong in {case.id}: {name} is off by {reference[name].worst:.3g}")
+            raise CaseRefused(
+                f"the reference kernel is wrong in {case.id}: {name} is off by {reference[name].worst:.3g}"
+            )
 
 
-def _refuse_trivial(case: BoundCase, call: Call, expected: Outputs, measure: Measure, budgets: Mapping[str, Errors]) -> None:
+def _refuse_trivial(
+    case: BoundCase, call: Call, expected: Outputs, measure: Measure, budgets: Mapping[str, Errors]
+) -> None:
     """Refuse a case that an answer without work would pass, unless its `degenerate` says why that is right; and the reverse."""
-    passing = next((name for name, outputs in _trivial_answers(case, call, expected) if _within(measure(outputs), budgets)), None)
+    passing = next(
+        (name for name, outputs in _trivial_answers(case, call, expected) if _within(measure(outputs), budgets)), None
+    )
     if passing is not None and case.case.degenerate is None:
-        raise CaseRefused(f"{case.id} cannot tell right from wrong: {passing} would pass; change it, or say why in its key `degenerate`")
+        raise CaseRefused(
+            f"{case.id} cannot tell right from wrong: {passing} would pass; change it, or say why in its key `degenerate`"
+        )
     if passing is None and case.case.degenerate is not None:
         raise CaseRefused(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
 
@@ -79,7 +97,8 @@ def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tup
 
     def everywhere(value: float) -> Outputs:
         return {
-            name: torch.full((), value, dtype=case.dtype, device=tensor.device).expand(tensor.shape) for name, tensor in expected.items()
+            name: torch.full((), value, dtype=case.dtype, device=tensor.device).expand(tensor.shape)
+            for name, tensor in expected.items()
         }
 
     answers = [("zeros", everywhere(0.0)), ("ones", everywhere(1.0)), ("NaN", everywhere(math.nan))]
@@ -90,7 +109,11 @@ def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tup
 
 
 def _row(
-    name: str, errors: Mapping[str, Errors], budgets: Mapping[str, Errors], pytorch: Mapping[str, Errors], reference: Mapping[str, Errors] | None
+    name: str,
+    errors: Mapping[str, Errors],
+    budgets: Mapping[str, Errors],
+    pytorch: Mapping[str, Errors],
+    reference: Mapping[str, Errors] | None,
 ) -> OutputError:
     return OutputError(
         output=name,

@@ -16,8 +16,8 @@ class DeviceMemoryWatch:
 
     Counted from the most that was free, for a worker may give back old memory before it takes new.
 
-    It asks the driver, not the worker, whose own count could be wrong on purpose. Memory that was taken and given back between two looks,
-    a millisecond apart, is missed; PyTorch's allocator keeps what it once took.
+    It asks the driver, not the worker, whose own count could be wrong on purpose. Memory that was taken and given
+    back between two looks, a millisecond apart, is missed; PyTorch's allocator keeps what it once took.
     """
 
     def __init__(self, device: torch.device, enabled: bool) -> None:
@@ -39,7 +39,9 @@ class DeviceMemoryWatch:
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._enabled:
             self._stop.set()
             self._thread.join()

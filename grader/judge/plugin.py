@@ -1,11 +1,11 @@
 """The pytest plugin that makes a session of tests a grading: fixtures in, case results out.
 
-A check is a test that takes the `contender` fixture. `test_correctness` is run for every case in problem.toml; an assignment may add checks
-of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of the group that names
-it under `checks`.
+A check is a test that takes the `contender` fixture. `test_correctness` is run for every case in problem.toml; an
+assignment may add checks of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and
+whose points are those of the group that names it under `checks`.
 
-Fixtures: `judge` (the session's state), `assignment`, `case` (parametrised over the cases), `contender` (the submission's worker, loaded),
-`evidence` (where a check leaves what it measured).
+Fixtures: `judge` (the session's state), `assignment`, `case` (parametrised over the cases), `contender` (the
+submission's worker, loaded), `evidence` (where a check leaves what it measured).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class JudgePlugin:
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
 
-    # Fixtures ---------------------------------------------------------------------------------------------------------------------
+    # Fixtures
+    # ---------------------------------------------------------------------------------------------------------------------
 
     @pytest.fixture(name="judge", scope="session")
     def judge_fixture(self) -> Judge:
@@ -94,7 +95,8 @@ class JudgePlugin:
             return ""
         return f"needs {case.case.memory_gib:g} GiB of GPU memory, {free_gib:.0f} GiB are free"
 
-    # Collection -------------------------------------------------------------------------------------------------------------------
+    # Collection
+    # -------------------------------------------------------------------------------------------------------------------
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "case" in metafunc.fixturenames:
@@ -121,10 +123,12 @@ class JudgePlugin:
             if any(name in group.checks for group in part.groups):
                 documentation = inspect.getdoc(getattr(item, "obj", None)) or name
                 return Place(assignment.name, part.name, name, documentation.splitlines()[0])
-        raise pytest.UsageError(f"{item.nodeid}: no group in {assignment.folder / 'problem.toml'} names {name!r} under `checks`")
+        raise pytest.UsageError(
+            f"{item.nodeid}: no group in {assignment.folder / 'problem.toml'} names {name!r} under `checks`"
+        )
 
-    # Results ----------------------------------------------------------------------------------------------------------------------
-
+    # Results
+    # ----------------------------------------------------------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -154,7 +158,8 @@ class JudgePlugin:
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
         outcome: Outcome = "passed"
-        message, traceback, details = "", "", ()
+        message, traceback = "", ""
+        details: tuple[str, ...] = ()
         match error:
             case None:
                 pass
@@ -175,7 +180,7 @@ class JudgePlugin:
             tries=place.tries,
             outcome=outcome,
             message=message,
-            diagnosis=tuple(details),
+            diagnosis=details,
             traceback=traceback,
             errors=tuple(evidence.errors),
             time_s=evidence.time_s,

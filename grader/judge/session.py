@@ -17,7 +17,16 @@ from grader.judge.cases import bind_cases
 from grader.judge.environment import describe_environment
 from grader.judge.plugin import JudgePlugin, check_files
 from grader.judge.state import Judge
-from grader.report.model import AssignmentResult, CaseResult, GroupResult, PartResult, Points, Report, SpeedResult, worst
+from grader.report.model import (
+    AssignmentResult,
+    CaseResult,
+    GroupResult,
+    PartResult,
+    Points,
+    Report,
+    SpeedResult,
+    worst,
+)
 from grader.verdict.scoring import group_points
 
 HERE = Path(__file__).parent
@@ -43,7 +52,9 @@ def run_session(job: Job, emit: Callable[[Event], None]) -> None:
         assignments = load_course(job.course, job.assignments)
         cases = bind_cases(assignments, device)
         if device == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
+            torch.backends.cuda.matmul.allow_tf32 = (
+                True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
+            )
         parts = [
             PlannedPart(assignment=one.name, part=part.name, title=f"{one.spec.title}: {part.title}", cases=_size(part))
             for one in assignments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 
@@ -18,6 +19,10 @@ from grader.problem import Call
 from grader.report.model import WorkerLog
 
 LOAD_LIMIT_S = 30.0
+# What faulthandler says of frames that are not the student's.
+GRADER_FRAME = re.compile(
+    r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
+)
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
 
@@ -72,7 +77,9 @@ class Judge:
         name = assignment.spec.file
         if name not in self.job.info.files:
             why = self.job.refused.get(name)
-            raise ContenderFault("not_implemented", f"{name} was ignored: {why}" if why else f"there is no {name} in the submission")
+            raise ContenderFault(
+                "not_implemented", f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
+            )
         stub = self.job.course / "starter" / name
         if stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
             raise ContenderFault("not_implemented", f"{name} is still the starter's stub")
@@ -85,7 +92,11 @@ class Judge:
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
             contender.load(
-                self.job.submission / spec.file, spec.entry, spec.language, spec.limits.build_limit_s, Limits(LOAD_LIMIT_S, spec.limits.memory_gib)
+                self.job.submission / spec.file,
+                spec.entry,
+                spec.language,
+                spec.limits.build_limit_s,
+                Limits(LOAD_LIMIT_S, spec.limits.memory_gib),
             )
         except ContenderFault as fault:
             self._unloadable[assignment.name] = fault
@@ -105,11 +116,19 @@ class Judge:
             if contender is None or not contender.alive:
                 contender = self._pool.take()
                 path = self.job.course / "reference" / spec.file
-                contender.load(path, spec.entry, spec.language, spec.limits.build_limit_s, Limits(LOAD_LIMIT_S, spec.limits.memory_gib))
+                contender.load(
+                    path,
+                    spec.entry,
+                    spec.language,
+                    spec.limits.build_limit_s,
+                    Limits(LOAD_LIMIT_S, spec.limits.memory_gib),
+                )
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())
         except ContenderFault as fault:
-            raise CaseRefused(f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}") from None
+            raise CaseRefused(
+                f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
+            ) from None
         except CheckFailed as failed:
             raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
 
@@ -117,7 +136,7 @@ class Judge:
         """What the submission's workers printed for an assignment."""
         logs = [worker.log for worker in self._logs.get(assignment.name, [])]
         root = f"{self.job.submission}/"
-        texts = [log.text().replace(root, "") for log in logs]
+        texts = [GRADER_FRAME.sub("", log.text()).replace(root, "") for log in logs]
         shown = [text for text in texts if text.strip()]
         joined = "\n--- worker restarted ---\n".join(shown)
         if len(joined) > MAX_LOG:

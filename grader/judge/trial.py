@@ -1,7 +1,7 @@
 """One trial: make inputs, let a contender answer in the arena, look at what it left there, and compare with the oracle.
 
-The order matters. What the contract forbids is looked for first (nothing returned, a wrong shape, a changed input, a write out of bounds),
-because those explain wrong numbers; then the numbers.
+The order matters. What the contract forbids is looked for first (nothing returned, a wrong shape, a changed input, a
+write out of bounds), because those explain wrong numbers; then the numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
     compare(judge, case, call, got, evidence)
 
 
-def answer(judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> dict[str, torch.Tensor]:
+def answer(
+    judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence
+) -> dict[str, torch.Tensor]:
     """The contender's outputs for `call`, after everything but their values was checked."""
     shapes = case.problem.outputs(call)
     with _arena(call, shapes, case.dtype, judge.device) as arena:
@@ -47,7 +49,9 @@ def answer(judge: Judge, case: BoundCase, contender: Contender, call: Call, evid
         started = time.perf_counter()
         with watch:
             upstream = None if call.upstream is None else UPSTREAM
-            returned = contender.call(arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case))
+            returned = contender.call(
+                arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case)
+            )
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
@@ -74,7 +78,9 @@ def _limits(judge: Judge, case: BoundCase) -> Limits:
     return Limits(case.case.time_limit_s or spec.time_limit_s[judge.device_name], spec.memory_gib)
 
 
-def check_returned(returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> None:
+def check_returned(
+    returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+) -> None:
     """Whether what the worker says came back is what the contract asks for; else CheckFailed in a student's words."""
     wanted = str(dtype).removeprefix("torch.")
     if len(returned) != len(shapes):
@@ -114,5 +120,9 @@ def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
     count = max(1, stray.count_bytes // size)
     elements = f"{count} element{'s' if count > 1 else ''}"
     if stray.offset_bytes < 0:
-        return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {-stray.offset_bytes // size} before element 0"
-    return f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: consistent with a missing mask or bounds check"
+        nearest = -stray.offset_bytes // size
+        return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {nearest} before element 0"
+    return (
+        f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: "
+        "consistent with a missing mask or bounds check"
+    )

@@ -1,7 +1,8 @@
 """The report: what a run found, as models that forbid nonsense. `schema.json` beside this file is their JSON Schema.
 
-Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that this run could decide. A case that
-was skipped or met a fault of the grader leaves its points ungraded; they are never counted as lost.
+Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that this run could
+decide. A case that was skipped or met a fault of the grader leaves its points ungraded; they are never counted as
+lost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 Outcome = Literal[
     "passed",
@@ -45,7 +46,9 @@ SEVERITY: tuple[Outcome, ...] = (
 Finite = Annotated[
     float,
     BeforeValidator(lambda value: float("inf") if value is None else value),
-    PlainSerializer(lambda value: value if abs(value) != float("inf") and value == value else None, return_type=float | None),
+    PlainSerializer(
+        lambda value: value if abs(value) != float("inf") and value == value else None, return_type=float | None
+    ),
 ]
 
 
@@ -63,14 +66,18 @@ class Points(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Points:
         if not self.earned <= self.graded + 1e-9 <= self.possible + 2e-9:
-            raise ValueError(f"points out of order: {self.earned} earned of {self.graded} graded of {self.possible} possible")
+            raise ValueError(
+                f"points out of order: {self.earned} earned of {self.graded} graded of {self.possible} possible"
+            )
         return self
 
     @staticmethod
     def total(points: Iterable[Points]) -> Points:
         every = list(points)
         return Points(
-            earned=sum(one.earned for one in every), graded=sum(one.graded for one in every), possible=sum(one.possible for one in every)
+            earned=sum(one.earned for one in every),
+            graded=sum(one.graded for one in every),
+            possible=sum(one.possible for one in every),
         )
 
 
@@ -84,7 +91,9 @@ class OutputError(Model):
     rms_budget: float
     pytorch_worst: Finite
     pytorch_rms: Finite
-    reference_worst: Finite | None = Field(default=None, description="only measured where PyTorch's error alone was not budget enough")
+    reference_worst: Finite | None = Field(
+        default=None, description="only measured where PyTorch's error alone was not budget enough"
+    )
     reference_rms: Finite | None = None
 
 
@@ -192,7 +201,9 @@ class Report(Model):
     correctness: Points
     speed: Points
     assignments: tuple[AssignmentResult, ...]
-    infra_errors: tuple[str, ...] = Field(default=(), description="faults of the grader itself; what they touched is not graded")
+    infra_errors: tuple[str, ...] = Field(
+        default=(), description="faults of the grader itself; what they touched is not graded"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Report:

@@ -49,7 +49,9 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -75,13 +77,19 @@ class Progress:
         for key, (title, total) in self._parts.items():
             counts = self._counts[key]
             running = self._now is not None and self._now[:2] == key and counts.total() < total
-            mark: RenderableType = self._spinner if running else Text("✓" if counts.total() == total else " ", style="green")
-            table.add_row(mark, title, f"{counts.total()}/{total}", _tally(counts), self._now[2] if running and self._now else "")
+            mark: RenderableType = (
+                self._spinner if running else Text("✓" if counts.total() == total else " ", style="green")
+            )
+            table.add_row(
+                mark, title, f"{counts.total()}/{total}", _tally(counts), self._now[2] if running and self._now else ""
+            )
         return table
 
 
 def _tally(counts: Counter[Outcome]) -> Text:
-    pieces = [Text(f"{count} {outcome.replace('_', ' ')}", style=STYLE[outcome][1]) for outcome, count in counts.most_common()]
+    pieces = [
+        Text(f"{count} {outcome.replace('_', ' ')}", style=STYLE[outcome][1]) for outcome, count in counts.most_common()
+    ]
     return Text(", ").join(pieces)
 
 
@@ -96,25 +104,36 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     blocks: list[RenderableType] = []
     for part in result.parts:
         blocks += _part(part)
-    if result.log.text.strip() and any(part.outcome not in ("passed", "skipped", "not_implemented") for part in result.parts):
+    if result.log.text.strip() and any(
+        part.outcome not in ("passed", "skipped", "not_implemented") for part in result.parts
+    ):
         lines = result.log.text.strip().splitlines()
         shown = lines[-LOG_LINES:]
         heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
         blocks.append(Text(heading, style="dim"))
         blocks.append(Padding(Text("\n".join(line[:200] for line in shown), style="dim"), (0, 0, 0, 2)))
-    return Panel(Group(*blocks), title=f"[bold]{escape(result.title)}[/]  [dim]{escape(result.file)}[/]", title_align="left", border_style="blue")
+    return Panel(
+        Group(*blocks),
+        title=f"[bold]{escape(result.title)}[/]  [dim]{escape(result.file)}[/]",
+        title_align="left",
+        border_style="blue",
+    )
 
 
 def _part(part: PartResult) -> list[RenderableType]:
     head = Table.grid(expand=True)
     head.add_column(ratio=1)
     head.add_column(justify="right")
-    head.add_row(Text(part.title, style="bold"), Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)))
+    head.add_row(
+        Text(part.title, style="bold"),
+        Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)),
+    )
     blocks: list[RenderableType] = [head]
-    same = _one_story(part)
-    if same is not None:
-        blocks.append(Padding(_case(same, name=f"all {sum(1 for _ in part.cases)} cases"), (0, 0, 0, 2)))
-        return blocks
+    stories = _stories(part)
+    if len(stories) == 1 and len(stories[0]) == sum(case.outcome != "skipped" for case in part.cases) > 1:
+        return [head, Padding(_case(stories[0][0], "every case"), (0, 0, 0, 2))]
+    if all(case.outcome == "skipped" for case in part.cases) and len({case.message for case in part.cases}) == 1:
+        return [head, Padding(_case(next(part.cases), "every case"), (0, 0, 0, 2))]
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=1)
     table.add_column(ratio=1)
@@ -124,22 +143,28 @@ def _part(part: PartResult) -> list[RenderableType]:
         note = Text("  some cases need a GPU", style="dim") if group.provisional else Text("")
         table.add_row("", Text.assemble(f"{group.title}  ", marks, note), _points(group.points))
     blocks.append(table)
-    wrong = [case for case in part.cases if case.outcome not in ("passed", "skipped")]
-    blocks += [Padding(_case(case), (0, 0, 0, 2)) for case in wrong[:MAX_FAILURES]]
-    if len(wrong) > MAX_FAILURES:
-        names = ", ".join(case.name for case in wrong[MAX_FAILURES:])
-        blocks.append(Padding(Text(f"and {len(wrong) - MAX_FAILURES} more: {names}", style="dim"), (0, 0, 0, 2)))
+    blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]
+    if len(stories) > MAX_FAILURES:
+        names = ", ".join(
+            f"{case.name} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
+        )
+        blocks.append(Padding(Text(f"and more: {names}", style="dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
     blocks += [Padding(Text(f"– skipped: {reason}", style="bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     return blocks
 
 
-def _one_story(part: PartResult) -> CaseResult | None:
-    """One case for all, where every case of a part ended alike and says the same, such as a missing file."""
-    cases = list(part.cases)
-    first = cases[0]
-    alike = all((case.outcome, case.message) == (first.outcome, first.message) for case in cases)
-    return first if alike and first.outcome != "passed" else None
+def _stories(part: PartResult) -> list[list[CaseResult]]:
+    """The cases that did not pass, those with the same end and the same words together."""
+    stories: dict[tuple[Outcome, str], list[CaseResult]] = {}
+    for case in part.cases:
+        if case.outcome not in ("passed", "skipped"):
+            stories.setdefault((case.outcome, case.message), []).append(case)
+    return list(stories.values())
+
+
+def _story(cases: list[CaseResult]) -> RenderableType:
+    return _case(cases[0], ", ".join(case.name for case in cases) if len(cases) > 1 else "")
 
 
 def _case(case: CaseResult, name: str = "") -> RenderableType:
@@ -166,11 +191,20 @@ def _points(points: Points) -> Text:
 def _summary(report: Report) -> RenderableType:
     score, environment = report.score, report.environment
     lines: list[RenderableType] = [
-        Text.assemble(("Score  ", "bold"), (f"{score.earned:g} of {score.graded:g} points graded in this run", "bold"), f"  (of {score.possible:g} in all)"),
+        Text.assemble(
+            ("Score  ", "bold"),
+            (f"{score.earned:g} of {score.graded:g} points graded in this run", "bold"),
+            f"  (of {score.possible:g} in all)",
+        ),
     ]
-    open_correctness, open_speed = report.correctness.possible - report.correctness.graded, report.speed.possible - report.speed.graded
+    open_correctness, open_speed = (
+        report.correctness.possible - report.correctness.graded,
+        report.speed.possible - report.speed.graded,
+    )
     if open_correctness:
-        lines.append(Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost"))
+        lines.append(
+            Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost")
+        )
     if open_speed:
         lines.append(Text(f"       {open_speed:g} points of speed: not graded yet; they are not lost"))
     lines += [Text(f"note: {note}", style="yellow") for note in report.submission.notes]

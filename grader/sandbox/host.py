@@ -1,8 +1,8 @@
 """The judge as a process on this machine.
 
-The judge runs in a session of its own, so that Ctrl-C reaches only the command line, which then asks the judge to end: it kills its workers
-first, and the run's folder is removed when nobody uses it any more. If the command line itself is killed, the kernel passes that on
-to the judge, and from the judge to the workers.
+The judge runs in a session of its own, so that Ctrl-C reaches only the command line, which then asks the judge to
+end: it kills its workers first, and the run's folder is removed when nobody uses it any more. If the command line
+itself is killed, the kernel passes that on to the judge, and from the judge to the workers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class HostSandbox:
                             pass
             judge.wait()
             tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-            raise InfraError(f"the judge ended without a report (exit code {judge.returncode}); its last words:\n{tail}")
+            raise InfraError(
+                f"the judge ended without a report (exit code {judge.returncode}); its last words:\n{tail}"
+            )
         finally:
             _stop(judge)
 

@@ -48,7 +48,7 @@ def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Ten
     lines = [f"{name}{_brackets(first)} is the first wrong element: expected {float(expected[first]):.6g}, got {found}; "
              f"{_share(count, total)} wrong"]  # fmt: skip
     got64 = got.double()
-    for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _offset):
+    for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _row_factor, _offset):
         if sentence := pattern(got, got64, expected, bad):
             lines.append(sentence)
             break
@@ -85,7 +85,8 @@ def _never_written(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tenso
     count = int(unwritten.sum())
     if not count:
         return ""
-    return f"{_share(count, got.numel()).replace(' are', ' were').replace('it is', 'it was')} never written: consistent with a grid that is too small"
+    whose = _share(count, got.numel()).replace(" are", " were").replace("it is", "it was")
+    return f"{whose} never written: consistent with a grid that is too small"
 
 
 def _not_finite(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
@@ -96,7 +97,8 @@ def _not_finite(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, 
     nans = int((got64.isnan() & torch.isfinite(expected)).sum())
     kind = "NaN" if nans == count else "infinite" if nans == 0 else "NaN or infinite"
     cause = "inf − inf, 0/0, or exp of a large number" if nans else "an overflow"
-    return f"{_share(count, got.numel())} {kind} where the right answer is finite, first at {_brackets(_first_index(strange))}: consistent with {cause}"
+    start = _brackets(_first_index(strange))
+    return f"{_share(count, got.numel())} {kind} where the right answer is finite, first at {start}: consistent with {cause}"
 
 
 def _constant_output(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
@@ -123,11 +125,35 @@ def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad:
         return ""
     ratio = wrong[usable] / right[usable]
     middle = float(ratio.median())
-    if not math.isfinite(middle) or float((ratio - middle).abs().max()) > CLOSE * abs(middle) or abs(middle - 1) < CLOSE or middle == 0:
+    if (
+        not math.isfinite(middle)
+        or float((ratio - middle).abs().max()) > CLOSE * abs(middle)
+        or abs(middle - 1) < CLOSE
+        or middle == 0
+    ):
         return ""
     known = next((words for constant, words in CONSTANTS.items() if abs(middle / constant - 1) < CLOSE), "")
     known = known or _root_of_dimension(middle, expected.shape)
     return f"got is {middle:.4g} times expected throughout" + (f", which is {known}" if known else "")
+
+
+def _row_factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+    """Each row right but for a factor of its own, as when a normaliser is wrong."""
+    if expected.ndim < 2 or expected.shape[-1] < 4 or expected.numel() > SAMPLE:
+        return ""
+    right = expected.abs().amax(-1, keepdim=True)
+    weight = torch.where((expected.abs() > 1e-2 * right) & (right > 0), 1.0, math.nan)
+    ratio = got64 / expected * weight
+    middle = ratio.nanmedian(-1, keepdim=True).values
+    spread = ((ratio - middle).abs() / middle.abs()).nan_to_num(0.0)
+    off = (middle - 1).abs() > 1e-6
+    if not bool(torch.isfinite(middle).all()) or not bool(off.any()) or float(spread.max()) > 1e-3:
+        return ""
+    low, high = float(middle.min()), float(middle.max())
+    return (
+        f"every row is right but for a factor of its own, from {low:.4g} to {high:.4g}: consistent with a wrong row sum, "
+        "such as padding that is counted in it or a maximum that is not subtracted everywhere alike"
+    )
 
 
 def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
@@ -146,7 +172,8 @@ def _offset(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad:
         moved = expected.roll(shift, -1)
         inner = slice(1, -1)
         if _agrees(got64[..., inner], moved[..., inner]) and not _agrees(expected[..., inner], moved[..., inner]):
-            return f"the values are right but one place too {'late' if shift == 1 else 'early'} along the last dimension: consistent with an index off by one"
+            way = "late" if shift == 1 else "early"
+            return f"the values are right but one place too {way} along the last dimension: consistent with an index off by one"
     return ""
 
 
@@ -177,12 +204,19 @@ def _where(bad: torch.Tensor) -> str:
 def _along(hit: torch.Tensor, size: int, noun: str) -> str:
     wrong = torch.nonzero(hit).flatten()
     low, high, count = int(wrong[0]), int(wrong[-1]), int(wrong.numel())
-    plural = noun.replace("entry", "entries").replace("index", "indices") if noun.startswith(("batch", "index")) else f"{noun}s"
+    plural = (
+        noun.replace("entry", "entries").replace("index", "indices")
+        if noun.startswith(("batch", "index"))
+        else f"{noun}s"
+    )
     if count == high - low + 1:
         if high == size - 1:
             block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
             if block is not None:
-                return f"only {plural} {low}–{high} of {size} are wrong, what is left after full blocks of {block}: consistent with a last, partial block that is not handled or masked"
+                return (
+                    f"only {plural} {low}–{high} of {size} are wrong, what is left after full blocks of {block}: "
+                    "consistent with a last, partial block that is not handled or masked"
+                )
         span = f"{noun} {low}" if count == 1 else f"{plural} {low}–{high}"
         return f"only {span} of {size} {'is' if count == 1 else 'are'} wrong"
     if count > 2:

@@ -1,8 +1,8 @@
 """The error budget: how far from the float64 oracle an output may be.
 
-A fixed tolerance is either too wide for float32 or too narrow for bfloat16, and blind to how hard a case is. So the yardstick is what
-PyTorch itself gets wrong on the same input in the same dtype: an output may be off by k times the larger of PyTorch's error and the
-reference kernel's, plus a floor for the cases where those happen to be exact.
+A fixed tolerance is either too wide for float32 or too narrow for bfloat16, and blind to how hard a case is. So the
+yardstick is what PyTorch itself gets wrong on the same input in the same dtype: an output may be off by k times the
+larger of PyTorch's error and the reference kernel's, plus a floor for the cases where those happen to be exact.
 
 Errors are counted twice, relative to a scale s (see `scales`):
 
@@ -10,7 +10,8 @@ Errors are counted twice, relative to a scale s (see `scales`):
     rms   = sqrt(mean((got − expected)² / s²))  finds small errors everywhere; with a constant s = rms(expected) this is the
                                                 relative Frobenius norm ‖got − expected‖ / ‖expected‖
 
-Elements where expected and got are the same infinity, or both NaN, count as right; any other non-finite element is an infinite error.
+Elements where expected and got are the same infinity, or both NaN, count as right; any other non-finite element is an
+infinite error.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class Errors:
 def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], unit: float) -> dict[str, torch.Tensor]:
     """For each output a tensor that broadcasts against it: what its errors are relative to.
 
-    `element`: max(|expected|, unit). `row`: the largest |expected| along the last dimension. `all`: the root mean square over every output
-    of that kind together, so that an output which is exactly zero (dq for a single key) is measured by its companions.
+    `element`: max(|expected|, unit). `row`: the largest |expected| along the last dimension. `all`: the root mean
+    square over every output of that kind together, so that an output which is exactly zero (dq for a single key) is
+    measured by its companions.
 
     Args:
         expected: float64 outputs of the oracle.

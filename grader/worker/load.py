@@ -87,7 +87,8 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
     except TypeError as error:
         name = getattr(function, "__name__", "the function")
         raise LoadError(
-            "failed", f"{name}{signature} cannot be called with {len(arguments)} arguments as the contract says: {error}"
+            "failed",
+            f"{name}{signature} cannot be called with {len(arguments)} arguments as the contract says: {error}",
         ) from None
 
 
@@ -108,7 +109,12 @@ def _load_c_abi(path: Path, entry: str, build_limit_s: float) -> Callable[..., A
     try:
         # The file is named as the student knows it, so that the compiler's messages are too.
         done = subprocess.run(
-            [*command, "-o", str(library), path.name], cwd=path.parent, capture_output=True, text=True, errors="replace", timeout=build_limit_s
+            [*command, "-o", str(library), path.name],
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=build_limit_s,
         )
     except subprocess.TimeoutExpired:
         raise LoadError("build_failed", f"nvcc did not finish within {build_limit_s:g} s") from None
@@ -119,7 +125,9 @@ def _load_c_abi(path: Path, entry: str, build_limit_s: float) -> Callable[..., A
     try:
         function = getattr(ctypes.CDLL(str(library)), entry)
     except AttributeError:
-        raise LoadError("failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?') from None
+        raise LoadError(
+            "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
+        ) from None
     function.restype = None
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
 
@@ -155,11 +163,16 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
     (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
     sources = [str(folder / path.name)]
     if "PYBIND11_MODULE" not in source:
-        binding = f'#include <torch/extension.h>\ntorch::Tensor {entry}(torch::Tensor x);\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &{entry}); }}\n'
+        binding = (
+            f"#include <torch/extension.h>\ntorch::Tensor {entry}(torch::Tensor x);\n"
+            f'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &{entry}); }}\n'
+        )
         (folder / "binding.cpp").write_text(binding, encoding="utf-8")
         sources.append(str(folder / "binding.cpp"))
     try:
-        module = cpp_extension.load(name=f"submission_{path.stem}", sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"])
+        module = cpp_extension.load(
+            name=f"submission_{path.stem}", sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
+        )
     except RuntimeError as error:
         raise LoadError("build_failed", str(error)) from None
     if not hasattr(module, entry):
@@ -170,7 +183,9 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
 def find_nvcc() -> str | None:
     """The CUDA compiler: on the PATH, in CUDA_HOME, or where toolkits are installed."""
     places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    return shutil.which("nvcc") or next((found for place in places if place and (found := shutil.which("nvcc", path=f"{place}/bin"))), None)
+    return shutil.which("nvcc") or next(
+        (found for place in places if place and (found := shutil.which("nvcc", path=f"{place}/bin"))), None
+    )
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -214,7 +229,7 @@ def _own_traceback(error: BaseException) -> str:
         frames += _submission_frames(seen.__traceback__)
         seen = seen.__cause__
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_root):
-        text = "".join(traceback.format_exception_only(error))
+        text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which is told apart
     else:
         text = "".join(traceback.format_list(frames[-SUBMISSION_FRAMES:]))
     return text.replace(f"{_root}{os.sep}", "")

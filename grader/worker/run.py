@@ -87,7 +87,9 @@ def _tensor(memory: torch.Tensor, ref: dict[str, Any]) -> torch.Tensor:
     """The tensor that a reference describes, as a view of the arena."""
     dtype = getattr(torch, ref["dtype"])
     start = ref["start_bytes"] // dtype.itemsize
-    return torch.empty(0, dtype=dtype, device=memory.device).set_(memory.untyped_storage(), start, ref["shape"], ref["stride"])
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(
+        memory.untyped_storage(), start, ref["shape"], ref["stride"]
+    )
 
 
 @contextlib.contextmanager
@@ -125,7 +127,9 @@ def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
         return
     torch.cuda.empty_cache()
     sizes = [min(slot.numel() * slot.element_size(), FILL_BLOCK_BYTES) for slot in slots]
-    blocks = [torch.full((max(size, 512),), protocol.POISON_BYTE, dtype=torch.uint8, device="cuda") for size in sizes * 2]
+    blocks = [
+        torch.full((max(size, 512),), protocol.POISON_BYTE, dtype=torch.uint8, device="cuda") for size in sizes * 2
+    ]
     torch.cuda.synchronize()
     del blocks
 
