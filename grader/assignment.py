@@ -40,6 +40,7 @@ class Limits(Strict):
 
     time_limit_s: dict[Device, Annotated[float, Field(gt=0)]]
     memory_gib: float = Field(gt=0, description="host memory of the worker and everything it starts")
+    import_limit_s: float = Field(default=20, gt=0, description="time for importing the student's file")
     build_limit_s: float = Field(default=180, gt=0, description="time for compiling a .cu file")
 
 

@@ -7,10 +7,10 @@ the Unix socket.
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 
 From the contender:
-    {"do": "load", "path", "entry", "language", "build_limit_s"}
-    {"do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
-From the worker, one for each request and one when it is ready:
-    {"ok": true, ...} or {"ok": false, "error": {"kind", "type", "message", "traceback"}}
+    {"id", "do": "load", "path", "entry", "language", "build_limit_s"}
+    {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
+From the worker, one for each request, with its id, and one with id 0 when it is ready:
+    {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}
 """
 
 from __future__ import annotations

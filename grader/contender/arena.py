@@ -163,7 +163,7 @@ class Arena:
     def _place_input(self, name: str, tensor: torch.Tensor) -> Slot:
         length = _storage_bytes(tensor).numel()
         offset = self._place(length)
-        start = offset + tensor.storage_offset() * tensor.element_size()
+        start = offset + int(tensor.storage_offset()) * tensor.element_size()
         return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
     def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Slot:

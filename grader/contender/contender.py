@@ -143,6 +143,7 @@ class Contender:
         self.device = device
         self.alive = True
         self._ready = False
+        self._request = 0
         scratch.mkdir(parents=True)
         ours, theirs = socket.socketpair()
         read_log, write_log = os.pipe()
@@ -201,8 +202,7 @@ class Contender:
             "language": language,
             "build_limit_s": build_limit_s,
         }
-        time_s = limits.time_s + (build_limit_s if language == "cuda" else 0)
-        reply = self._ask(request, Limits(time_s, limits.memory_gib))
+        reply = self._ask(request, limits)
         if reply.error is not None:
             raise _fault(reply.error)
 
@@ -226,8 +226,9 @@ class Contender:
         return reply.returned
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        self._request += 1
         try:
-            protocol.send(self._connection, request, files)
+            protocol.send(self._connection, request | {"id": self._request}, files)
         except OSError:
             raise self._ended() from None
         reply = self._receive(limits)
@@ -240,7 +241,9 @@ class Contender:
         """Wait for one frame, watching the clock, the memory and the number of processes."""
         deadline = time.monotonic() + limits.time_s
         try:
-            while (frame := self._reader.next()) is None:
+            while (frame := self._reader.next()) is None or frame.get("id") != self._request:
+                if frame is not None:
+                    continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     self.kill()
@@ -264,7 +267,7 @@ class Contender:
         if len(tree) > MAX_PROCESSES:
             self.kill()
             raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
-        used = sum(processes.private_bytes(process) for process in tree)
+        used = processes.private_bytes(tree, int(limits.memory_gib * GIB))
         if used > limits.memory_gib * GIB:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 
@@ -61,11 +63,28 @@ def end(process: subprocess.Popen[bytes]) -> None:
     _started.pop(process.pid, None)
 
 
-def private_bytes(process: psutil.Process) -> int:
-    """Resident memory that is not shared: libraries and the arena count for nobody."""
+def private_bytes(found: list[psutil.Process], limit: int) -> int:
+    """Memory that processes hold for themselves: libraries, files and the arena count for nobody.
+
+    The quick sum counts what forked processes still share once for each; only where that passes `limit` does it pay to
+    ask the kernel for everyone's fair share.
+    """
+    quick = sum(_resident(process) for process in found)
+    return quick if quick <= limit else sum(_anonymous_share(process) for process in found)
+
+
+def _resident(process: psutil.Process) -> int:
     with contextlib.suppress(psutil.Error):
         memory = process.memory_info()
         return int(memory.rss - memory.shared)
+    return 0
+
+
+def _anonymous_share(process: psutil.Process) -> int:
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+        found = re.search(r"Pss_Anon:\s+(\d+) kB", text) or re.search(r"Private_Dirty:\s+(\d+) kB", text)
+        return int(found.group(1)) * 1024 if found else 0
     return 0
 
 

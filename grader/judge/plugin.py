@@ -42,7 +42,7 @@ class Place:
 class JudgePlugin:
     """Binds tests to cases, and keeps each one's result in `results`, by assignment, part and name.
 
-    `faults` are those of the grader itself.
+    `faults` are those of the grader itself; `refusal` says why the assignments' own checks could not be collected.
     """
 
     def __init__(self, judge: Judge, assignments: Sequence[Assignment], cases: Sequence[BoundCase]) -> None:
@@ -51,6 +51,7 @@ class JudgePlugin:
         self.cases = cases
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
+        self.refusal = ""
 
     # Fixtures
     # ---------------------------------------------------------------------------------------------------------------------
@@ -117,15 +118,22 @@ class JudgePlugin:
         """A check from an assignment's own test file belongs to the part whose group names it."""
         assignment = next((one for one in self.assignments.values() if item.path.is_relative_to(one.folder)), None)
         if assignment is None:
-            raise pytest.UsageError(f"{item.nodeid}: lies in no assignment's folder")
+            raise self._refuse(f"{item.path}: lies in no assignment's folder")
         name = getattr(item, "originalname", item.name)
         for part in assignment.spec.parts:
             if any(name in group.checks for group in part.groups):
                 documentation = inspect.getdoc(getattr(item, "obj", None)) or name
                 return Place(assignment.name, part.name, name, documentation.splitlines()[0])
-        raise pytest.UsageError(
-            f"{item.nodeid}: no group in {assignment.folder / 'problem.toml'} names {name!r} under `checks`"
-        )
+        toml = assignment.folder / "problem.toml"
+        raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
+
+    def _refuse(self, message: str) -> pytest.UsageError:
+        self.refusal = message
+        return pytest.UsageError(message)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.refusal = f"{report.nodeid}: cannot be collected:\n{report.longreprtext}"
 
     # Results
     # ----------------------------------------------------------------------------------------------------------------------

@@ -83,10 +83,12 @@ def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
     files = [HERE / "test_correctness.py", *check_files(assignments)]
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib", *map(str, files)]
     code = pytest.main(arguments, plugins=[plugin])
+    if plugin.refusal:
+        raise CourseError(plugin.refusal)
     if code == pytest.ExitCode.INTERRUPTED:
         raise Interrupted
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise CourseError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}: see the log above")
+        raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
 
 
 def _gather(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -18,7 +19,6 @@ from grader.judge.trial import answer
 from grader.problem import Call
 from grader.report.model import WorkerLog
 
-LOAD_LIMIT_S = 30.0
 # What faulthandler says of frames that are not the student's.
 GRADER_FRAME = re.compile(
     r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
@@ -87,17 +87,10 @@ class Judge:
     def _load(self, assignment: Assignment) -> Contender:
         for last in self._contenders.values():
             last.kill()  # one worker at a time: what an earlier assignment left running must not disturb this one
-        spec = assignment.spec
         contender = self._pool.take()
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
-            contender.load(
-                self.job.submission / spec.file,
-                spec.entry,
-                spec.language,
-                spec.limits.build_limit_s,
-                Limits(LOAD_LIMIT_S, spec.limits.memory_gib),
-            )
+            _load_file(contender, self.job.submission, assignment)
         except ContenderFault as fault:
             self._unloadable[assignment.name] = fault
             contender.kill()
@@ -110,19 +103,11 @@ class Judge:
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused when it gives none."""
         assignment = case.assignment
-        spec = assignment.spec
         try:
             contender = self._references.get(assignment.name)
             if contender is None or not contender.alive:
                 contender = self._pool.take()
-                path = self.job.course / "reference" / spec.file
-                contender.load(
-                    path,
-                    spec.entry,
-                    spec.language,
-                    spec.limits.build_limit_s,
-                    Limits(LOAD_LIMIT_S, spec.limits.memory_gib),
-                )
+                _load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())
         except ContenderFault as fault:
@@ -142,3 +127,10 @@ class Judge:
         if len(joined) > MAX_LOG:
             joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
         return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))
+
+
+def _load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:
+    spec = assignment.spec
+    time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
+    limits = Limits(time_s, spec.limits.memory_gib)
+    contender.load(folder / spec.file, spec.entry, spec.language, spec.limits.build_limit_s, limits)

@@ -41,7 +41,7 @@ def main() -> None:
 
     from grader.worker import load, run
 
-    protocol.send(connection, {"ok": True})
+    protocol.send(connection, {"id": 0, "ok": True})
     function: Any = None
     while (frame := reader.receive()) is not None:
         files, reader.files = reader.files, []
@@ -60,7 +60,7 @@ def main() -> None:
                 os.close(file)
         sys.stdout.flush()
         sys.stderr.flush()
-        protocol.send(connection, reply)
+        protocol.send(connection, reply | {"id": frame["id"]})
         gc.collect()
     os._exit(0)
 

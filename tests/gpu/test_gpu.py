@@ -1,0 +1,300 @@
+"""What only a GPU can show: CUDA IPC, nvcc, real kernels that hang, crash or take too much, and the reference at full size."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import ROOT, Course, Ran, Running, StartRun
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+
+
+# The course itself ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Running(tmp_path_factory.mktemp("reference"), [str(ROOT / "reference")]).finish()
+
+
+def test_the_reference_passes_every_case(reference: Ran) -> None:
+    assert reference.code == 0, reference.errors + reference.output
+    assert reference.report is not None
+    free_gib = torch.cuda.mem_get_info()[0] / 2**30
+    for assignment in reference.report.assignments:
+        for part in assignment.parts:
+            for case in part.cases:
+                small = case.outcome == "skipped" and "GiB of GPU memory" in case.message and free_gib < 81
+                assert case.outcome == "passed" or small, f"{assignment.name} {part.name} {case.name}: {case.message}"
+    assert reference.report.correctness.earned == 50
+    assert reference.left == []
+
+
+def test_the_report_names_the_gpu(reference: Ran) -> None:
+    assert reference.report is not None
+    environment = reference.report.environment
+    assert environment.gpu == torch.cuda.get_device_name()
+    assert environment.driver
+    assert environment.nvcc
+    assert environment.cuda == torch.version.cuda
+
+
+def test_the_starter_is_not_implemented_throughout(start_run: StartRun) -> None:
+    ran = start_run(ROOT / "starter").finish()
+    assert ran.report is not None
+    assert {case.outcome for one in ran.report.assignments for part in one.parts for case in part.cases} == {
+        "not_implemented"
+    }
+
+
+# Faults of Triton and PyTorch code -----------------------------------------------------------------------------------
+
+CASES = {
+    "right-first": "return x * 2",
+    "illegal-access": "far[(1,)](x, 1 << 44); return x * 2",
+    "right-1": "return x * 2",
+    "endless-kernel": "endless[(1,)](x); return x * 2",
+    "right-2": "return x * 2",
+    "all-gpu-memory": "hoard = [torch.empty(1 << 30, device='cuda', dtype=torch.uint8) for _ in range(400)]; return x * 2",
+    "right-3": "return x * 2",
+    "on-the-cpu": "return (x * 2).cpu()",
+    "unwritten": "return torch.empty_like(x)",
+    "partly-unwritten": "y = torch.empty_like(x); y[:3] = x[:3] * 2; return y",
+    "write-past-its-input": "far[(1,)](x, 4 * x.numel()); return x * 2",
+    "side-stream": "y = torch.empty_like(x); s = torch.cuda.Stream(); s.wait_stream(torch.cuda.current_stream())\n"
+    "    with torch.cuda.stream(s): torch.mul(x, 2, out=y)\n    torch.cuda.current_stream().wait_stream(s); return y",
+    "compile-error": "broken[(1,)](x); return x * 2",
+    "killed-mid-kernel": "endless[(1,)](x); os._exit(7)",
+    "right-last": "return x * 2",
+}
+PRELUDE = """
+import os
+import torch, triton, triton.language as tl
+
+@triton.jit
+def far(x, offset):
+    tl.store((x.to(tl.int64) + offset).to(tl.pointer_type(tl.float32)), 1.0)
+
+@triton.jit
+def endless(x):
+    value = tl.atomic_add(x, 0.0)
+    while value == value:
+        value = tl.atomic_add(x, 0.0)
+
+@triton.jit
+def broken(x):
+    tl.store(x, undefined_thing)
+
+def double(x):
+    return CASES[x.numel() - 10](x)
+
+"""
+EXPECTED = {
+    "illegal-access": ("crashed", "illegal memory access"),
+    "endless-kernel": ("timed_out", "no answer within"),
+    "all-gpu-memory": ("out_of_memory", "out of memory"),
+    "on-the-cpu": ("failed", "lies on cpu, expected cuda"),
+    "unwritten": ("failed", "never written"),
+    "partly-unwritten": ("failed", "y[3] is the first wrong element: expected"),
+    "write-past-its-input": ("failed", "wrote 1 element past the end of x, from 0 past it"),
+    "side-stream": ("passed", ""),
+    "compile-error": ("failed", "undefined_thing is not defined"),
+    "killed-mid-kernel": ("crashed", "exit code 7"),
+}
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("faults")
+    course = Course(folder / "course")
+    course.add("faults", list(CASES), limit_s=10)
+    submission = folder / "submission"
+    submission.mkdir()
+    functions = "".join(f"def f{index}(x):\n    {body}\n\n" for index, body in enumerate(CASES.values()))
+    table = f"CASES = [{', '.join(f'f{index}' for index in range(len(CASES)))}]\n"
+    (submission / "faults.py").write_text(PRELUDE + functions + table)
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cuda"]).finish()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_fault_on_the_gpu_has_its_outcome_and_its_words(faults: Ran, name: str) -> None:
+    outcome, words = EXPECTED[name]
+    case = faults.case("faults", name)
+    everything = "\n".join([case.message, *case.diagnosis])
+    assert (case.outcome, words in everything) == (outcome, True), f"{case.outcome}: {everything}"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("right")])
+def test_cases_beside_a_fault_are_graded_as_usual(faults: Ran, name: str) -> None:
+    assert faults.case("faults", name).outcome == "passed", faults.case("faults", name).message
+
+
+def test_nothing_is_left_on_machine_and_gpu(faults: Ran) -> None:
+    assert faults.left == []
+    used = subprocess.run(
+        ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"], capture_output=True, text=True, timeout=60
+    ).stdout.split()
+    assert not [
+        pid for pid in used if Path(f"/proc/{pid}").exists() and "grader" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+
+
+# CUDA C++ ------------------------------------------------------------------------------------------------------------
+
+KERNEL = """
+#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void kernel(const float* x, float* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) {
+        float v = x[i];
+        y[i] = FORMULA;
+    }
+}
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    if (n > 0) kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}
+"""
+RIGHT = "0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))"
+TORCH_FORM = """
+#include <torch/extension.h>
+__global__ void kernel(const float* x, float* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 0.5f * x[i] * (1.0f + tanhf(0.7978845608f * (x[i] + 0.044715f * x[i] * x[i] * x[i])));
+}
+torch::Tensor gelu(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    if (x.numel() > 0) kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}
+"""
+FAST = "v / (1.0f + __expf(-1.5957691216f * (v + 0.044715f * v * v * v)))"
+APPROX = """({ float u = 0.7978845608f * (v + 0.044715f * v * v * v), t; asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(u));
+            0.5f * v * (1.0f + t); })"""
+
+
+def cuda_run(start_run: StartRun, folder: Path, source: str) -> Ran:
+    (folder / "gelu.cu").write_text(source)
+    return start_run(folder, "--assignment", "cuda_gelu").finish()
+
+
+def outcomes(ran: Ran) -> dict[str, str]:
+    assert ran.report is not None, ran.errors
+    return {case.name: case.outcome for case in ran.report.assignments[0].parts[0].cases}
+
+
+@pytest.mark.parametrize("formula", [RIGHT, FAST], ids=["tanhf", "fast-math exp"])
+def test_right_formulas_pass(start_run: StartRun, tmp_path: Path, formula: str) -> None:
+    assert set(outcomes(cuda_run(start_run, tmp_path, KERNEL.replace("FORMULA", formula))).values()) == {"passed"}
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [APPROX, "0.5f * v * (1.0f + erff(v * 0.70710678f))", RIGHT.replace("0.044715f", "0.044f")],
+    ids=["tanh.approx", "erf form", "wrong constant"],
+)
+def test_imprecise_or_wrong_formulas_fail(start_run: StartRun, tmp_path: Path, formula: str) -> None:
+    assert outcomes(cuda_run(start_run, tmp_path, KERNEL.replace("FORMULA", formula)))["n-1048579"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("change", "case", "outcome", "words"),
+    [
+        (("if (i < n)", "if (i <= n)"), "n-1025", "failed", "wrote 1 element past the end of y, from 0 past it"),
+        (("if (n > 0) ", ""), "n-0", "failed", "cudaErrorInvalidConfiguration"),
+        (("n + 255) / 256", "n) / 256"), "n-1025", "failed", "never written"),
+        (
+            ("int64_t i = blockIdx.x * (int64_t)blockDim.x", "int i = blockIdx.x * (int)blockDim.x"),
+            "beyond-2-31",
+            "",
+            "",
+        ),
+        (("y[i] =", "y[1ll << 44] ="), "n-1", "crashed", "illegal memory access"),
+        (
+            ("float v = x[i];", "float v = x[i]; while (v == v) v = ((volatile float*)x)[0];"),
+            "n-1",
+            "timed_out",
+            "no answer within",
+        ),
+        (('extern "C" ', ""), "n-1", "failed", 'is it declared extern "C"?'),
+    ],
+    ids=[
+        "one past the end",
+        "no blocks",
+        "too small a grid",
+        "32-bit index",
+        "illegal access",
+        "endless kernel",
+        "C++ name",
+    ],
+)
+def test_a_wrong_cuda_kernel_is_told_what_is_wrong(
+    start_run: StartRun, tmp_path: Path, change: tuple[str, str], case: str, outcome: str, words: str
+) -> None:
+    source = KERNEL.replace("FORMULA", RIGHT)
+    assert change[0] in source
+    course = ROOT
+    if outcome == "timed_out":  # a shorter limit, or every case waits for its own
+        course = tmp_path / "course"
+        for room in ("assignments", "reference", "starter"):
+            shutil.copytree(ROOT / room, course / room)
+        toml = course / "assignments/cuda_gelu/problem.toml"
+        toml.write_text(
+            toml.read_text().replace("cuda = 20", "cuda = 2").replace("time_limit_s = 30", "time_limit_s = 2")
+        )
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    (folder / "gelu.cu").write_text(source.replace(*change))
+    ran = start_run(folder, "--assignment", "cuda_gelu", "--course", course).finish()
+    result = ran.case("cuda_gelu", case)
+    everything = "\n".join([result.message, *result.diagnosis])
+    assert result.outcome == outcome if outcome else result.outcome not in ("passed", "skipped"), everything
+    assert words in everything
+    assert ran.left == []
+
+
+def test_a_cu_file_that_does_not_compile_shows_nvccs_first_errors(start_run: StartRun, tmp_path: Path) -> None:
+    ran = cuda_run(start_run, tmp_path, KERNEL.replace("FORMULA", "undefined_thing"))
+    result = ran.case("cuda_gelu", "n-1")
+    assert result.outcome == "build_failed"
+    assert "gelu.cu(8): error" in result.message
+    assert "undefined_thing" in result.message
+
+
+def test_a_touched_stub_is_not_implemented(start_run: StartRun, tmp_path: Path) -> None:
+    ran = cuda_run(start_run, tmp_path, (ROOT / "starter/gelu.cu").read_text() + "\n// tomorrow\n")
+    assert set(outcomes(ran).values()) == {"not_implemented"}
+
+
+def test_the_torch_form_is_accepted(start_run: StartRun, tmp_path: Path) -> None:
+    ran = cuda_run(start_run, tmp_path, TORCH_FORM)
+    assert set(outcomes(ran).values()) == {"passed"}, ran.output
+
+
+# FlashAttention ------------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_of_all_scores_fails_the_memory_case(start_run: StartRun, tmp_path: Path) -> None:
+    (tmp_path / "flash_attention.py").write_text(
+        "import math\nimport torch\n\n"
+        "def flash_attention(q, k, v, is_causal=False):\n"
+        "    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])\n"
+        "    if is_causal:\n"
+        "        scores = scores + torch.full(scores.shape[-2:], float('-inf'), device=q.device, dtype=q.dtype).triu(1)\n"
+        "    return torch.softmax(scores, -1) @ v\n"
+    )
+    ran = start_run(tmp_path, "--assignment", "flash_attention").finish()
+    assert ran.report is not None
+    for part in ran.report.assignments[0].parts:
+        by_name = {case.name: case for case in part.cases}
+        assert by_name["memory"].outcome == "failed"
+        assert "matrix of all scores" in by_name["memory"].message
+        assert by_name["n-1024"].outcome == "passed", by_name["n-1024"].message
+        assert by_name["bfloat16"].outcome == "passed"

@@ -1,0 +1,318 @@
+"""`grader run` as a command: what it refuses and how, how it ends when it is interrupted, and how a run is replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grader.report.model import Report
+from tests.conftest import IMPORTS, PROBLEM, Course, StartRun, problem_toml
+
+RIGHT = "def double(x):\n    return x * 2\n"
+HANGS = "import pathlib\n\ndef double(x):\n    pathlib.Path('student-runs').touch()\n    while True: pass\n"
+TELLS = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
+
+
+def submission(folder: Path, content: str = RIGHT, name: str = "task") -> Path:
+    target = folder / "submission"
+    target.mkdir(exist_ok=True)
+    (target / f"{name}.py").write_text(content)
+    return target
+
+
+def grader(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, env=os.environ | {"PYTHONPATH": IMPORTS}, capture_output=True, text=True, timeout=120
+    )
+
+
+# What is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda _: None, "no such folder"),
+        (lambda path: path.mkdir(), "is empty"),
+        (lambda path: path.write_text("x"), "is a file"),
+    ],
+    ids=["absent", "empty", "a file"],
+)
+def test_an_unusable_folder_is_refused_in_one_sentence(
+    course: Course, tmp_path: Path, make: object, words: str
+) -> None:
+    course.add("task")
+    target = tmp_path / "hand-in"
+    make(target)  # type: ignore[operator]
+    done = grader("run", target, "--course", course.folder, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert str(target) in done.stderr
+    assert words in done.stderr
+    assert "task.py" in done.stderr, "it should say what is expected"
+    assert not (tmp_path / "grader-report").exists()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+def test_an_unreadable_file_is_refused_in_one_sentence(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    folder = submission(tmp_path)
+    (folder / "task.py").chmod(0)
+    # root reads everything; without these capabilities it is an ordinary user
+    drop = "-dac_override,-dac_read_search"
+    privileges = ["setpriv", f"--bounding-set={drop}", f"--inh-caps={drop}"] if os.getuid() == 0 else []
+    command = [*privileges, sys.executable, "-m", "grader", "run", str(folder), "--course", str(course.folder)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": IMPORTS}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"{folder / 'task.py'}: cannot be read" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--assignment", "nope"], "no assignment 'nope'; this course has: task"),
+        (["--seed", "-1"], "seed"),
+        (["--device", "tpu"], "tpu"),
+        (["--course", "/nowhere"], "/nowhere/assignments"),
+    ],
+)
+def test_a_bad_option_is_refused(course: Course, tmp_path: Path, arguments: list[str], words: str) -> None:
+    course.add("task")
+    done = grader("run", submission(tmp_path), "--course", course.folder, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_gpu_that_is_not_there_is_refused(course: Course, tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    course.add("task")
+    done = grader("run", submission(tmp_path), "--course", course.folder, "--device", "cuda", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no CUDA GPU" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('tries = "plain"', 'trys = "plain", tries = "plain"', ["case 'plain'", "trys: unknown key", "allowed here: n, columns", "dtype"]),
+        ("points = 4", "pionts = 4\npoints = 4", ["part.0.group.0.pionts: unknown key", "allowed here: name, title, points, cases"]),
+        ("k = 6", 'k = "six"', ["tolerance.k", "'six'"]),
+        ("n = 10", "n = 10.5", ["n:", "10.5"]),
+        ("[[part]]", "[[part", ["line"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_problem_toml_names_file_key_and_what_is_allowed(
+    course: Course, tmp_path: Path, old: str, new: str, words: list[str]
+) -> None:
+    text = problem_toml("task.py", ["plain"])
+    assert old in text
+    course.add("task", toml=text.replace(old, new))
+    done = grader("run", submission(tmp_path), "--course", course.folder, "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert str(course.folder / "assignments/task/problem.toml") in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_check_that_no_group_names_is_refused(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    more = course.folder / "assignments/task/test_more.py"
+    for content, words in (
+        ("def test_lost(contender): pass\n", "test_lost"),
+        ("def test_broken(contender)\n", "SyntaxError"),
+    ):
+        more.write_text(content)
+        done = grader("run", submission(tmp_path), "--course", course.folder, "--device", "cpu", cwd=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "test_more.py" in done.stderr
+
+
+def test_a_report_inside_the_submission_is_refused(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    folder = submission(tmp_path)
+    done = grader("run", folder, "--course", course.folder, "--output", folder / "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "inside the submission" in done.stderr
+
+
+def test_from_inside_the_submission_the_report_goes_beside_it(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    folder = submission(tmp_path)
+    done = grader("run", ".", "--course", course.folder, "--device", "cpu", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["task.py"]
+    assert (tmp_path / "grader-report" / "report.json").exists()
+
+
+# What a faulty grader does -------------------------------------------------------------------------------------------
+
+
+def broken(function: str, line: str) -> str:
+    return PROBLEM.replace(f"def {function}(", f"def {function}(*args):\n    {line}\n\n\ndef unused_{function}(")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (broken("oracle", "raise RuntimeError('oracle is out')"), "oracle is out"),
+        (broken("make_inputs", "raise MemoryError"), "MemoryError"),
+        (broken("oracle", "return {'y': torch.zeros_like(args[0].args['x']).double()}"), "zeros would pass"),
+        (PROBLEM.replace("2 * call", "1 * call"), "a copy of x would pass"),
+        (PROBLEM.replace('2 * call.args["x"]', 'torch.ones_like(call.args["x"])'), "ones would pass"),
+    ],
+    ids=["oracle fails", "no memory", "zeros pass", "a copy passes", "ones pass"],
+)
+def test_a_fault_of_the_grader_is_never_a_zero(
+    course: Course, start_run: StartRun, tmp_path: Path, problem: str, words: str
+) -> None:
+    course.add("faulty", problem=problem)
+    course.add("task")
+    course.add("wrong_reference")
+    folder = submission(tmp_path)
+    answer = "x" if "a copy" in words else "x * 0" if "zeros" in words else "x * 0 + 1" if "ones" in words else "x * 2"
+    submission(tmp_path, f"def double(x):\n    return {answer} + 0\n", "faulty")
+    (course.folder / "reference" / "faulty.py").write_text(f"def double(x):\n    return {answer} + 0\n")
+    (course.folder / "reference" / "wrong_reference.py").write_text("def double(x):\n    return x * 3\n")
+    submission(tmp_path, "def double(x):\n    return x * 4\n", "wrong_reference")
+    ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.code == 3
+    assert ran.report is not None
+    assert ran.case("faulty", "plain").outcome == "infra_error"
+    assert words in ran.case("faulty", "plain").message
+    assert ran.case("wrong_reference", "plain").outcome == "infra_error"
+    assert "reference kernel is wrong" in ran.case("wrong_reference", "plain").message
+    assert ran.case("task", "plain").outcome == "passed", "the other assignments are graded as usual"
+    assert (ran.report.score.earned, ran.report.score.graded, ran.report.score.possible) == (4, 4, 12)
+    assert "the grader failed" in ran.output
+    assert ran.left == []
+
+
+def test_a_degenerate_case_must_say_so_and_only_then(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    toml = problem_toml("task.py", ["plain"]).replace('tries = "plain"', 'tries = "plain", degenerate = "it is not"')
+    course.add("task", toml=toml)
+    ran = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu").finish()
+    assert ran.code == 3
+    assert "remove the key" in ran.case("task", "plain").message
+
+
+def test_a_judge_that_is_killed_is_an_infra_error_and_leaves_nothing(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    course.add("task", limit_s=60)
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    judges = [process for process in running.processes() if "grader.judge" in process.cmdline()]
+    assert len(judges) == 1
+    judges[0].kill()
+    ran = running.finish()
+    assert ran.code == 3
+    assert "the judge ended without a report" in ran.errors
+    assert ran.left == []
+
+
+# How it ends early ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(
+    course: Course, start_run: StartRun, tmp_path: Path, number: signal.Signals
+) -> None:
+    course.add("task", limit_s=60)
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    assert len(running.processes()) >= 2, "judge and worker should be running"
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert ran.code == 130
+    assert "interrupted" in ran.errors
+    assert "Traceback" not in ran.errors
+    assert ran.left == []
+
+
+def test_a_grader_that_is_killed_takes_its_workers_along(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    course.add("task", limit_s=60)
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    psutil.wait_procs(running.processes(), timeout=20)
+    assert running.processes() == []
+
+
+# How it is replayed --------------------------------------------------------------------------------------------------
+
+
+def messages(report: Report | None) -> list[str]:
+    assert report is not None
+    return [case.message for one in report.assignments for part in one.parts for case in part.cases]
+
+
+def test_the_same_seed_gives_the_same_inputs_and_no_seed_new_ones(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    course.add("task", ["one", "two"])
+    folder = submission(tmp_path, TELLS)
+    arguments = (folder, "--course", course.folder, "--device", "cpu")
+    first = start_run(*arguments).finish()
+    assert first.report is not None
+    again = start_run(*arguments, "--seed", first.report.seed).finish()
+    other = start_run(*arguments).finish()
+    assert again.report is not None
+    assert other.report is not None
+    assert again.report.seed == first.report.seed != other.report.seed
+    assert messages(again.report) == messages(first.report)
+    assert set(messages(other.report)).isdisjoint(messages(first.report))
+    assert messages(first.report)[0] != messages(first.report)[1], "cases must not share inputs"
+
+
+def test_the_second_call_of_a_case_gets_new_data(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    toml = problem_toml("task.py", ["plain"]).replace('tries = "plain"', 'tries = "plain", calls = 2')
+    course.add("task", toml=toml)
+    remembers = "seen = []\n\ndef double(x):\n    seen.append(x * 2)\n    return seen[0].clone()\n"
+    ran = start_run(submission(tmp_path, remembers), "--course", course.folder, "--device", "cpu").finish()
+    assert ran.case("task", "plain").outcome == "failed"
+
+
+# The other verbs -----------------------------------------------------------------------------------------------------
+
+
+def test_fail_under_adds_exit_code_1(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    course.add("task")
+    folder = submission(tmp_path)
+    assert start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4").finish().code == 0
+    assert start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4.5").finish().code == 1
+
+
+def test_only_the_chosen_assignment_is_graded(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    course.add("task")
+    course.add("other")
+    ran = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu", "-a", "task").finish()
+    assert ran.report is not None
+    assert [one.name for one in ran.report.assignments] == ["task"]
+
+
+def test_list_version_and_schema(tmp_path: Path) -> None:
+    listed = grader("list", cwd=tmp_path)
+    assert listed.returncode == 0
+    for name in ("cuda_gelu", "triton_gelu", "softmax", "flash_attention", "100 points"):
+        assert name in listed.stdout
+    version = grader("--version", cwd=tmp_path)
+    assert version.stdout.startswith("grader 0.")
+    schema = grader("schema", cwd=tmp_path)
+    assert json.loads(schema.stdout)["title"] == "Report"

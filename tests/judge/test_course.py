@@ -1,0 +1,95 @@
+"""The course as it is handed out: the staff's answers pass, the stubs score nothing, and the files go together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader.assignment import load_course
+from tests.conftest import ROOT, Ran, Running, StartRun
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Running(tmp_path_factory.mktemp("reference"), [str(ROOT / "reference"), "--device", "cpu"]).finish()
+
+
+def test_the_reference_passes_every_case_that_a_cpu_can_grade(reference: Ran) -> None:
+    assert reference.code == 0, reference.errors
+    assert reference.report is not None
+    for assignment in reference.report.assignments:
+        for part in assignment.parts:
+            for case in part.cases:
+                assert case.outcome in ("passed", "skipped"), f"{assignment.name} {case.name}: {case.message}"
+    assert reference.report.correctness.earned == reference.report.correctness.graded == 40
+    assert reference.left == []
+
+
+def test_what_is_skipped_on_a_cpu_has_its_reason(reference: Ran) -> None:
+    assert reference.report is not None
+    skipped = [
+        (assignment.name, case.message)
+        for assignment in reference.report.assignments
+        for part in assignment.parts
+        for case in part.cases
+        if case.outcome == "skipped"
+    ]
+    assert {reason for name, reason in skipped if name == "cuda_gelu"} == {"CUDA C++ needs a GPU; there is none here"}
+    assert all("needs a GPU" in reason for _, reason in skipped)
+    assert ("softmax", "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly") in skipped
+
+
+def test_points_that_cannot_be_graded_are_not_lost(reference: Ran) -> None:
+    assert reference.report is not None
+    report = reference.report
+    assert report.score.possible == 100
+    assert report.speed.possible == 50
+    assert report.speed.graded == 0
+    assert report.score.earned == report.score.graded
+    assert "not graded yet" in reference.output
+
+
+def test_the_environment_names_what_ran(reference: Ran) -> None:
+    assert reference.report is not None
+    environment = reference.report.environment
+    assert environment.device == "cpu"
+    assert environment.torch == torch.__version__
+    assert environment.triton
+    assert reference.report.submission.sha256
+
+
+def test_the_starter_scores_nothing_and_is_not_implemented_throughout(start_run: StartRun) -> None:
+    ran = start_run(ROOT / "starter", "--device", "cpu").finish()
+    assert ran.code == 0
+    assert ran.report is not None
+    assert ran.report.score.earned == 0
+    outcomes = {case.outcome for one in ran.report.assignments for part in one.parts for case in part.cases}
+    assert outcomes == {"not_implemented"}
+
+
+def test_starters_that_were_touched_are_still_not_implemented(
+    start_run: StartRun, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A comment added to a stub makes it no answer: it is run, and says so itself."""
+    folder = tmp_path_factory.mktemp("touched")
+    for name in ("triton_gelu.py", "softmax.py", "flash_attention.py"):
+        (folder / name).write_text((ROOT / "starter" / name).read_text() + "\n# tomorrow\n")
+    ran = start_run(folder, "--device", "cpu").finish()
+    assert ran.report is not None
+    outcomes = {
+        case.outcome
+        for one in ran.report.assignments[1:]
+        for part in one.parts
+        for case in part.cases
+        if case.outcome != "skipped"
+    }
+    assert outcomes == {"not_implemented"}
+
+
+def test_every_assignment_has_answer_stub_and_handout() -> None:
+    assignments = load_course(ROOT)
+    assert sum(one.points for one in assignments) == 100
+    for assignment in assignments:
+        assert (ROOT / "reference" / assignment.spec.file).is_file()
+        assert (ROOT / "starter" / assignment.spec.file).is_file()
+        assert (assignment.folder / "README.md").is_file()

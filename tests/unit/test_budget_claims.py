@@ -1,0 +1,359 @@
+"""What the course promises of its error budgets, on the real assignments: which mistakes they stop and which rounding they forgive.
+
+Kernels are written in PyTorch here and judged on the CPU by the judge's own comparison, with the numbers of the real problem.toml.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grader.assignment import load_course
+from grader.judge.cases import BoundCase, bind_cases
+from grader.judge.comparison import compare
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.problem import Call
+
+CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}
+ON_CPU = [name for name, case in CASES.items() if "cpu" in case.case.devices]
+CPU = torch.device("cpu")
+LOG2_E = torch.tensor(math.log2(math.e))  # float32, as in a kernel
+SEEDS = [1, 2, 3]
+
+Kernel = Callable[[Call], dict[str, torch.Tensor]]
+
+
+def judge(name: str, kernel: Kernel, seed: int = 1, reference: Kernel | None = None) -> Evidence:
+    """Grade a kernel on a case. Without `reference` PyTorch's error alone must decide, or the reference is as good as PyTorch."""
+    case = CASES[name]
+    call = case.inputs(seed, 0, CPU)
+    answer = reference or case.problem.baseline
+    grader = SimpleNamespace(device_name="cpu", reference_answer=lambda _, call: answer(call))
+    evidence = Evidence()
+    compare(grader, case, call, kernel(call), evidence)  # type: ignore[arg-type]
+    return evidence
+
+
+def elementwise(function: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
+    return lambda call: {"y": function(call.args["x"])}
+
+
+def alternating(x: torch.Tensor, size: float) -> torch.Tensor:
+    """1 ± size: a relative error as large as it may be, without a bias."""
+    return 1 + size * (1 - 2 * (torch.arange(x.numel(), dtype=x.dtype) % 2)).view(x.shape)
+
+
+# Every case of the course --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_every_case_accepts_pytorchs_own_answer_and_no_trivial_one(name: str) -> None:
+    """`compare` refuses a case that zeros, ones, NaN or a copied input would pass and that does not say so."""
+    assert judge(name, CASES[name].problem.baseline).errors
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="one number drawn from N(0, 2²) is so negative or so large in 3 of 100 runs that zeros or a copy of x would pass:"
+    " the case n-1 is then refused, and the run ends as infra_error",
+)
+@pytest.mark.parametrize("name", ["cuda_gelu-gelu-n-1", "triton_gelu-gelu-n-1"])
+def test_no_seed_makes_a_small_case_trivial(name: str) -> None:
+    for seed in range(300):
+        judge(name, CASES[name].problem.baseline, seed)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ON_CPU if name.endswith(("-n-31", "-1x7", "-n-16", "-n-1", "-d-16"))]
+)
+def test_no_seed_makes_other_small_cases_trivial(name: str) -> None:
+    if name.endswith("gelu-n-1"):
+        return  # see above
+    for seed in range(100):
+        judge(name, CASES[name].problem.baseline, seed)
+
+
+# GeLU ----------------------------------------------------------------------------------------------------------------------------
+
+
+def gelu(
+    x: torch.Tensor, constant: float = 0.044715, tanh: Callable[[torch.Tensor], torch.Tensor] = torch.tanh
+) -> torch.Tensor:
+    return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + constant * x**3)))
+
+
+def gelu_with_fast_exp(x: torch.Tensor) -> torch.Tensor:
+    """x · sigmoid(2u) by an exp with the relative error of `__expf` at the arguments that matter."""
+    u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    exp = torch.exp(-2 * u.clamp(min=-40)) * alternating(x, 6e-6)
+    return x / (1 + exp)
+
+
+GELU_CASES = ["cuda_gelu-gelu-n-1024", "cuda_gelu-gelu-n-1025", "cuda_gelu-gelu-extremes", "triton_gelu-gelu-4-d"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", GELU_CASES)
+def test_gelu_in_float32_passes(name: str, seed: int) -> None:
+    judge(name, elementwise(gelu), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", GELU_CASES)
+def test_gelu_by_a_fast_math_exp_passes(name: str, seed: int) -> None:
+    judge(name, elementwise(gelu_with_fast_exp), seed)
+    judge(name, elementwise(lambda x: gelu(x) * alternating(x, 6e-6)), seed)
+
+
+WRONG_GELUS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh.approx": lambda x: gelu(x, tanh=lambda u: torch.tanh(u) * alternating(u, 1e-4)),
+    "the erf form": lambda x: torch.nn.functional.gelu(x, approximate="none"),
+    "0.044 for 0.044715": lambda x: gelu(x, constant=0.044),
+    "the quick form x · sigmoid(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
+    "computed in float16": lambda x: gelu(x.half()).float(),
+    "computed in bfloat16": lambda x: gelu(x.bfloat16()).float(),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mistake", WRONG_GELUS)
+@pytest.mark.parametrize("name", GELU_CASES)
+def test_wrong_gelus_fail_in_float32(name: str, mistake: str, seed: int) -> None:
+    with pytest.raises(CheckFailed, match="first wrong element"):
+        judge(name, elementwise(WRONG_GELUS[mistake]), seed)
+
+
+def test_an_overflow_of_the_exponential_fails_among_the_extremes() -> None:
+    def naive_tanh(u: torch.Tensor) -> torch.Tensor:
+        return (torch.exp(2 * u) - 1) / (torch.exp(2 * u) + 1)  # inf/inf for large u
+
+    with pytest.raises(CheckFailed) as failed:
+        judge("cuda_gelu-gelu-extremes", elementwise(lambda x: gelu(x, tanh=naive_tanh)))
+    assert "NaN where the right answer is finite" in failed.value.details[0]
+
+
+# Softmax -------------------------------------------------------------------------------------------------------------------------
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """As the reference computes it: exp2((x − max) · log₂e) in float32."""
+    z = x.float()
+    e = torch.exp2((z - z.amax(-1, keepdim=True)) * LOG2_E)
+    return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+
+
+def softmax_scaled_first(x: torch.Tensor) -> torch.Tensor:
+    """exp2(x · log₂e − max · log₂e): two large rounded numbers are subtracted."""
+    z = x.float()
+    e = torch.exp2(z * LOG2_E - z.amax(-1, keepdim=True) * LOG2_E)
+    return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+
+
+def softmax_summed_in_half(x: torch.Tensor) -> torch.Tensor:
+    """Exponentials in float32, but a running sum in the inputs' dtype."""
+    z = x.float()
+    e = torch.exp(z - z.amax(-1, keepdim=True))
+    total = torch.zeros(x.shape[0], dtype=x.dtype)
+    for column in e.unbind(-1):
+        total = (total + column).to(x.dtype)
+    return (e / total.float()[:, None]).to(x.dtype)
+
+
+SOFTMAX_CASES = [name for name in ON_CPU if name.startswith("softmax")]
+
+
+@pytest.mark.parametrize("name", SOFTMAX_CASES)
+def test_softmax_like_the_references_passes(name: str) -> None:
+    judge(name, elementwise(softmax))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_softmax_that_scales_before_it_subtracts_fails_at_large_logits(seed: int) -> None:
+    with pytest.raises(CheckFailed):
+        judge("softmax-softmax-large-logits", elementwise(softmax_scaled_first), seed, reference=elementwise(softmax))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "name", ["softmax-softmax-bfloat16", "softmax-softmax-float16", "softmax-softmax-bfloat16-slice"]
+)
+def test_softmax_summed_in_half_precision_fails(name: str, seed: int) -> None:
+    with pytest.raises(CheckFailed):
+        judge(name, elementwise(softmax_summed_in_half), seed, reference=elementwise(softmax))
+
+
+def test_softmax_without_the_maximum_fails_at_large_logits() -> None:
+    with pytest.raises(CheckFailed):
+        judge("softmax-softmax-large-logits", elementwise(lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)))
+
+
+def test_softmax_that_counts_padding_fails_and_says_so() -> None:
+    """Loading 0 beyond the row's end adds exp(0 − max) to its sum."""
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        wide = torch.nn.functional.pad(x, (0, 1024 - x.shape[1]))
+        return torch.softmax(wide, -1)[:, : x.shape[1]]
+
+    with pytest.raises(CheckFailed) as failed:
+        judge("softmax-softmax-3x1000", elementwise(padded))
+    assert "every row is right but for a factor of its own" in failed.value.details[0]
+    with pytest.raises(CheckFailed):
+        judge("softmax-softmax-all-negative", elementwise(padded))
+
+
+# Flash attention -----------------------------------------------------------------------------------------------------------------
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    is_causal: bool,
+    p_dtype: torch.dtype | None = None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    scores = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    p = torch.softmax(scores, -1)
+    return (p if p_dtype is None else p.to(p_dtype).to(p.dtype)) @ v
+
+
+def forward(**changes: object) -> Kernel:
+    return lambda call: {"o": attention(*call.args.values(), bool(call.options["is_causal"]), **changes)}  # type: ignore[arg-type]
+
+
+def backward(**changes: object) -> Kernel:
+    def kernel(call: Call) -> dict[str, torch.Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in call.args.values()]
+        o = attention(*leaves, bool(call.options["is_causal"]), **changes)  # type: ignore[arg-type]
+        gradients = torch.autograd.grad(o, leaves, call.upstream)
+        return {f"d{name}": gradient for name, gradient in zip(call.args, gradients, strict=True)}
+
+    return kernel
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "bfloat16-causal-128"])
+def test_naive_attention_in_half_precision_passes(name: str, seed: int) -> None:
+    judge(f"flash_attention-forward-{name}", forward(), seed)
+    judge(f"flash_attention-backward-{name}", backward(), seed)
+
+
+@pytest.mark.parametrize(
+    "name", ["n-100", "n-128", "causal-100", "causal-255", "peaked", "d-16", "more-keys", "large-logits"]
+)
+def test_naive_attention_in_float32_passes(name: str) -> None:
+    judge(f"flash_attention-forward-{name}", forward())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("p_dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["n-100", "n-128", "causal-100", "peaked"])
+def test_probabilities_rounded_to_half_precision_fail_in_float32(name: str, p_dtype: torch.dtype, seed: int) -> None:
+    with pytest.raises(CheckFailed):
+        judge(f"flash_attention-forward-{name}", forward(p_dtype=p_dtype), seed)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_probabilities_in_the_values_dtype_pass_in_half_precision(name: str) -> None:
+    """`tl.dot` wants P in V's dtype: that rounding is right."""
+    judge(f"flash_attention-forward-{name}", forward(p_dtype=torch.float16 if name == "float16" else torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "n-16", "d-16", "large-logits"])
+def test_attention_without_its_scale_fails(name: str) -> None:
+    with pytest.raises(CheckFailed):
+        judge(f"flash_attention-forward-{name}", forward(scale=1.0))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "n-48", "d-16", "expanded"])
+def test_gradients_without_the_scale_of_dk_fail(name: str) -> None:
+    """S = q kᵀ without 1/√d in the chain rule of dk alone."""
+
+    def kernel(call: Call) -> dict[str, torch.Tensor]:
+        gradients = backward()(call)
+        return gradients | {"dk": gradients["dk"] * math.sqrt(call.args["q"].shape[-1])}
+
+    with pytest.raises(CheckFailed, match="^dk"):
+        judge(f"flash_attention-backward-{name}", kernel)
+
+
+def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
+    """With a single key dq and dk are 0 and PyTorch is exact: a right kernel's rounding must pass, a wrong gradient must not."""
+
+    def rounded(call: Call, size: float) -> dict[str, torch.Tensor]:
+        gradients = backward()(call)
+        assert float(gradients["dq"].abs().max()) < 1e-6
+        return gradients | {"dq": torch.full_like(gradients["dq"], size), "dk": torch.full_like(gradients["dk"], -size)}
+
+    judge("flash_attention-backward-n-1", lambda call: rounded(call, 5e-7))
+    with pytest.raises(CheckFailed, match="^dq"):
+        judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
+
+
+# The reference kernel ------------------------------------------------------------------------------------------------------------
+
+
+def noisy(size: float) -> Kernel:
+    return elementwise(lambda x: gelu(x) * alternating(x, size))
+
+
+def test_a_reference_less_exact_than_pytorch_widens_the_budget() -> None:
+    """A submission may be k times as inexact as the staff's own kernel."""
+    name = "cuda_gelu-gelu-n-1024"
+    with pytest.raises(CheckFailed):
+        judge(name, noisy(5e-5))
+    evidence = judge(name, noisy(5e-5), reference=noisy(2e-5))
+    assert evidence.errors[0].reference_worst == pytest.approx(2e-5, rel=0.1)
+    assert evidence.errors[0].worst_budget > 6 * 1.8e-5
+
+
+def test_a_wrong_reference_is_the_courses_fault_and_passes_nobody() -> None:
+    with pytest.raises(CaseRefused, match="reference kernel is wrong"):
+        judge("cuda_gelu-gelu-n-1024", noisy(1e-2), reference=noisy(1e-2))
+
+
+def test_the_reference_is_not_asked_where_pytorchs_error_is_budget_enough() -> None:
+    def never(call: Call) -> dict[str, torch.Tensor]:
+        raise AssertionError("asked")
+
+    assert judge("cuda_gelu-gelu-n-1024", elementwise(gelu), reference=never).errors[0].reference_worst is None
+
+
+def test_a_case_that_cannot_tell_right_from_wrong_is_refused() -> None:
+    case = CASES["softmax-softmax-1x1"]
+    assert case.case.degenerate is not None
+    silent = BoundCase(
+        case.assignment,
+        case.problem,
+        case.part,
+        case.group,
+        case.case.model_copy(update={"degenerate": None}),
+        case.params,
+    )
+    stub = SimpleNamespace(device_name="cpu", reference_answer=lambda _, call: case.problem.baseline(call))
+    call = silent.inputs(1, 0, CPU)
+    with pytest.raises(CaseRefused, match="ones would pass"):
+        compare(stub, silent, call, case.problem.baseline(call), Evidence())  # type: ignore[arg-type]
+
+
+def test_a_case_that_calls_itself_degenerate_without_being_so_is_refused() -> None:
+    case = CASES["softmax-softmax-1x7"]
+    proud = BoundCase(
+        case.assignment,
+        case.problem,
+        case.part,
+        case.group,
+        case.case.model_copy(update={"degenerate": "so they say"}),
+        case.params,
+    )
+    stub = SimpleNamespace(device_name="cpu", reference_answer=lambda _, call: case.problem.baseline(call))
+    call = proud.inputs(1, 0, CPU)
+    with pytest.raises(CaseRefused, match="no trivial answer passes"):
+        compare(stub, proud, call, case.problem.baseline(call), Evidence())  # type: ignore[arg-type]
