@@ -22,6 +22,15 @@ MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 
+# Built into the student's library: a launch error is kept by the CUDA runtime that is linked into it, and no other sees it.
+LAST_ERROR = """
+#include <cuda_runtime_api.h>
+extern "C" const char* grader_last_error() {
+    cudaError_t error = cudaGetLastError();
+    return error == cudaSuccess ? nullptr : cudaGetErrorName(error);
+}
+"""
+
 _root = ""  # the staged submission; set when it is loaded
 
 
@@ -103,18 +112,16 @@ def _load_c_abi(path: Path, entry: str, build_limit_s: float) -> Callable[..., A
     nvcc = find_nvcc()
     if nvcc is None:
         raise LoadError("no_compiler", "nvcc was not found")
-    library = Path(os.environ["TMPDIR"], f"{path.stem}-{os.getpid()}.so")
+    scratch = Path(os.environ["TMPDIR"])
+    library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
+    probe.write_text(LAST_ERROR, encoding="utf-8")
     major, minor = torch.cuda.get_device_capability()
-    command = [nvcc, "-shared", "-O3", "-std=c++17", "-Xcompiler", "-fPIC", f"-arch=sm_{major}{minor}", "-lineinfo"]
+    options = ["-shared", "-O3", "-std=c++17", "-Xcompiler", "-fPIC", f"-arch=sm_{major}{minor}", "-lineinfo"]
+    # The file is named as the student knows it, so that the compiler's messages are too.
+    command = [nvcc, *options, "-o", str(library), path.name, str(probe)]
     try:
-        # The file is named as the student knows it, so that the compiler's messages are too.
         done = subprocess.run(
-            [*command, "-o", str(library), path.name],
-            cwd=path.parent,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=build_limit_s,
+            command, cwd=path.parent, capture_output=True, text=True, errors="replace", timeout=build_limit_s
         )
     except subprocess.TimeoutExpired:
         raise LoadError("build_failed", f"nvcc did not finish within {build_limit_s:g} s") from None
@@ -122,33 +129,25 @@ def _load_c_abi(path: Path, entry: str, build_limit_s: float) -> Callable[..., A
         raise LoadError("build_failed", done.stderr + done.stdout)
     if done.stderr.strip():
         print(done.stderr, file=sys.stderr)
-    try:
-        function = getattr(ctypes.CDLL(str(library)), entry)
-    except AttributeError:
+    loaded = ctypes.CDLL(str(library))
+    if not hasattr(loaded, entry):
         raise LoadError(
             "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
-        ) from None
-    function.restype = None
+        )
+    function, last_error = getattr(loaded, entry), loaded.grader_last_error
+    function.restype, last_error.restype = None, ctypes.c_char_p
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
 
     def call(x: torch.Tensor, y: torch.Tensor) -> None:
         stream = torch.cuda.Stream()  # not the default stream: the contract gives the function the one to launch on
         stream.wait_stream(torch.cuda.current_stream())
         function(x.data_ptr(), y.data_ptr(), x.numel(), stream.cuda_stream)
-        _check_launch()
+        if error := last_error():
+            raise RuntimeError(f"the launch failed: {error.decode()}")
         stream.synchronize()
 
     call.writes_to_output = True  # type: ignore[attr-defined]
     return call
-
-
-def _check_launch() -> None:
-    """Raise what cudaGetLastError has kept for this thread, such as a launch with an invalid configuration."""
-    from cuda.bindings import runtime
-
-    (status,) = runtime.cudaGetLastError()
-    if status != runtime.cudaError_t.cudaSuccess:
-        raise RuntimeError(f"CUDA error after the launch: {status.name}")
 
 
 def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:

@@ -59,6 +59,7 @@ def test_every_case_accepts_pytorchs_own_answer_and_no_trivial_one(name: str) ->
 
 @pytest.mark.xfail(
     strict=True,
+    raises=CaseRefused,
     reason="one number drawn from N(0, 2²) is so negative or so large in 3 of 100 runs that zeros or a copy of x would pass:"
     " the case n-1 is then refused, and the run ends as infra_error",
 )
@@ -72,8 +73,6 @@ def test_no_seed_makes_a_small_case_trivial(name: str) -> None:
     "name", [name for name in ON_CPU if name.endswith(("-n-31", "-1x7", "-n-16", "-n-1", "-d-16"))]
 )
 def test_no_seed_makes_other_small_cases_trivial(name: str) -> None:
-    if name.endswith("gelu-n-1"):
-        return  # see above
     for seed in range(100):
         judge(name, CASES[name].problem.baseline, seed)
 
@@ -280,7 +279,7 @@ def test_gradients_without_the_scale_of_dk_fail(name: str) -> None:
         gradients = backward()(call)
         return gradients | {"dk": gradients["dk"] * math.sqrt(call.args["q"].shape[-1])}
 
-    with pytest.raises(CheckFailed, match="^dk"):
+    with pytest.raises(CheckFailed, match=r"^dk"):
         judge(f"flash_attention-backward-{name}", kernel)
 
 
@@ -293,7 +292,7 @@ def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
         return gradients | {"dq": torch.full_like(gradients["dq"], size), "dk": torch.full_like(gradients["dk"], -size)}
 
     judge("flash_attention-backward-n-1", lambda call: rounded(call, 5e-7))
-    with pytest.raises(CheckFailed, match="^dq"):
+    with pytest.raises(CheckFailed, match=r"^dq"):
         judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
 
 
@@ -320,7 +319,7 @@ def test_a_wrong_reference_is_the_courses_fault_and_passes_nobody() -> None:
 
 
 def test_the_reference_is_not_asked_where_pytorchs_error_is_budget_enough() -> None:
-    def never(call: Call) -> dict[str, torch.Tensor]:
+    def never(_: Call) -> dict[str, torch.Tensor]:
         raise AssertionError("asked")
 
     assert judge("cuda_gelu-gelu-n-1024", elementwise(gelu), reference=never).errors[0].reference_worst is None

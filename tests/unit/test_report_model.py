@@ -1,0 +1,204 @@
+"""The report's models forbid nonsense, survive JSON, and are what schema.json says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from grader.report import model
+from grader.report.json_file import write_report
+from grader.report.model import CaseResult, OutputError, PartResult, Points, Report, WorkerLog, json_schema
+
+INF = math.inf
+SCHEMA = Path(model.__file__).parent / "schema.json"
+ERROR = {"output": "y", "worst_budget": 0.1, "rms_budget": 0.2, "pytorch_worst": 0.01, "pytorch_rms": 0.001}
+
+MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
+
+
+@pytest.fixture
+def rich_report(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Report:
+    """A report that uses every field."""
+    wrong = OutputError(
+        **ERROR, worst=INF, rms=INF, reference_worst=0.02, reference_rms=0.002
+    )
+    cases = [
+        make_case("n-1", time_s=0.25, errors=(OutputError(**ERROR, worst=0.05, rms=0.01),)),
+        make_case("n-2", "failed", diagnosis=("why — ×√d",), traceback="  File x", errors=(wrong,), time_s=1.5),
+        make_case("n-3", "skipped"),
+    ]
+    part = make_part(*cases, points=Points(earned=0, graded=4, possible=4))
+    return make_report(part, log="printed \x00 and \U0001f600", infra_errors=("driver lost",))
+
+
+# Nonsense is refused ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values", [(5, 4, 6), (1, 5, 4), (-1, 0, 0), (0, -1, 0), (0, 0, -1), (math.nan, 1, 1), (0, math.nan, 1)]
+)
+def test_points_out_of_order_are_refused(values: tuple[float, float, float]) -> None:
+    with pytest.raises(ValidationError):
+        Points(**dict(zip(("earned", "graded", "possible"), values, strict=True)))
+
+
+def test_points_may_differ_by_rounding() -> None:
+    assert Points(earned=0.1 + 0.2, graded=0.3, possible=0.3).graded == 0.3
+
+
+def test_points_add_up_one_by_one() -> None:
+    total = Points.total([Points(earned=1, graded=2, possible=3), Points(earned=0, graded=0, possible=4.5)])
+    assert total == Points(earned=1, graded=2, possible=7.5)
+    assert Points.total([]) == Points(earned=0, graded=0, possible=0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50), st.floats(0, 50))))
+def test_the_total_of_lawful_points_is_lawful(rows: list[tuple[float, float, float]]) -> None:
+    every = [Points(**dict(zip(("earned", "graded", "possible"), sorted(row), strict=True))) for row in rows]
+    assert Points.total(every).possible == pytest.approx(sum(one.possible for one in every))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped", "infra_error", "not_implemented"])
+def test_what_did_not_pass_must_say_why(outcome: str) -> None:
+    with pytest.raises(ValidationError, match="without a message"):
+        CaseResult(name="n-1", tries="one", outcome=outcome)
+    assert CaseResult(name="n-1", tries="one", outcome="passed").message == ""
+
+
+def test_unknown_outcomes_and_keys_are_refused() -> None:
+    with pytest.raises(ValidationError):
+        CaseResult(name="n-1", tries="one", outcome="great", message="x")
+    with pytest.raises(ValidationError):
+        CaseResult(name="n-1", tries="one", outcome="passed", speedup=2.0)
+
+
+def test_no_time_is_negative(rich_report: Report) -> None:
+    with pytest.raises(ValidationError):
+        CaseResult(name="n-1", tries="one", outcome="passed", time_s=-1.0)
+    for field in ("duration_s", "seed"):
+        with pytest.raises(ValidationError):
+            Report.model_validate(rich_report.model_dump() | {field: -1})
+
+
+def test_a_log_is_bounded() -> None:
+    with pytest.raises(ValidationError):
+        WorkerLog(text="x" * 200_001, total_bytes=200_001)
+
+
+def test_a_report_cannot_be_changed(rich_report: Report) -> None:
+    with pytest.raises(ValidationError):
+        rich_report.seed = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        rich_report.score.earned = 100  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("score", [{"earned": 9}, {"possible": 99}])
+def test_a_score_that_does_not_add_up_is_refused(rich_report: Report, score: dict[str, float]) -> None:
+    data = rich_report.model_dump()
+    data["score"] |= {"earned": 0, "graded": 9, "possible": 10} | score
+    with pytest.raises(ValidationError, match="is not the sum"):
+        Report.model_validate(data)
+
+
+@pytest.mark.xfail(strict=True, reason="Report._adds_up compares earned and possible, but not graded")
+def test_graded_points_that_do_not_add_up_are_refused(rich_report: Report) -> None:
+    data = rich_report.model_dump()
+    data["score"] |= {"graded": data["score"]["possible"]}
+    with pytest.raises(ValidationError):
+        Report.model_validate(data)
+
+
+def test_another_version_of_the_schema_is_refused(rich_report: Report) -> None:
+    with pytest.raises(ValidationError):
+        Report.model_validate(rich_report.model_dump() | {"schema_version": 2})
+
+
+# JSON ------------------------------------------------------------------------------------------------------------------------------
+
+
+def strict_json(text: str) -> Any:
+    """JSON as the standard has it: no NaN, no Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_a_report_survives_json(rich_report: Report) -> None:
+    text = rich_report.model_dump_json()
+    strict_json(text)
+    assert Report.model_validate_json(text) == rich_report
+
+
+def test_an_infinite_error_is_null_in_json_and_infinite_again_when_read() -> None:
+    error = OutputError(**ERROR, worst=INF, rms=INF)
+    data = strict_json(error.model_dump_json())
+    assert (data["worst"], data["rms"], data["reference_worst"]) == (None, None, None)
+    again = OutputError.model_validate_json(error.model_dump_json())
+    assert (again.worst, again.rms, again.reference_worst) == (INF, INF, None)
+
+
+@pytest.mark.parametrize("value", [math.nan, -INF])
+def test_other_non_finite_errors_are_null_too(value: float) -> None:
+    assert strict_json(OutputError(**ERROR, worst=value, rms=0.5).model_dump_json())["worst"] is None
+
+
+@given(st.floats(0, allow_infinity=True))
+def test_every_error_reads_as_it_was_written(value: float) -> None:
+    error = OutputError(**ERROR | {"pytorch_worst": value}, worst=value, rms=value)
+    assert OutputError.model_validate_json(error.model_dump_json()) == error
+
+
+def test_json_is_written_whole_and_nothing_else_is_left(tmp_path: Path, rich_report: Report) -> None:
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):  # a second report takes the first one's place
+        path = write_report(rich_report, folder)
+    assert [entry.name for entry in folder.iterdir()] == ["report.json"]
+    assert Report.model_validate_json(path.read_bytes()) == rich_report
+
+
+# The schema ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_schema_json_is_the_models_schema() -> None:
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), "run: make schema"
+
+
+def test_a_report_is_valid_by_the_schema(rich_report: Report) -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(strict_json(rich_report.model_dump_json()), schema, cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["seed"], -1),
+        (["schema_version"], 2),
+        (["surprise"], 1),
+        (["score", "earned"], "all"),
+        (["assignments", 0, "parts", 0, "outcome"], "great"),
+        (["assignments", 0, "log", "total_bytes"], -1),
+    ],
+)
+def test_the_schema_refuses_what_the_models_refuse(rich_report: Report, path: list[Any], value: object) -> None:
+    data = strict_json(rich_report.model_dump_json())
+    *way, last = path
+    place = data
+    for step in way:
+        place = place[step]
+    place[last] = value
+    with pytest.raises(ValidationError):
+        Report.model_validate(data)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, json_schema(), cls=jsonschema.Draft202012Validator)
