@@ -53,11 +53,9 @@ def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: E
     for name in expected:
         if errors[name].within(budgets[name]):
             continue
-        relative = tolerance.relative_errors(got[name], expected[name], scale[name], spec.scale[name])
-        bad = ~(relative <= budgets[name].worst)
-        lines += (
-            diagnosis.explain(name, got[name], expected[name], bad) if bool(bad.any()) else diagnosis.small_errors(name)
-        )
+        bad = tolerance.beyond(got[name], expected[name], scale[name], spec.scale[name], budgets[name].worst)
+        found = bool(bad.any())
+        lines += diagnosis.explain(name, got[name], expected[name], bad) if found else diagnosis.small_errors(name)
     if lines:
         raise CheckFailed(lines[0], tuple(lines[1:]))
 

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import clear_frames
 
 import pytest
 
@@ -150,6 +151,10 @@ class JudgePlugin:
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
             self._keep(item, self._result(item, error))
+        if error is not None:
+            clear_frames(
+                error.__traceback__
+            )  # pytest keeps the last failure: its frames may hold most of the GPU's memory
         return report
 
     def _keep(self, item: pytest.Item, result: CaseResult) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseStarted, Event, Planned
-from grader.report.model import AssignmentResult, CaseResult, Outcome, PartResult, Points, Report
+from grader.report.model import AssignmentResult, CaseResult, Outcome, PartResult, Points, Report, worst
 
 STYLE: dict[Outcome, tuple[str, str]] = {
     "passed": ("✓", "green"),
@@ -77,9 +77,8 @@ class Progress:
         for key, (title, total) in self._parts.items():
             counts = self._counts[key]
             running = self._now is not None and self._now[:2] == key and counts.total() < total
-            mark: RenderableType = (
-                self._spinner if running else Text("✓" if counts.total() == total else " ", style="green")
-            )
+            done = counts.total() == total
+            mark: RenderableType = Text(*STYLE[worst(counts)]) if done else self._spinner if running else Text(" ")
             table.add_row(
                 mark, title, f"{counts.total()}/{total}", _tally(counts), self._now[2] if running and self._now else ""
             )

@@ -47,14 +47,25 @@ def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Ten
     found = "never written" if never else f"{float(value):.6g}"
     lines = [f"{name}{_brackets(first)} is the first wrong element: expected {float(expected[first]):.6g}, got {found}; "
              f"{_share(count, total)} wrong"]  # fmt: skip
+    where = _where(bad) if count < total else ""
+    whole = bad.numel()
+    got, expected, bad = _sample(got, expected, bad, first)
     got64 = got.double()
     for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _row_factor, _offset):
         if sentence := pattern(got, got64, expected, bad):
-            lines.append(sentence)
+            lines.append(sentence if bad.numel() == whole else f"in the next {bad.numel()} elements: {sentence}")
             break
-    if count < total and (sentence := _where(bad)):
-        lines.append(sentence)
-    return lines
+    return [*lines, where] if where else lines
+
+
+def _sample(
+    got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A slice along dimension 0 from the first wrong element on, small enough to look for patterns in."""
+    if bad.numel() <= SAMPLE or not first:
+        return got, expected, bad
+    part = slice(first[0], first[0] + max(1, SAMPLE * bad.shape[0] // bad.numel()))
+    return got[part], expected[part], bad[part]
 
 
 def small_errors(name: str) -> list[str]:

@@ -17,7 +17,7 @@ infinite error.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -82,18 +82,33 @@ def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tens
     return error
 
 
-def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> Errors:
-    """The errors of an output of any floating dtype against the oracle, in chunks along dimension 0 so that memory stays bounded."""
-    if expected.numel() == 0:
-        return Errors(0.0, 0.0)
-    rows = max(1, CHUNK * expected.shape[0] // expected.numel())
-    worst, square = 0.0, 0.0
+def _chunks(
+    got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Relative errors slice by slice along dimension 0, so that memory stays bounded for outputs of billions of elements."""
+    rows = max(1, CHUNK * expected.shape[0] // max(1, expected.numel()))
     for start in range(0, expected.shape[0], rows):
         part = slice(start, start + rows)
-        error = relative_errors(got[part], expected[part], scale[part] if kind == "row" else scale, kind)
+        yield part, relative_errors(got[part], expected[part], scale[part] if kind == "row" else scale, kind)
+
+
+def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> Errors:
+    """The errors of an output of any floating dtype against the oracle."""
+    if expected.numel() == 0:
+        return Errors(0.0, 0.0)
+    worst, square = 0.0, 0.0
+    for _, error in _chunks(got, expected, scale, kind):
         worst = max(worst, float(error.max()))
         square += float(error.square_().sum())
     return Errors(worst, math.sqrt(square / expected.numel()))
+
+
+def beyond(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale, limit: float) -> torch.Tensor:
+    """Bool, same shape: which elements' relative error is larger than `limit`."""
+    bad = torch.zeros(expected.shape, dtype=torch.bool, device=expected.device)
+    for part, error in _chunks(got, expected, scale, kind):
+        bad[part] = ~(error <= limit)
+    return bad
 
 
 def budget(k: float, yardstick: Errors, floor: Errors) -> Errors:
