@@ -190,6 +190,13 @@ class AssignmentSpec(Strict):
             for case in part.cases:
                 if case.dtype not in self.tolerance.floor:
                     raise ValueError(f"case {case.name!r} is {case.dtype}, but [tolerance] floor has no {case.dtype}")
+            checks = [check for group in part.groups for check in group.checks]
+            for name in checks:
+                if name in cases or checks.count(name) > 1:
+                    raise ValueError(f"part {part.name!r} has two cases or checks named {name!r}")
+        missing = [device for device in get_args(Device) if device not in self.limits.time_limit_s]
+        if missing:
+            raise ValueError(f"[limits] time_limit_s needs a number for {missing[0]!r} too")
         if (self.language == "cuda") != self.file.endswith(".cu"):
             raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
         return self
@@ -252,7 +259,13 @@ def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
 def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     """One line a problem: file, key, what is wrong, and what is allowed there."""
     lines = []
-    for problem in error.errors():
+    problems = error.errors()
+    for problem in problems:
+        inside = any(
+            other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
+        )
+        if problem["type"] == "too_short" and inside:
+            continue  # pydantic's echo: with its only item refused, a list is too short
         key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from grader.assignment import Assignment, Case, CourseError, Device, Part, explain
+from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -112,6 +112,19 @@ def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Para
         common = ", ".join(name for name in Case.model_fields if name != "params")
         raise CourseError(
             f"in part {part.name!r}, case {case.name!r}:\n{explain(path, error, model)}\n(beside the keys every case may have: {common})"
+        ) from None
+
+
+def bind_speed_params(assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]) -> Params:
+    """As `bind_params`, for a case of [[part.speed]]. Raises CourseError."""
+    try:
+        return model.model_validate(part.defaults | case.params)
+    except ValidationError as error:
+        path = assignment.folder / "problem.toml"
+        common = ", ".join(name for name in SpeedCase.model_fields if name != "params")
+        raise CourseError(
+            f"in part {part.name!r}, speed case {case.name!r}:\n{explain(path, error, model)}\n"
+            f"(beside the keys every speed case may have: {common})"
         ) from None
 
 

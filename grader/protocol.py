@@ -16,6 +16,7 @@ From the worker, one for each request, with its id, and one with id 0 when it is
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from typing import Any, TypeAlias
@@ -23,9 +24,12 @@ from typing import Any, TypeAlias
 Frame: TypeAlias = dict[str, Any]
 
 MAX_FRAME_BYTES = 256 * 1024
-POISON_BYTE = (
-    0xFF  # a NaN in every floating-point type that an assignment uses, and one that arithmetic does not produce
-)
+MAX_FILES = 4
+# What lies around tensors reads as NaN in every floating-point type. What lies where an output will be, and in memory that a
+# worker newly allocates, is finite in each of them (-2.6e36, in float16 -65376) and unlike any answer: a NaN would be kept by
+# arithmetic, and what was computed from it could not be told from what was never written.
+GUARD_BYTE = 0xFF
+POISON_BYTE = 0xFB
 
 
 class ProtocolError(Exception):
@@ -70,10 +74,19 @@ class Reader:
 
     def read_some(self) -> bool:
         """Read what has arrived (blocking until something has). Returns False at the end of the stream."""
-        data, files, _, _ = socket.recv_fds(self.connection, 65536, 4)
+        data, files, _, _ = socket.recv_fds(self.connection, 65536, MAX_FILES)
         self.files += files
+        if len(self.files) > MAX_FILES:
+            self.close_files()
+            raise ProtocolError(f"more than {MAX_FILES} open files came along")
         self._buffer += data
         return bool(data)
+
+    def close_files(self) -> None:
+        """Close the files that came along and were not taken."""
+        for file in self.files:
+            os.close(file)
+        self.files.clear()
 
     def next(self) -> Frame | None:
         """The next complete frame, or None while it is incomplete. Raises ProtocolError."""

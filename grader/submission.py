@@ -55,9 +55,14 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
         SubmissionError: no such folder, not a folder, empty, or one of the wanted files cannot be read.
     """
     expected = f"expected a folder with {', '.join(wanted)}"
-    if not source.exists():
-        raise SubmissionError(f"{source}: no such folder; {expected}")
-    if not source.is_dir():
+    try:
+        mode = source.stat().st_mode
+    except FileNotFoundError:
+        raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
+    if not stat.S_ISDIR(mode):
         raise SubmissionError(f"{source}: is a file; {expected}")
     refused: dict[str, str] = {}
     contents: dict[str, bytes] = {}

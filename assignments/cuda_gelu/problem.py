@@ -9,7 +9,7 @@ import torch
 
 from grader.problem import Call, Cost, Params, by_slices
 
-# Magnitudes from the smallest subnormal to 1e4, both zeros among them: each must survive beside ordinary values.
+# Magnitudes from the smallest subnormal to nearly the largest float, both zeros among them: each must survive beside ordinary values.
 EXTREMES = [
     0.0,
     -0.0,
@@ -32,6 +32,8 @@ EXTREMES = [
     -5.5,
 ]
 EXTREMES += [9.0, -9.0, 12.0, -12.0, 50.0, -50.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4]
+# x³ overflows. Only positive: below -1e4 the last bit of 1 + tanh(u), times x, would fail kernels that are right.
+EXTREMES += [1e13, 1e20, 3e38]
 
 
 class GeluParams(Params):
@@ -48,11 +50,12 @@ def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generat
     x = torch.randn(params.shape, generator=generator, device=device, dtype=dtype).mul_(2.0)
     if x.numel():
         first = x.view(-1)[0]
-        first += first.sign() * 0.5  # never so small that zero would be an answer
+        first.copy_(first.sign() * (0.5 + first.abs() % 2))  # neither 0 nor x nor -0 would be an answer for it
     if params.values == "extremes":
         special = torch.tensor(EXTREMES, device=device).to(dtype)
+        special = special[special.isfinite()]
         flat = x.view(-1)
-        flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / len(EXTREMES)))[: flat.numel() // 2]
+        flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / special.numel()))[: flat.numel() // 2]
     if params.layout == "transposed":
         x = x.transpose(0, -1).contiguous().transpose(0, -1)
     elif params.layout == "odd-start":

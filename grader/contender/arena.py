@@ -4,9 +4,8 @@ It holds a copy of every input's storage and a slot for every output, each betwe
 
     guard | input 0 | guard | input 1 | guard | ... | guard | output 0 | guard | ...
 
-Output slots and guard bands are filled with `POISON_BYTE` (a NaN that arithmetic does not produce) before the call.
-Afterwards a byte of a guard band that differs is a write out of bounds, an input that differs was changed, and poison
-in a slot was never written.
+Before the call guard bands are filled with `GUARD_BYTE`, output slots with `POISON_BYTE`. Afterwards a byte of a guard
+band that differs is a write out of bounds, an input that differs was changed, and poison in a slot was never written.
 
 On a CPU the memory is an anonymous sealed file, passed to the worker over the socket: it has no name that could be
 left behind, and the worker cannot shrink it under the judge. On a GPU it is a CUDA allocation shared by CUDA IPC.
@@ -14,6 +13,7 @@ left behind, and the worker cannot shrink it under the judge. On a GPU it is a C
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE
 
 ALIGNMENT = 256
 GUARD_BYTES = 256 * 1024
@@ -86,10 +86,14 @@ class Arena:
         length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
         self._memory = _DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
         self.bytes = self._memory.bytes
-        self.bytes.fill_(POISON_BYTE)
+        self.bytes.fill_(GUARD_BYTE)
+        for slot in self.outputs.values():
+            self._region(slot).fill_(POISON_BYTE)
         for name, tensor in inputs.items():
             slot = self.inputs[name]
             self._region(slot).copy_(_storage_bytes(tensor))
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # the worker's context does not wait for this one's copies
 
     def __enter__(self) -> Arena:
         return self
@@ -141,7 +145,7 @@ class Arena:
         bounds = [0, *(edge for slot in slots for edge in (slot.offset, slot.offset + slot.length)), self.bytes.numel()]
         for band in range(len(slots) + 1):
             start, end = bounds[2 * band], bounds[2 * band + 1]
-            hits = torch.nonzero(self.bytes[start:end] != POISON_BYTE).flatten()
+            hits = torch.nonzero(self.bytes[start:end] != GUARD_BYTE).flatten()
             if hits.numel() == 0:
                 continue
             first, last = start + int(hits[0]), start + int(hits[-1])
@@ -205,6 +209,8 @@ class _HostMemory:
 
     def close(self) -> None:
         del self.bytes
+        with contextlib.suppress(BufferError):  # somebody still holds a view: the mapping goes with it
+            self._map.close()
         os.close(self._file)
 
 

@@ -251,11 +251,9 @@ class Contender:
                 if select.select([self._connection], [], [], min(remaining, WATCH_INTERVAL_S))[0]:
                     if not self._reader.read_some():
                         raise self._ended()
+                    self._reader.close_files()  # a worker has no business sending any
                 else:
                     self._watch(limits)
-            for file in self._reader.files:  # a worker has no business sending any
-                os.close(file)
-            self._reader.files.clear()
             return Reply.model_validate(frame)
         except (protocol.ProtocolError, ValidationError, OSError) as error:
             self.kill()
@@ -306,6 +304,7 @@ class Contender:
         if not self.alive:
             return
         self.alive = False
+        self._reader.close_files()
         self._connection.close()
         processes.end(self._process)
         self.log.finish()
@@ -363,9 +362,9 @@ def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     if device == "cpu":
-        # glibc fills new memory with the complement of this byte: torch.empty then holds -1.7e38 (NaN in float16),
-        # not yesterday's data.
-        environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": "1", "CUDA_VISIBLE_DEVICES": ""}
+        # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
+        perturb = str(protocol.POISON_BYTE ^ 0xFF)
+        environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
     return environment
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from grader.assignment import Assignment, Case, Device, Group, Part
-from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_problem
+from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_params, load_problem
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
     for assignment in assignments:
         problem, model = load_problem(assignment)
         for part in assignment.spec.parts:
+            for speed_case in part.speed:
+                bind_speed_params(assignment, part, speed_case, model)
             for group in part.groups:
                 for case in group.cases:
                     bound.append(

@@ -11,6 +11,7 @@ import torch
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.problem import Call
+from grader.protocol import POISON_BYTE
 from grader.report.model import OutputError
 from grader.verdict import diagnosis, tolerance
 from grader.verdict.tolerance import Errors
@@ -91,7 +92,7 @@ def _refuse_trivial(
 
 
 def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tuple[str, Outputs]]:
-    """Answers without work: constants (NaN is also the poison of unwritten memory) and copies of an input."""
+    """Answers without work: constants, memory that was never written, and copies of an input."""
 
     def everywhere(value: float) -> Outputs:
         return {
@@ -99,7 +100,9 @@ def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tup
             for name, tensor in expected.items()
         }
 
-    answers = [("zeros", everywhere(0.0)), ("ones", everywhere(1.0)), ("NaN", everywhere(math.nan))]
+    poison = torch.full((case.dtype.itemsize,), POISON_BYTE, dtype=torch.uint8).view(case.dtype).item()
+    constants = {"zeros": 0.0, "ones": 1.0, "NaN": math.nan, "memory that was never written": poison}
+    answers = [(name, everywhere(value)) for name, value in constants.items()]
     for argument, tensor in call.args.items():
         if all(tensor.shape == output.shape for output in expected.values()):
             answers.append((f"a copy of {argument}", dict.fromkeys(expected, tensor)))

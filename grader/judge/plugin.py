@@ -108,12 +108,16 @@ class JudgePlugin:
         for item in items:
             case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
             if isinstance(case, BoundCase):
-                item.stash[PLACE] = Place(case.assignment.name, case.part.name, case.name, case.case.tries)
+                item.stash[PLACE] = Place(case.assignment.name, case.part.name, case.name, self._tries(case))
             else:
                 item.stash[PLACE] = self._place_of_check(item)
         # All tests of an assignment together, so that its worker is started once.
         order = list(self.assignments)
         items.sort(key=lambda item: order.index(item.stash[PLACE].assignment))
+
+    def _tries(self, case: BoundCase) -> str:
+        smaller = self.judge.device_name == "cpu" and case.case.cpu
+        return f"{case.case.tries}; smaller on the CPU" if smaller else case.case.tries
 
     def _place_of_check(self, item: pytest.Item) -> Place:
         """A check from an assignment's own test file belongs to the part whose group names it."""

@@ -120,7 +120,7 @@ def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
     count = max(1, stray.count_bytes // size)
     elements = f"{count} element{'s' if count > 1 else ''}"
     if stray.offset_bytes < 0:
-        nearest = -stray.offset_bytes // size
+        nearest = -(stray.offset_bytes // size)
         return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {nearest} before element 0"
     return (
         f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: "

@@ -208,8 +208,11 @@ class Report(Model):
     @model_validator(mode="after")
     def _adds_up(self) -> Report:
         total = Points.total([self.correctness, self.speed])
-        if abs(total.earned - self.score.earned) > 1e-6 or abs(total.possible - self.score.possible) > 1e-6:
-            raise ValueError(f"the score {self.score.earned} is not the sum of correctness and speed, {total.earned}")
+        for name in Points.model_fields:
+            if abs(getattr(total, name) - getattr(self.score, name)) > 1e-6:
+                raise ValueError(
+                    f"the score's {name} points are not the sum of correctness and speed: {self.score}, {total}"
+                )
         return self
 
 

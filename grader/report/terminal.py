@@ -80,7 +80,11 @@ class Progress:
             done = counts.total() == total
             mark: RenderableType = Text(*STYLE[worst(counts)]) if done else self._spinner if running else Text(" ")
             table.add_row(
-                mark, title, f"{counts.total()}/{total}", _tally(counts), self._now[2] if running and self._now else ""
+                mark,
+                _plain(title),
+                f"{counts.total()}/{total}",
+                _tally(counts),
+                self._now[2] if running and self._now else "",
             )
         return table
 
@@ -110,7 +114,7 @@ def _assignment(result: AssignmentResult) -> RenderableType:
         shown = lines[-LOG_LINES:]
         heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
         blocks.append(Text(heading, style="dim"))
-        blocks.append(Padding(Text("\n".join(line[:200] for line in shown), style="dim"), (0, 0, 0, 2)))
+        blocks.append(Padding(_plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
     return Panel(
         Group(*blocks),
         title=f"[bold]{escape(result.title)}[/]  [dim]{escape(result.file)}[/]",
@@ -124,7 +128,7 @@ def _part(part: PartResult) -> list[RenderableType]:
     head.add_column(ratio=1)
     head.add_column(justify="right")
     head.add_row(
-        Text(part.title, style="bold"),
+        _plain(part.title, "bold"),
         Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)),
     )
     blocks: list[RenderableType] = [head]
@@ -147,9 +151,9 @@ def _part(part: PartResult) -> list[RenderableType]:
         names = ", ".join(
             f"{case.name} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
         )
-        blocks.append(Padding(Text(f"and more: {names}", style="dim"), (0, 0, 0, 2)))
+        blocks.append(Padding(_plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
-    blocks += [Padding(Text(f"– skipped: {reason}", style="bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    blocks += [Padding(_plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     return blocks
 
 
@@ -171,11 +175,19 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
     head = Text.assemble((f"{mark} {name or case.name}", style), (f"  {case.outcome.replace('_', ' ')}", style))
     if not name and case.tries:
         head.append(f"  ({case.tries})", style="dim")
-    lines: list[RenderableType] = [head, Padding(Text(case.message), (0, 0, 0, 2))]
-    lines += [Padding(Text(line), (0, 0, 0, 2)) for line in case.diagnosis]
+    lines: list[RenderableType] = [head, Padding(_plain(case.message), (0, 0, 0, 2))]
+    lines += [Padding(_plain(line), (0, 0, 0, 2)) for line in case.diagnosis]
     if case.traceback:
-        lines.append(Padding(Text(case.traceback.rstrip(), style="dim"), (0, 0, 0, 2)))
+        lines.append(Padding(_plain(case.traceback.rstrip(), "dim"), (0, 0, 0, 2)))
     return Group(*lines)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Somebody else's words: no markup, and no control characters, with which they could rewrite the screen."""
+    return Text(
+        "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
+        style,
+    )
 
 
 def _points(points: Points) -> Text:
@@ -206,8 +218,8 @@ def _summary(report: Report) -> RenderableType:
         )
     if open_speed:
         lines.append(Text(f"       {open_speed:g} points of speed: not graded yet; they are not lost"))
-    lines += [Text(f"note: {note}", style="yellow") for note in report.submission.notes]
-    lines += [Text(f"the grader failed: {fault}", style="bold magenta") for fault in report.infra_errors]
+    lines += [_plain(f"note: {note}", "yellow") for note in report.submission.notes]
+    lines += [_plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
         Text(

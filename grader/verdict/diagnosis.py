@@ -22,13 +22,14 @@ CONSTANTS = {
     -1.0: "-1: the sign is wrong",
 }
 CLOSE = 0.02
+SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Which elements still hold the poison that the judge put there before the call."""
-    whole = torch.int32 if tensor.element_size() == 4 else torch.int16 if tensor.element_size() == 2 else torch.int64
-    pattern = int.from_bytes(bytes([POISON_BYTE]) * tensor.element_size(), "little", signed=True)
-    return tensor.contiguous().view(whole) == pattern
+    """Which elements still hold what the grader put into their memory before the call: nobody has written them."""
+    size = tensor.element_size()
+    bits = tensor.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
+    return bits == int.from_bytes(bytes([POISON_BYTE]) * size, "little", signed=True)
 
 
 def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> list[str]:
@@ -145,24 +146,29 @@ def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad:
         return ""
     known = next((words for constant, words in CONSTANTS.items() if abs(middle / constant - 1) < CLOSE), "")
     known = known or _root_of_dimension(middle, expected.shape)
-    return f"got is {middle:.4g} times expected throughout" + (f", which is {known}" if known else "")
+    most = 2 * int(bad.sum()) > bad.numel()
+    what = (
+        f"got is {middle:.4g} times expected throughout"
+        if most
+        else f"the wrong elements are {middle:.4g} times expected"
+    )
+    return what + (f", which is {known}" if known else "")
 
 
 def _row_factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
     """Each row right but for a factor of its own, as when a normaliser is wrong."""
     if expected.ndim < 2 or expected.shape[-1] < 4 or expected.numel() > SAMPLE:
         return ""
-    right = expected.abs().amax(-1, keepdim=True)
-    weight = torch.where((expected.abs() > 1e-2 * right) & (right > 0), 1.0, math.nan)
-    ratio = got64 / expected * weight
-    middle = ratio.nanmedian(-1, keepdim=True).values
-    spread = ((ratio - middle).abs() / middle.abs()).nan_to_num(0.0)
-    off = (middle - 1).abs() > 1e-6
-    if not bool(torch.isfinite(middle).all()) or not bool(off.any()) or float(spread.max()) > 1e-3:
+    largest = expected.abs().amax(-1, keepdim=True)
+    counts = (expected.abs() > 1e-2 * largest) & (largest > 0)
+    middle = torch.where(counts, got64 / expected, math.nan).nanmedian(-1, keepdim=True).values
+    off = float((middle - 1).abs().max()) if bool(torch.isfinite(middle).all()) else 0.0
+    unexplained = (got64 - middle * expected).abs() > 0.1 * off * largest
+    if off < SMALLEST_ROW_FACTOR or bool(unexplained.any()):
         return ""
     low, high = float(middle.min()), float(middle.max())
     return (
-        f"every row is right but for a factor of its own, from {low:.4g} to {high:.4g}: consistent with a wrong row sum, "
+        f"every row is right but for a factor of its own, from {low:.6g} to {high:.6g}: consistent with a wrong row sum, "
         "such as padding that is counted in it or a maximum that is not subtracted everywhere alike"
     )
 
@@ -234,5 +240,10 @@ def _along(hit: torch.Tensor, size: int, noun: str) -> str:
         gaps = wrong.diff()
         step = int(gaps[0])
         if bool((gaps == step).all()):
-            return f"only every {step}th {noun} is wrong, from {low} to {high} of {size}"
+            return f"only every {_ordinal(step)} {noun} is wrong, from {low} to {high} of {size}"
     return f"{count} of {size} {plural} have wrong elements, the first is {low}, the last {high}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -78,7 +78,7 @@ def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tens
     error = (got - expected).abs_() / size
     if not bool(torch.isfinite(error).all()):
         same = (got == expected) | (got.isnan() & expected.isnan())
-        error = torch.where(same, 0.0, error.nan_to_num(nan=math.inf))
+        error = torch.where(same, 0.0, error.nan_to_num(nan=math.inf, posinf=math.inf))
     return error
 
 

@@ -119,7 +119,7 @@ class _Pointer:
 
 
 def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
-    """Leave NaN in the memory that the student's next torch.empty will get, so that elements they never write show.
+    """Leave poison in the memory that the student's next torch.empty will get, so that elements they never write show.
 
     On the CPU the allocator does it (MALLOC_PERTURB_, set by the contender).
     """

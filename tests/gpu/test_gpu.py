@@ -150,6 +150,7 @@ def test_nothing_is_left_on_machine_and_gpu(faults: Ran) -> None:
 
 KERNEL = """
 #include <cuda_runtime.h>
+#include <cuda_fp16.h>
 #include <cstdint>
 __global__ void kernel(const float* x, float* y, int64_t n) {
     int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
@@ -176,8 +177,8 @@ torch::Tensor gelu(torch::Tensor x) {
 }
 """
 FAST = "v / (1.0f + __expf(-1.5957691216f * (v + 0.044715f * v * v * v)))"
-APPROX = """({ float u = 0.7978845608f * (v + 0.044715f * v * v * v), t; asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(u));
-            0.5f * v * (1.0f + t); })"""
+# tanh.approx.f32 is no example: measured on an H200 its error in y is 5.5e-6, that of fast-math exp.
+HALF = "0.5f * v * (1.0f + __half2float(__float2half(tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))))"
 
 
 def cuda_run(start_run: StartRun, folder: Path, source: str) -> Ran:
@@ -197,8 +198,8 @@ def test_right_formulas_pass(start_run: StartRun, tmp_path: Path, formula: str) 
 
 @pytest.mark.parametrize(
     "formula",
-    [APPROX, "0.5f * v * (1.0f + erff(v * 0.70710678f))", RIGHT.replace("0.044715f", "0.044f")],
-    ids=["tanh.approx", "erf form", "wrong constant"],
+    [HALF, "0.5f * v * (1.0f + erff(v * 0.70710678f))", RIGHT.replace("0.044715f", "0.044f")],
+    ids=["tanh in half precision", "erf form", "wrong constant"],
 )
 def test_imprecise_or_wrong_formulas_fail(start_run: StartRun, tmp_path: Path, formula: str) -> None:
     assert outcomes(cuda_run(start_run, tmp_path, KERNEL.replace("FORMULA", formula)))["n-1048579"] == "failed"
@@ -264,7 +265,7 @@ def test_a_cu_file_that_does_not_compile_shows_nvccs_first_errors(start_run: Sta
     ran = cuda_run(start_run, tmp_path, KERNEL.replace("FORMULA", "undefined_thing"))
     result = ran.case("cuda_gelu", "n-1")
     assert result.outcome == "build_failed"
-    assert "gelu.cu(8): error" in result.message
+    assert "gelu.cu(9): error" in result.message
     assert "undefined_thing" in result.message
 
 

@@ -48,7 +48,7 @@ def alternating(x: torch.Tensor, size: float) -> torch.Tensor:
     return 1 + size * (1 - 2 * (torch.arange(x.numel(), dtype=x.dtype) % 2)).view(x.shape)
 
 
-# Every case of the course --------------------------------------------------------------------------------------------------------
+# Every case of the course ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -57,27 +57,17 @@ def test_every_case_accepts_pytorchs_own_answer_and_no_trivial_one(name: str) ->
     assert judge(name, CASES[name].problem.baseline).errors
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=CaseRefused,
-    reason="one number drawn from N(0, 2²) is so negative or so large in 3 of 100 runs that zeros or a copy of x would pass:"
-    " the case n-1 is then refused, and the run ends as infra_error",
-)
-@pytest.mark.parametrize("name", ["cuda_gelu-gelu-n-1", "triton_gelu-gelu-n-1"])
+SMALL = [name for name in ON_CPU if name.endswith(("n-1", "n-31", "1x7", "n-16", "d-16"))]
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_no_seed_makes_a_small_case_trivial(name: str) -> None:
-    for seed in range(300):
+    """Where zeros or a copy of x would pass for one seed in fifty, one run in fifty would end as infra_error."""
+    for seed in range(200):
         judge(name, CASES[name].problem.baseline, seed)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in ON_CPU if name.endswith(("-n-31", "-1x7", "-n-16", "-n-1", "-d-16"))]
-)
-def test_no_seed_makes_other_small_cases_trivial(name: str) -> None:
-    for seed in range(100):
-        judge(name, CASES[name].problem.baseline, seed)
-
-
-# GeLU ----------------------------------------------------------------------------------------------------------------------------
+# GeLU -----------------------------------------------------------------------------------------------------------------
 
 
 def gelu(
@@ -136,7 +126,7 @@ def test_an_overflow_of_the_exponential_fails_among_the_extremes() -> None:
     assert "NaN where the right answer is finite" in failed.value.details[0]
 
 
-# Softmax -------------------------------------------------------------------------------------------------------------------------
+# Softmax --------------------------------------------------------------------------------------------------------------
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -205,7 +195,7 @@ def test_softmax_that_counts_padding_fails_and_says_so() -> None:
         judge("softmax-softmax-all-negative", elementwise(padded))
 
 
-# Flash attention -----------------------------------------------------------------------------------------------------------------
+# Flash attention ------------------------------------------------------------------------------------------------------
 
 
 def attention(
@@ -296,7 +286,7 @@ def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
         judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
 
 
-# The reference kernel ------------------------------------------------------------------------------------------------------------
+# The reference kernel -------------------------------------------------------------------------------------------------
 
 
 def noisy(size: float) -> Kernel:

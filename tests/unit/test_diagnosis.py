@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE
 from grader.verdict.diagnosis import explain, poisoned, small_errors
 
 INF, NAN = math.inf, math.nan
@@ -45,7 +44,7 @@ def poison(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(bytearray([POISON_BYTE] * size), dtype=dtype).view(shape)
 
 
-# The first line: where and how many ---------------------------------------------------------------------------------------------
+# The first line: where and how many -----------------------------------------------------------------------------------
 
 
 def test_the_first_wrong_element_is_named_with_its_index_and_both_values() -> None:
@@ -79,7 +78,7 @@ def test_a_first_element_that_was_never_written_is_not_shown_as_nan() -> None:
     assert "expected 1, got never written;" in story(got, torch.ones(4, dtype=torch.float64))[0]
 
 
-# Never written ----------------------------------------------------------------------------------------------------------------
+# Never written --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -89,34 +88,48 @@ def test_poison_is_recognised_bit_by_bit(dtype: torch.dtype) -> None:
     assert poisoned(values.view(3, 3).t()).tolist() == [[True, False, False], [True, False, False], [False] * 3]
 
 
-def arithmetic_nans(dtype: torch.dtype) -> list[torch.Tensor]:
-    zero, inf = torch.zeros(1, dtype=dtype), torch.full((1,), INF, dtype=dtype)
-    return [zero / zero, inf - inf, zero * inf, -(zero / zero), torch.sqrt(zero - 1), torch.log(zero - 1)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_no_arithmetic_nan_is_taken_for_poison(dtype: torch.dtype) -> None:
-    for nan in arithmetic_nans(dtype):
+    zero, inf = torch.zeros(1, dtype=dtype), torch.full((1,), INF, dtype=dtype)
+    for nan in (zero / zero, inf - inf, zero * inf, -(zero / zero), torch.sqrt(zero - 1), torch.log(zero - 1)):
         assert bool(nan.isnan().all())
         assert not bool(poisoned(nan).any())
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="PyTorch's vectorised conversion to bfloat16 on a CPU makes every NaN 0xffff, which is the poison",
-)
-def test_no_arithmetic_nan_in_bfloat16_is_taken_for_poison() -> None:
-    assert not any(bool(poisoned(nan).any()) for nan in arithmetic_nans(torch.bfloat16))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_was_computed_from_poison_or_a_guard_band_is_not_called_never_written(dtype: torch.dtype) -> None:
+    """A kernel that reads what it may not and writes what comes of it has written something."""
+    guard = torch.full((dtype.itemsize,), GUARD_BYTE, dtype=torch.uint8).view(dtype)
+    for value in (guard, poison((1,), dtype)):
+        for computed in (
+            2 * value,
+            value + value,
+            value / 3,
+            -value,
+            value * value,
+            torch.exp(value),
+            torch.softmax(value, 0),
+        ):
+            assert not bool(poisoned(computed).any())
+    assert not bool(poisoned(guard).any())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_finite_and_unlike_any_answer(dtype: torch.dtype) -> None:
+    value = float(poison((1,), dtype))
+    assert math.isfinite(value)
+    assert abs(value) > 0.99 * torch.finfo(torch.float16).max
 
 
 @pytest.mark.xfail(
     strict=True,
-    reason="a CPU's arithmetic keeps a NaN's bits: what a kernel computes from the poison in a guard band, or in memory it"
-    " did not write, is again the poison, and is called never written",
+    reason="poison is a large negative number: a running maximum in memory that was never set (torch.empty) is right by luck,"
+    " for it acts as -inf; 0x7b instead of 0xfb would show it",
 )
-def test_what_was_computed_from_poison_is_not_called_never_written() -> None:
-    computed = 2 * poison((4,), torch.float32) + 1
-    assert not bool(poisoned(computed).any())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_maximum_that_starts_in_unwritten_memory_is_not_right_by_luck(dtype: torch.dtype) -> None:
+    row = torch.tensor([0.5, 2.0, -1.0], dtype=dtype)
+    assert float(torch.maximum(poison((1,), dtype), row.max())) != 2.0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -134,7 +147,7 @@ def test_nothing_written_at_all() -> None:
     assert lines[1:] == ["all 8 elements were never written: consistent with a grid that is too small"]
 
 
-# Not finite -------------------------------------------------------------------------------------------------------------------
+# Not finite -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -165,7 +178,7 @@ def test_an_infinity_that_is_right_is_no_overflow() -> None:
     assert not any("finite" in line for line in explain("y", got, expected, bad))
 
 
-# Patterns of the values ---------------------------------------------------------------------------------------------------------
+# Patterns of the values -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.5])
@@ -243,7 +256,7 @@ def test_what_runs_into_the_edge_does_not_hide_a_shift() -> None:
     assert "one place too late" in story(got, expected)[1]
 
 
-# Which positions ----------------------------------------------------------------------------------------------------------------
+# Which positions ------------------------------------------------------------------------------------------------------
 
 
 def spoiled(expected: torch.Tensor, where: object) -> torch.Tensor:
@@ -321,7 +334,7 @@ def test_a_dimension_that_is_wrong_throughout_is_passed_over() -> None:
     assert story(spoiled(expected, (..., 15)), expected)[-1] == "only column 15 of 16 is wrong"
 
 
-# No pattern where there is none -------------------------------------------------------------------------------------------------
+# No pattern where there is none ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -363,11 +376,6 @@ def test_equal_neighbours_are_not_called_shifted() -> None:
     assert not any("place too" in line for line in story(got.float(), expected))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="_row_factor takes float16's rounding (factors 0.9998 to 1.0002) for a factor of each row, as long as the wrong"
-    " elements are ones it does not look at: those under 1% of their row's largest",
-)
 def test_rounding_is_not_taken_for_a_factor_of_each_row() -> None:
     """Masked entries come out as 0.5 instead of 0; everything else is right, in float16."""
     logits = normal(20, 50)
@@ -377,10 +385,6 @@ def test_rounding_is_not_taken_for_a_factor_of_each_row() -> None:
     assert not any("a factor of its own" in line for line in story(got, expected, tolerance=0.01))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="_factor looks at the wrong elements alone, and yet says `throughout` when most elements are right",
-)
 def test_a_factor_throughout_is_only_claimed_where_most_elements_have_it() -> None:
     """60 of 1000 elements are 5% too large, the rest is right."""
     expected = normal(1000).abs() + 0.5
@@ -389,7 +393,7 @@ def test_a_factor_throughout_is_only_claimed_where_most_elements_have_it() -> No
     assert not any("throughout" in line for line in story(got, expected))
 
 
-# Robustness ---------------------------------------------------------------------------------------------------------------------
+# Robustness -----------------------------------------------------------------------------------------------------------
 
 shapes = st.lists(st.integers(1, 9), min_size=0, max_size=4).map(tuple)
 specials = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-45, 1e38, 6e4, INF, -INF, NAN, 0.5, 2.0])
@@ -432,12 +436,6 @@ def test_an_output_and_its_mask_may_have_any_strides(order: list[int], wrong: in
     got = torch.where(bad, expected + 3, expected).float()
     turned: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor.t().contiguous().t()  # noqa: E731
     assert explain("y", turned(got), turned(expected), turned(bad)) == explain("y", got, expected, bad)
-
-
-def test_the_poison_is_a_nan_in_every_dtype() -> None:
-    for dtype in DTYPES:
-        assert bool(poison((1,), dtype).isnan().all())
-    assert math.isnan(struct.unpack("<f", bytes([POISON_BYTE] * 4))[0])
 
 
 def test_small_errors_name_the_output() -> None:

@@ -1,0 +1,406 @@
+"""The arena on a CPU: inputs arrive as they are, writes are found wherever they go, and the worker cannot take it away."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.contender import arena as arena_module
+from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
+from grader.judge.trial import _describe_stray
+from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.verdict.diagnosis import poisoned
+
+CPU = torch.device("cpu")
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@contextlib.contextmanager
+def worker_view(arena: Arena) -> Iterator[torch.Tensor]:
+    """The arena's bytes as a worker maps them: all it has is the passed file and the address."""
+    (file,) = arena.files
+    passed = os.dup(file)
+    try:
+        memory = torch.frombuffer(mmap.mmap(passed, arena.address["bytes"]), dtype=torch.uint8)
+        yield memory
+    finally:
+        os.close(passed)
+
+
+def tensor_at(memory: torch.Tensor, slot: Slot) -> torch.Tensor:
+    """The tensor that a slot's description promises a worker."""
+    ref = slot.ref()
+    dtype = getattr(torch, ref["dtype"])
+    assert ref["start_bytes"] % dtype.itemsize == 0
+    return torch.empty(0, dtype=dtype).set_(
+        memory.untyped_storage(), ref["start_bytes"] // dtype.itemsize, ref["shape"], ref["stride"]
+    )
+
+
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Equal, NaN and signs of zero included."""
+    one, other = (
+        torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.reshape(-1)) for tensor in (first, second)
+    )
+    return first.shape == second.shape and torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    """Two inputs of 40 and 24 bytes, two outputs of 48 and 4."""
+    inputs = {"a": normal(10), "b": normal(2, 3, seed=1)}
+    with Arena(inputs, {"y": (3, 4), "z": (1,)}, torch.float32, CPU) as arena:
+        yield arena
+
+
+# Layout ---------------------------------------------------------------------------------------------------------------
+
+
+def test_every_tensor_lies_aligned_between_guard_bands(arena: Arena) -> None:
+    slots = [*arena.inputs.values(), *arena.outputs.values()]
+    assert [(slot.name, slot.length) for slot in slots] == [("a", 40), ("b", 24), ("y", 48), ("z", 4)]
+    end = 0
+    for slot in slots:
+        assert slot.offset % ALIGNMENT == 0
+        assert slot.offset - end >= GUARD_BYTES
+        end = slot.offset + slot.length
+    assert arena.bytes.numel() - end >= GUARD_BYTES
+    assert arena.address == {"bytes": arena.bytes.numel()}
+
+
+def test_an_arena_fills_its_own_granules(arena: Arena) -> None:
+    """CUDA IPC opens a whole block: nothing else may lie in it."""
+    assert arena.bytes.numel() % arena_module.GRANULE_BYTES == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_outputs_start_as_poison_between_guard_bands(dtype: torch.dtype) -> None:
+    with Arena({"x": normal(5)}, {"y": (4, 3), "e": (0, 2), "s": ()}, dtype, CPU) as arena:
+        for name, shape in (("y", (4, 3)), ("e", (0, 2)), ("s", ())):
+            output = arena.output(name)
+            assert output.shape == shape
+            assert output.dtype == dtype
+            assert bool(poisoned(output).all())
+        slot = arena.inputs["x"]
+        before, after = arena.bytes[: slot.offset], arena.bytes[slot.offset + slot.length :]
+        y = arena.outputs["y"]
+        assert bool((before == GUARD_BYTE).all())
+        assert bool((after[: y.offset - slot.offset - slot.length] == GUARD_BYTE).all())
+        assert int((arena.bytes == POISON_BYTE).sum()) == (12 + 1) * dtype.itemsize
+
+
+def test_outputs_are_contiguous(arena: Arena) -> None:
+    assert arena.outputs["y"].ref() == {
+        "dtype": "float32",
+        "start_bytes": arena.outputs["y"].offset,
+        "shape": [3, 4],
+        "stride": [4, 1],
+    }
+
+
+# Inputs arrive as they are --------------------------------------------------------------------------------------------
+
+base = normal(8, 6, 4)
+LAYOUTS = {
+    "contiguous": base,
+    "transposed": base.transpose(0, 2),
+    "slice of columns": base[:, :, 1:3],
+    "every second": base[::2, 1::2],
+    "misaligned start": base.flatten()[1:],
+    "expanded": base[:, :1].expand(8, 6, 4),
+    "expanded scalar": torch.tensor(2.5).expand(3, 4),
+    "overlapping windows": base.flatten().as_strided((10, 5), (2, 1), 3),
+    "empty": base[:0],
+    "empty without storage": torch.empty(0),
+    "scalar": torch.tensor(1.5),
+    "bfloat16, odd start": normal(33, dtype=torch.bfloat16)[1:],
+    "float16 transposed": normal(5, 7, dtype=torch.float16).t(),
+    "float64": normal(9, dtype=torch.float64),
+    "special values": torch.tensor([math.nan, math.inf, -math.inf, -0.0, 1e-45]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_input_of_any_layout_arrives_intact(layout: str) -> None:
+    x = LAYOUTS[layout]
+    with (
+        Arena({"first": normal(3), "x": x}, {"y": (2,)}, x.dtype, CPU) as arena,
+        worker_view(arena) as memory,
+    ):
+        arrived = tensor_at(memory, arena.inputs["x"])
+        assert arrived.stride() == x.stride()
+        assert arrived.storage_offset() % ALIGNMENT == x.storage_offset() % ALIGNMENT or x.element_size() != 1
+        assert same_bits(arrived, x)
+        assert arena.changed_inputs() == []
+        assert arena.strays() == []
+
+
+def test_an_input_keeps_its_distance_to_alignment() -> None:
+    """A kernel that only works on 16-byte aligned memory must meet the memory that the case promises it."""
+    x = normal(101)[1:]
+    with Arena({"x": x}, {}, torch.float32, CPU) as arena:
+        assert arena.inputs["x"].start_bytes % 16 == 4
+
+
+def test_inputs_that_share_a_storage_each_arrive() -> None:
+    whole = normal(30)
+    inputs = {"q": whole[:10], "k": whole[10:20], "v": whole[20:]}
+    with Arena(inputs, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+        for name, tensor in inputs.items():
+            assert torch.equal(tensor_at(memory, arena.inputs[name]), tensor)
+        tensor_at(memory, arena.inputs["k"]).zero_()
+        assert arena.changed_inputs() == ["k"]
+
+
+@given(st.data())
+def test_any_strided_view_arrives_intact(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=3)))
+    stride = tuple(data.draw(st.lists(st.integers(0, 6), min_size=len(shape), max_size=len(shape))))
+    start = data.draw(st.integers(0, 7))
+    x = normal(80, dtype=data.draw(st.sampled_from(DTYPES))).as_strided(shape, stride, start)
+    with Arena({"x": x}, {"y": shape}, x.dtype, CPU) as arena, worker_view(arena) as memory:
+        assert same_bits(tensor_at(memory, arena.inputs["x"]), x)
+
+
+# What a worker writes is seen -----------------------------------------------------------------------------------------
+
+
+def test_what_a_worker_writes_is_read(arena: Arena) -> None:
+    y = normal(3, 4, seed=5)
+    with worker_view(arena) as memory:
+        tensor_at(memory, arena.outputs["y"]).copy_(y)
+    assert torch.equal(arena.output("y"), y)
+    assert bool(poisoned(arena.output("z")).all())
+    assert (arena.changed_inputs(), arena.strays()) == ([], [])
+
+
+def test_an_output_that_was_read_can_no_longer_be_changed(arena: Arena) -> None:
+    """A worker that goes on writing after its answer changes nothing."""
+    with worker_view(arena) as memory:
+        tensor_at(memory, arena.outputs["y"]).fill_(1.0)
+        before = arena.output("y")
+        memory.zero_()
+        assert bool((before == 1.0).all())
+    assert bool((arena.output("y") == 0.0).all())
+
+
+def test_an_output_outlives_its_arena() -> None:
+    with Arena({}, {"y": (4,)}, torch.float32, CPU) as arena:
+        arena.bytes.zero_()
+        y = arena.output("y")
+    assert y.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("byte", [0, 1, 39])
+def test_one_changed_byte_of_an_input_is_found(arena: Arena, byte: int) -> None:
+    with worker_view(arena) as memory:
+        memory[arena.inputs["a"].offset + byte] ^= 1
+    assert arena.changed_inputs() == ["a"]
+
+
+def test_a_change_beside_the_view_but_inside_its_storage_is_found() -> None:
+    """A slice of a wider matrix: what lies between its rows is the student's to read, not to write."""
+    wide = normal(4, 10)
+    with Arena({"x": wide[:, 2:5]}, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+        memory[arena.inputs["x"].offset] ^= 1  # wide[0, 0]
+        assert arena.changed_inputs() == ["x"]
+
+
+def test_a_negative_zero_for_a_zero_is_a_change() -> None:
+    x = torch.zeros(4)
+    with Arena({"x": x}, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+        tensor_at(memory, arena.inputs["x"]).neg_()
+        assert arena.changed_inputs() == ["x"]
+
+
+def test_nan_in_an_input_is_no_change() -> None:
+    with Arena({"x": torch.full((4,), math.nan)}, {}, torch.float32, CPU) as arena:
+        assert arena.changed_inputs() == []
+
+
+def test_long_inputs_are_compared_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module, "CHECK_BYTES", 64)
+    x = normal(100)
+    for byte in (0, 63, 64, 200, 399):
+        with Arena({"x": x, "other": normal(3)}, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+            memory[arena.inputs["x"].offset + byte] ^= 128
+            assert arena.changed_inputs() == ["x"]
+
+
+# Strays ---------------------------------------------------------------------------------------------------------------
+
+
+def strays_after(arena: Arena, *places: int) -> list[Stray]:
+    with worker_view(arena) as memory:
+        for place in places:
+            memory[place] = 0
+    return arena.strays()
+
+
+@pytest.mark.parametrize("past", [0, 1, 100, GUARD_BYTES // 2 - 256])
+def test_a_write_past_the_end_is_placed(arena: Arena, past: int) -> None:
+    slot = arena.outputs["y"]
+    assert strays_after(arena, slot.offset + slot.length + past) == [Stray("y", past, 1)]
+
+
+@pytest.mark.parametrize("before", [1, 4, 100, GUARD_BYTES // 2 - 256])
+def test_a_write_before_the_start_is_placed(arena: Arena, before: int) -> None:
+    assert strays_after(arena, arena.outputs["y"].offset - before) == [Stray("y", -before, 1)]
+
+
+def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) -> None:
+    last = arena.bytes.numel() - 1
+    end = arena.outputs["z"].offset + arena.outputs["z"].length
+    assert strays_after(arena, 0, last) == [
+        Stray("a", -arena.inputs["a"].offset, 1),
+        Stray("z", last - end, 1),
+    ]
+
+
+def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:
+    a, b, z = arena.inputs["a"], arena.inputs["b"], arena.outputs["z"]
+    ends = [slot.offset + slot.length for slot in (a, z)]
+    found = strays_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
+    assert found == [Stray("a", 0, 3), Stray("b", 8, 1), Stray("z", 2, 1)]
+
+
+def test_a_run_of_elements_past_the_end_is_counted(arena: Arena) -> None:
+    slot = arena.outputs["y"]
+    end = slot.offset + slot.length
+    with worker_view(arena) as memory:
+        memory[end : end + 40].view(torch.float32).fill_(1.25)
+    assert arena.strays() == [Stray("y", 0, 40)]
+
+
+def test_writes_between_two_tensors_belong_to_the_nearer(arena: Arena) -> None:
+    y, z = arena.outputs["y"], arena.outputs["z"]
+    end = y.offset + y.length
+    assert strays_after(arena, end + 10, z.offset - 9) == [Stray("z", -9, 2)]
+
+
+def test_no_band_is_missed(arena: Arena) -> None:
+    """Every byte that belongs to no tensor is guarded, the padding of the alignment too."""
+    slots = [*arena.inputs.values(), *arena.outputs.values()]
+    inside = torch.zeros(arena.bytes.numel(), dtype=torch.bool)
+    for slot in slots:
+        inside[slot.offset : slot.offset + slot.length] = True
+    with worker_view(arena) as memory:
+        memory.masked_fill_(inside, 0)
+        assert arena.strays() == []
+        memory.fill_(0)
+    assert sum(stray.count_bytes for stray in arena.strays()) == int((~inside).sum())
+    assert len(arena.strays()) == len(slots) + 1
+
+
+def test_a_stray_is_told_in_elements() -> None:
+    assert _describe_stray(Stray("y", 0, 4), torch.float32) == (
+        "wrote 1 element past the end of y, from 0 past it: consistent with a missing mask or bounds check"
+    )
+    assert "wrote 3 elements past the end of y, from 2 past it" in _describe_stray(Stray("y", 4, 6), torch.bfloat16)
+
+
+def test_an_element_just_before_the_start_is_one_before_element_0(arena: Arena) -> None:
+    start = arena.outputs["y"].offset
+    (stray,) = strays_after(arena, *range(start - 4, start))
+    assert "the nearest is 1 before element 0" in _describe_stray(stray, torch.float32)
+
+
+# The memory itself ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_cannot_shrink_grow_or_unseal_it(arena: Arena) -> None:
+    """A judge that reads a mapping whose file has shrunk dies of SIGBUS."""
+    (file,) = arena.files
+    for length in (0, arena.bytes.numel() - 1, arena.bytes.numel() + 4096):
+        with pytest.raises(PermissionError):
+            os.ftruncate(file, length)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    again = os.open(f"/proc/self/fd/{file}", os.O_RDWR)
+    try:
+        with pytest.raises(PermissionError):
+            os.ftruncate(again, 0)
+    finally:
+        os.close(again)
+    assert bool(poisoned(arena.output("y")).all())
+
+
+def test_it_has_no_name_that_could_be_left_behind(arena: Arena) -> None:
+    (file,) = arena.files
+    assert os.fstat(file).st_nlink == 0
+    assert "(deleted)" in os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115
+
+
+def test_no_program_that_is_started_inherits_it(arena: Arena) -> None:
+    assert not os.get_inheritable(arena.files[0])
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def test_closing_closes_the_descriptor() -> None:
+    arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
+    (file,) = arena.files
+    arena.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+
+
+def mapped(inode: int) -> bool:
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return any(f" {inode} " in line and "grader-arena" in line for line in maps)
+
+
+def test_nothing_of_an_arena_outlives_it() -> None:
+    before = descriptors()
+    arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
+    inode = os.fstat(arena.files[0]).st_ino
+    assert mapped(inode)
+    arena.close()
+    del arena
+    assert descriptors() == before
+    assert not mapped(inode)
+
+
+def test_closing_gives_the_memory_back() -> None:
+    arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
+    inode = os.fstat(arena.files[0]).st_ino
+    arena.close()
+    assert not mapped(inode)
+
+
+def test_an_error_inside_closes_it_too() -> None:
+    before = descriptors()
+    with pytest.raises(ZeroDivisionError), Arena({}, {"y": (10,)}, torch.float32, CPU):
+        _ = 1 / 0
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "mmap"])
+def test_memory_that_is_not_there_is_a_memory_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = descriptors()
+    monkeypatch.setattr(*((os, call, refuse) if call == "posix_fallocate" else (mmap, call, refuse)))
+    with pytest.raises(MemoryError, match="bytes of shared memory: Cannot allocate memory"):
+        Arena({}, {"y": (10,)}, torch.float32, CPU)
+    assert descriptors() == before

@@ -1,0 +1,377 @@
+"""problem.toml is read strictly, and what is wrong in it is told with file, key and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import Assignment, Case, CourseError, Part, Tolerance, load_assignment, load_course
+
+ROOT = Path(__file__).parents[2]
+
+TOML = """
+title = "Doubling"
+order = 3
+file = "double.py"
+entry = "double"
+language = "triton"
+
+[limits]
+time_limit_s = { cpu = 5, cuda = 6.5 }
+memory_gib = 4
+
+[tolerance]
+k = 6
+scale = { y = "element" }
+floor = { float32 = 1e-6, float16 = 1e-3 }
+floor_rms = { float32 = 1e-6, float16 = 5e-4 }
+
+[[part]]
+name = "forward"
+title = "Forward"
+defaults = { n = 7 }
+
+[[part.group]]
+name = "sizes"
+title = "Any size"
+points = 5.5
+cases = [
+  { name = "n-1", tries = "one", n = 1, cpu = { n = 2 } },
+  { name = "n-2", tries = "two", dtype = "float16", calls = 3 },
+]
+
+[[part.group]]
+name = "checks"
+title = "Checks"
+points = 2
+checks = ["test_extra"]
+
+[[part.speed]]
+name = "large"
+n = 1000
+bands = [
+  { vs = "eager", speedup = 0.5, points = 1 },
+  { vs = "compile", speedup = 2, points = 1.5 },
+]
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """An assignment's folder with the text above, some of it replaced."""
+
+    def write(*changes: tuple[str, str], name: str = "doubling") -> Path:
+        text = TOML
+        for old, new in changes:
+            assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in the example"
+            text = text.replace(old, new)
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "problem.toml").write_text(text, encoding="utf-8")
+        return folder
+
+    return write
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(CourseError) as error:
+        load_assignment(folder)
+    return str(error.value)
+
+
+# What is right is read ------------------------------------------------------------------------------------------------
+
+
+def test_every_field_is_read(write: Write) -> None:
+    assignment = load_assignment(write())
+    spec = assignment.spec
+    (part,) = spec.parts
+    assert (assignment.name, spec.title, spec.order, spec.file, spec.entry, spec.language) == (
+        "doubling", "Doubling", 3, "double.py", "double", "triton",
+    )  # fmt: skip
+    assert spec.limits.time_limit_s == {"cpu": 5, "cuda": 6.5}
+    assert spec.tolerance.floor == {"float32": 1e-6, "float16": 1e-3}
+    assert [case.name for case in part.cases] == ["n-1", "n-2"]
+    first, second = part.groups[0].cases
+    assert (first.dtype, first.calls, first.devices, first.params) == ("float32", 1, ("cpu", "cuda"), {"n": 1})
+    assert (second.dtype, second.calls, second.params) == ("float16", 3, {})
+    assert part.groups[1].checks == ("test_extra",)
+    assert part.speed[0].params == {"n": 1000}
+    assert (part.correctness_points, part.speed_points, assignment.points) == (7.5, 2.5, 10)
+
+
+def test_a_cases_own_keys_may_differ_on_the_cpu(write: Write) -> None:
+    case = next(load_assignment(write()).spec.parts[0].cases)
+    assert case.params_on("cuda") == {"n": 1}
+    assert case.params_on("cpu") == {"n": 2}
+
+
+def test_a_spec_cannot_be_changed(write: Write) -> None:
+    spec = load_assignment(write()).spec
+    with pytest.raises(ValueError):
+        spec.file = "other.py"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "declared", "precision"),
+    [
+        ("float32", "cuda", True, "tf32"),
+        ("float32", "cuda", False, "float32"),
+        ("float32", "cpu", True, "float32"),
+        ("float16", "cuda", True, "float16"),
+        ("bfloat16", "cuda", True, "bfloat16"),
+    ],
+)
+def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
+    dtype: str, device: str, declared: bool, precision: str
+) -> None:
+    floor = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2} | ({"tf32": 1e-3} if declared else {})
+    tolerance = Tolerance(k=6, scale={}, floor=floor, floor_rms=floor)
+    assert tolerance.precision(dtype, device) == precision  # type: ignore[arg-type]
+
+
+# Unknown keys ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "allowed"),
+    [
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, limits, tolerance, part"),
+        (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
+        (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, floor, floor_rms"),
+        (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),
+        (('title = "Any size"', 'title = "Any size"\nweight = 1'), "part.0.group.0.weight", "name, title, points, cases, checks"),
+        (('title = "Checks"', 'title = "Checks"\nweight = 1'), "part.0.group.1.weight", "name, title, points, cases, checks"),
+        (("speedup = 2, points", "speedup = 2, grade = 1, points"), "part.0.speed.0.bands.1.grade", "vs, speedup, points"),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_is_named_with_its_file_and_the_allowed_ones(
+    write: Write, change: tuple[str, str], key: str, allowed: str
+) -> None:
+    folder = write(change)
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: {key}: unknown key; allowed here: {allowed}")
+
+
+@pytest.mark.parametrize("change", [("calls = 3", "calls = 0"), ('title = "Checks"', 'title = "Checks"\nweight = 1')])
+def test_one_mistake_is_one_line(write: Write, change: tuple[str, str]) -> None:
+    assert len(refusal(write(change)).splitlines()) == 1
+
+
+def test_several_mistakes_are_told_together(write: Write) -> None:
+    message = refusal(write(("k = 6", "k = 6\natol = 1"), ("memory_gib = 4", 'memory_gib = "much"')))
+    assert len(message.splitlines()) == 2
+    assert "tolerance.atol" in message
+    assert "limits.memory_gib" in message
+
+
+# Wrong values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "words"),
+    [
+        ("k = 6", 'k = "six"', "tolerance.k", "valid number"),
+        ("k = 6", "k = 0", "tolerance.k", "greater than 0"),
+        ("k = 6", "k = 6\nunit = -1.0", "tolerance.unit", "greater than 0"),
+        ("k = 6", "k = 6\nreference_cap = 0.5", "tolerance.reference_cap", "greater than or equal to 1"),
+        ("memory_gib = 4", "memory_gib = []", "limits.memory_gib", "valid number"),
+        ("memory_gib = 4", "", "limits.memory_gib", "required"),
+        ("cpu = 5", "cpu = 0", "limits.time_limit_s.cpu", "greater than 0"),
+        ("cuda = 6.5", "tpu = 6.5", "limits.time_limit_s.tpu", "'cpu' or 'cuda'"),
+        ('y = "element"', 'y = "column"', "tolerance.scale.y", "'element', 'row' or 'all'"),
+        ("floor = { float32 = 1e-6", "floor = { float32 = -1e-6", "tolerance.floor.float32", "greater than or equal to 0"),
+        ("floor = { float32 = 1e-6", "floor = { float64 = 1e-6", "tolerance.floor.float64", "'float32', 'tf32'"),
+        ('language = "triton"', 'language = "rust"', "language", "'cuda' or 'triton'"),
+        ('file = "double.py"', 'file = "../double.py"', "file", "pattern"),
+        ('file = "double.py"', 'file = "double.so"', "file", "pattern"),
+        ('entry = "double"', 'entry = "os.system"', "entry", "pattern"),
+        ("points = 5.5", "points = -1", "part.0.group.0.points", "greater than or equal to 0"),
+        ("points = 5.5", 'points = "five"', "part.0.group.0.points", "valid number"),
+        ("calls = 3", "calls = 0", "part.0.group.0.cases.1.calls", "greater than or equal to 1"),
+        ("calls = 3", 'calls = "often"', "part.0.group.0.cases.1.calls", "valid integer"),
+        ("calls = 3", "calls = 1.5", "part.0.group.0.cases.1.calls", "valid integer"),
+        ('dtype = "float16"', 'dtype = "float64"', "part.0.group.0.cases.1.dtype", "'float32', 'float16' or 'bfloat16'"),
+        ('tries = "two"', 'tries = ""', "part.0.group.0.cases.1.tries", "at least 1 character"),
+        ('tries = "two", ', "", "part.0.group.0.cases.1.tries", "required"),
+        ('name = "n-2"', 'name = "n 2"', "part.0.group.0.cases.1.name", "pattern"),
+        ('name = "n-2"', 'name = "n/2"', "part.0.group.0.cases.1.name", "pattern"),
+        ("cpu = { n = 2 }", "cpu = 2", "part.0.group.0.cases.0.cpu", "valid dictionary"),
+        ('tries = "two"', 'tries = "two", devices = ["tpu"]', "part.0.group.0.cases.1.devices.0", "'cpu' or 'cuda'"),
+        ('checks = ["test_extra"]', "", "part.0.group.1", "needs `cases` or `checks`"),
+        ("speedup = 0.5", "speedup = 0", "part.0.speed.0.bands.0.speedup", "greater than 0"),
+        ('vs = "eager"', 'vs = "numpy"', "part.0.speed.0.bands.0.vs", "'eager' or 'compile'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named_with_its_file_key_and_what_is_allowed(
+    write: Write, old: str, new: str, key: str, words: str
+) -> None:
+    folder = write((old, new))
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: {key}")
+    assert words in message
+    assert "pydantic" not in message
+
+
+def test_a_long_wrong_value_is_cut(write: Write) -> None:
+    assert len(refusal(write(("k = 6", f'k = "{"x" * 5000}"')))) < 600
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('dtype = "float16"', 'dtype = "bfloat16"', "case 'n-2' is bfloat16, but [tolerance] floor has no bfloat16"),
+        ('name = "n-2"', 'name = "n-1"', "part 'forward' has two cases named 'n-1'"),
+        ("floor_rms = { float32 = 1e-6, float16 = 5e-4 }", "floor_rms = { float32 = 1e-6 }", "must name the same precisions"),
+        ('file = "double.py"', 'file = "double.cu"', "language 'triton' does not go with the file 'double.cu'"),
+        ('language = "triton"', 'language = "cuda"', "language 'cuda' does not go with the file 'double.py'"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(write: Write, old: str, new: str, words: str) -> None:
+    folder = write((old, new))
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: (whole file): ")
+    assert words in message
+
+
+def test_the_same_case_name_in_another_group_of_the_part_is_refused(write: Write) -> None:
+    """Results are kept by part and case: one would take the other's place."""
+    case = 'cases = [{ name = "n-1", tries = "again" }]'
+    message = refusal(write(('checks = ["test_extra"]', case)))
+    assert "two cases named 'n-1'" in message
+
+
+def test_the_same_case_name_in_another_part_is_fine(write: Write) -> None:
+    part = """
+[[part]]
+name = "backward"
+title = "Backward"
+[[part.group]]
+name = "sizes"
+title = "Any size"
+points = 1
+cases = [{ name = "n-1", tries = "one" }]
+"""
+    folder = write(("speedup = 2, points = 1.5 },\n]\n", f"speedup = 2, points = 1.5 }},\n]\n{part}"))
+    assert [part.name for part in load_assignment(folder).spec.parts] == ["forward", "backward"]
+    text = (folder / "problem.toml").read_text().replace('name = "backward"', 'name = "forward"')
+    (folder / "problem.toml").write_text(text)
+    assert "two parts have the same name" in refusal(folder)
+
+
+def test_a_check_named_like_a_case_is_refused(write: Write) -> None:
+    """They would share one result."""
+    refusal(
+        write(
+            ('checks = ["test_extra"]', 'checks = ["test_extra", "n-1"]'),
+        )
+    )
+
+
+def test_a_device_without_a_time_limit_is_refused(write: Write) -> None:
+    refusal(write(("cpu = 5, ", "")))
+
+
+# Files and folders ----------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_problem_toml_says_what_an_assignment_is(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    message = refusal(tmp_path / "empty")
+    assert (
+        message
+        == f"{tmp_path}/empty/problem.toml: not found; an assignment is a folder with problem.toml and problem.py"
+    )
+
+
+@pytest.mark.parametrize("text", [b"title = ", b"[[part]\n", b"\xff\xfe", b'title = "a"\ntitle = "b"\n'])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "problem.toml").write_bytes(text)
+    assert refusal(tmp_path / "broken").startswith(f"{tmp_path}/broken/problem.toml: ")
+
+
+def test_an_empty_file_names_everything_that_is_required(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "problem.toml").touch()
+    message = refusal(tmp_path / "empty")
+    for key in ("title", "file", "entry", "language", "limits", "tolerance", "part"):
+        assert f"problem.toml: {key}: Field required" in message
+
+
+def test_a_folder_with_an_odd_name_is_refused(write: Write) -> None:
+    assert "named with letters, digits and _" in refusal(write(name="my-lab"))
+
+
+# The course -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def course(write: Write, tmp_path: Path) -> Path:
+    """A course of three: `second` has order 1, `first` and `third` have order 3."""
+    for name, order in (("third", 3), ("first", 3), ("second", 1)):
+        folder = write(("order = 3", f"order = {order}"), name=name)
+        (tmp_path / "course" / "assignments").mkdir(parents=True, exist_ok=True)
+        folder.rename(tmp_path / "course" / "assignments" / name)
+    return tmp_path / "course"
+
+
+def test_assignments_come_in_the_courses_order_then_by_name(course: Path) -> None:
+    assert [one.name for one in load_course(course)] == ["second", "first", "third"]
+
+
+def test_only_the_named_assignments_are_read(course: Path) -> None:
+    (course / "assignments" / "first" / "problem.toml").write_text("broken")
+    assert [one.name for one in load_course(course, ["third", "second"])] == ["second", "third"]
+
+
+def test_hidden_folders_and_files_are_no_assignments(course: Path) -> None:
+    (course / "assignments" / ".git").mkdir()
+    (course / "assignments" / "__pycache__").mkdir()
+    (course / "assignments" / "notes.txt").touch()
+    assert len(load_course(course)) == 3
+
+
+def test_an_unknown_assignment_is_refused_with_the_known_ones(course: Path) -> None:
+    with pytest.raises(CourseError, match="no assignment 'fourth'; this course has: first, second, third"):
+        load_course(course, ["first", "fourth"])
+
+
+def test_a_folder_that_is_no_course_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CourseError, match="no such folder; a course has the folders assignments/"):
+        load_course(tmp_path)
+    (tmp_path / "assignments").mkdir()
+    with pytest.raises(CourseError, match="no assignments in it"):
+        load_course(tmp_path)
+
+
+# This course ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_courses_four_assignments_are_worth_a_hundred_points() -> None:
+    course = load_course(ROOT)
+    assert [one.name for one in course] == ["cuda_gelu", "triton_gelu", "softmax", "flash_attention"]
+    assert sum(one.points for one in course) == 100
+
+
+@pytest.mark.parametrize("assignment", load_course(ROOT), ids=lambda one: one.name)
+def test_every_assignment_has_its_stub_its_answer_and_points_for_everything(assignment: Assignment) -> None:
+    assert (ROOT / "starter" / assignment.spec.file).is_file()
+    assert (ROOT / "reference" / assignment.spec.file).is_file()
+    for part in assignment.spec.parts:
+        assert part.speed_points > 0
+        assert all(group.points > 0 for group in part.groups)
+        for speed in part.speed:
+            assert [band.speedup for band in speed.bands] == sorted(band.speedup for band in speed.bands)
+
+
+def test_the_models_fields_are_what_the_tests_know() -> None:
+    """A new key of a case or a part is worth a test here."""
+    assert set(Case.model_fields) == {
+        "name", "tries", "dtype", "devices", "calls", "time_limit_s", "memory_gib", "max_extra_mib", "degenerate", "cpu", "params",
+    }  # fmt: skip
+    assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}

@@ -1,0 +1,399 @@
+"""`problem.py` is loaded and bound to its cases with errors in a TA's words; the real ones compute what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.assignment import Assignment, CourseError, load_assignment, load_course
+from grader.judge.cases import BoundCase, bind_cases
+from grader.problem import Call, bind_params, by_slices, load_problem
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+CASES = {case.id: case for case in bind_cases(load_course(ROOT), "cpu")}
+
+TOML = """
+title = "Doubling"
+file = "double.py"
+entry = "double"
+language = "triton"
+[limits]
+time_limit_s = { cpu = 5, cuda = 5 }
+memory_gib = 4
+[tolerance]
+k = 6
+scale = { y = "element" }
+floor = { float32 = 1e-6 }
+floor_rms = { float32 = 1e-6 }
+[[part]]
+name = "forward"
+title = "Forward"
+defaults = { factor = 3.0 }
+[[part.group]]
+name = "sizes"
+title = "Any size"
+points = 5
+cases = [{ name = "small", tries = "a few", n = 4, cpu = { n = 2 } }]
+[[part.speed]]
+name = "large"
+n = 1000
+bands = [{ vs = "eager", speedup = 0.5, points = 1 }]
+"""
+
+PROBLEM = """
+import torch
+from grader.problem import Call, Cost, Params
+
+class DoubleParams(Params):
+    n: int
+    factor: float = 2.0
+
+def make_inputs(params, dtype, generator): return Call({"x": torch.randn(params.n, generator=generator).to(dtype)})
+def outputs(call): return {"y": tuple(call.args["x"].shape)}
+def oracle(call): return {"y": 2 * call.args["x"].double()}
+def baseline(call): return {"y": 2 * call.args["x"]}
+def cost(params, dtype): return Cost(8 * params.n, params.n)
+"""
+
+Write = Callable[..., Assignment]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(toml: tuple[str, str] = ("", ""), problem: tuple[str, str] = ("", ""), text: str = PROBLEM) -> Assignment:
+        folder = tmp_path / "doubling"
+        folder.mkdir()
+        assert toml[0] in TOML
+        assert problem[0] in PROBLEM
+        (folder / "problem.toml").write_text(TOML.replace(*toml) if toml[0] else TOML)
+        (folder / "problem.py").write_text(text.replace(*problem) if problem[0] else text)
+        return load_assignment(folder)
+
+    return write
+
+
+# Loading --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_problem_is_loaded_with_its_params(write: Write) -> None:
+    problem, model = load_problem(write())
+    assert model.__name__ == "DoubleParams"
+    call = problem.make_inputs(model(n=3), torch.float32, torch.Generator().manual_seed(1))
+    assert problem.outputs(call) == {"y": (3,)}
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (("def oracle", "def oracle_of"), "lacks the function oracle(); needed are make_inputs, outputs, oracle, baseline, cost"),
+        (("class DoubleParams(Params)", "class DoubleParams"), "exactly one subclass of grader.problem.Params, found 0"),
+        (("class DoubleParams", "class More(Params): pass\nclass DoubleParams"), "exactly one subclass of grader.problem.Params, found 2"),
+        (("import torch", "import no_such_module"), "ModuleNotFoundError: No module named 'no_such_module'"),
+        (("import torch", "1 / 0"), "ZeroDivisionError"),
+        (("import torch", "def"), "SyntaxError"),
+    ],
+)  # fmt: skip
+def test_a_problem_that_cannot_be_used_is_refused_by_name(write: Write, problem: tuple[str, str], words: str) -> None:
+    assignment = write(problem=problem)
+    with pytest.raises(CourseError) as error:
+        load_problem(assignment)
+    assert str(error.value).startswith(f"{assignment.folder / 'problem.py'}: ")
+    assert words in str(error.value)
+
+
+def test_a_missing_problem_is_refused_by_name(write: Write) -> None:
+    assignment = write()
+    (assignment.folder / "problem.py").unlink()
+    with pytest.raises(CourseError, match=r"problem\.py: not found; it defines a Params model and make_inputs"):
+        load_problem(assignment)
+
+
+# Binding --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_has_the_parts_defaults_its_own_keys_and_the_cpus(write: Write) -> None:
+    assignment = write()
+    part = assignment.spec.parts[0]
+    (case,) = part.cases
+    _, model = load_problem(assignment)
+    on_cpu, on_gpu = (bind_params(assignment, part, case, model, device) for device in ("cpu", "cuda"))
+    assert on_cpu == model(n=2, factor=3.0)
+    assert on_gpu == model(n=4, factor=3.0)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (("n = 4", "n = 4, size = 4"), "size: unknown key; allowed here: n, factor"),
+        (("n = 4, cpu = { n = 2 }", "cpu = { m = 2 }, n = 4"), "m: unknown key; allowed here: n, factor"),
+        (("n = 4, cpu = { n = 2 }", 'n = "many"'), "n: Input should be a valid integer"),
+        (("n = 4, cpu = { n = 2 }", "calls = 2"), "n: Field required"),
+    ],
+)
+def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
+    write: Write, toml: tuple[str, str], words: str
+) -> None:
+    assignment = write(toml=toml)
+    with pytest.raises(CourseError) as error:
+        bind_cases([assignment], "cpu")
+    message = str(error.value)
+    assert "in part 'forward', case 'small':" in message
+    assert f"{assignment.folder / 'problem.toml'}: {words}" in message
+    # A misspelt common key ends here too: those are named beside the assignment's own.
+    assert "name, tries, dtype, devices, calls, time_limit_s, memory_gib, max_extra_mib, degenerate, cpu" in message
+
+
+def test_a_wrong_key_in_a_parts_defaults_is_named(write: Write) -> None:
+    assignment = write(toml=("{ factor = 3.0 }", "{ f = 3.0 }"))
+    with pytest.raises(
+        CourseError, match=r"in part 'forward'.*\n.*problem\.toml: f: unknown key; allowed here: n, factor"
+    ):
+        bind_cases([assignment], "cpu")
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (("n = 1000", "n = 1000\nsahpe = 3"), "sahpe: unknown key; allowed here: n, factor"),
+        (("n = 1000", 'n = "many"'), "n: Input should be a valid integer"),
+    ],
+)
+def test_a_wrong_key_of_a_speed_case_is_named_too(write: Write, toml: tuple[str, str], words: str) -> None:
+    assignment = write(toml=toml)
+    with pytest.raises(CourseError) as error:
+        bind_cases([assignment], "cpu")
+    message = str(error.value)
+    assert "in part 'forward', speed case 'large':" in message
+    assert f"{assignment.folder / 'problem.toml'}: {words}" in message
+
+
+def test_every_case_of_the_course_binds_on_both_devices() -> None:
+    course = load_course(ROOT)
+    on_cpu, on_gpu = bind_cases(course, "cpu"), bind_cases(course, "cuda")
+    assert [case.id for case in on_cpu] == [case.id for case in on_gpu]
+    assert len({case.id for case in on_cpu}) == len(on_cpu)
+
+
+def test_every_speed_case_of_the_course_has_lawful_keys() -> None:
+    for assignment in load_course(ROOT):
+        _, model = load_problem(assignment)
+        for part in assignment.spec.parts:
+            for speed in part.speed:
+                model.model_validate(part.defaults | speed.params)
+
+
+# Inputs ---------------------------------------------------------------------------------------------------------------
+
+
+def same(first: Call, second: Call) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first.args.values(), second.args.values(), strict=True))
+
+
+def test_the_same_seed_gives_the_same_inputs_again() -> None:
+    for case in (CASES["softmax-softmax-3x1000"], CASES["flash_attention-backward-n-48"]):
+        first, second = case.inputs(7, 0, CPU), case.inputs(7, 0, CPU)
+        assert same(first, second)
+        assert first.upstream is second.upstream is None or torch.equal(first.upstream, second.upstream)
+
+
+def test_every_call_case_part_and_seed_has_inputs_of_its_own() -> None:
+    forward, backward = CASES["flash_attention-forward-n-48"], CASES["flash_attention-backward-n-48"]
+    calls = [
+        forward.inputs(7, 0, CPU),
+        forward.inputs(7, 1, CPU),
+        forward.inputs(8, 0, CPU),
+        backward.inputs(7, 0, CPU),
+    ]
+    for number, one in enumerate(calls):
+        assert not any(same(one, other) for other in calls[:number])
+
+
+@pytest.mark.parametrize("seed", [0, 2**53 - 1, 2**63 - 1])
+def test_every_seed_that_may_be_given_can_be_used(seed: int) -> None:
+    assert CASES["softmax-softmax-1x7"].inputs(seed, 9, CPU).args["x"].isfinite().all()
+
+
+def case_of(kind: str, layout: str) -> BoundCase:
+    return next(case for case in CASES.values() if kind in case.id and getattr(case.params, "layout", "") == layout)
+
+
+def test_layouts_are_what_their_names_say() -> None:
+    x = case_of("triton_gelu", "odd-start").inputs(1, 0, CPU).args["x"]
+    assert x.is_contiguous()
+    assert x.data_ptr() % 16 != 0
+    x = case_of("triton_gelu", "strided").inputs(1, 0, CPU).args["x"]
+    assert x.stride(-1) == 2
+    x = case_of("triton_gelu", "transposed").inputs(1, 0, CPU).args["x"]
+    assert x.stride() == (1, 65)
+    x = case_of("softmax", "slice").inputs(1, 0, CPU).args["x"]
+    assert x.stride() == (237, 1)
+    assert x.storage_offset() == 17
+    x = case_of("softmax", "transposed").inputs(1, 0, CPU).args["x"]
+    assert x.stride() == (1, 96)
+    q = case_of("flash_attention-forward", "transposed").inputs(1, 0, CPU).args["q"]
+    assert q.stride() == (6400, 1, 100)
+    upstream = CASES["flash_attention-backward-expanded"].inputs(1, 0, CPU).upstream
+    assert upstream is not None
+    assert upstream.stride() == (0, 0, 0)
+
+
+def test_values_are_what_their_names_say() -> None:
+    x = CASES["cuda_gelu-gelu-extremes"].inputs(1, 0, CPU).args["x"]
+    assert x.isfinite().all()
+    assert float(x.max()) > 1e38
+    assert float(x.min()) == -1e4
+    assert (x**3).isinf().any(), "x³ never overflows"
+    assert ((x.abs() < torch.finfo(torch.float32).tiny) & (x != 0)).any(), "no subnormals"
+    assert (torch.signbit(x) & (x == 0)).any(), "no negative zero"
+    x = CASES["softmax-softmax-all-negative"].inputs(1, 0, CPU).args["x"]
+    assert float(x.max()) < -100
+    x = CASES["softmax-softmax-minus-inf"].inputs(1, 0, CPU).args["x"]
+    assert torch.isneginf(x).any()
+    assert torch.isneginf(x[:, 0]).all()
+    assert not torch.isneginf(x).all(-1).any()
+    call = CASES["flash_attention-forward-large-logits"].inputs(1, 0, CPU)
+    scores = call.args["q"] @ call.args["k"].transpose(1, 2) / math.sqrt(call.args["q"].shape[-1])
+    assert float(scores.max()) > 89, "exp would not overflow"
+    assert float(scores.min()) < -104, "exp would not vanish"
+
+
+# What the real problems compute ---------------------------------------------------------------------------------------
+
+
+def test_the_gelu_oracle_is_the_tanh_form() -> None:
+    x = torch.tensor([-5.0, -1.0, -0.5, 0.0, 0.25, 1.0, 3.0, 1e4, -1e4], dtype=torch.float32)
+    expected = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in x.double().tolist()]
+    for name in ("cuda_gelu-gelu-n-1", "triton_gelu-gelu-n-1"):
+        y = CASES[name].problem.oracle(Call({"x": x}))["y"]
+        assert y.dtype == torch.float64
+        assert y.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    assert expected[5] == pytest.approx(
+        0.8411919906082768, rel=1e-12
+    )  # PyTorch's documentation of approximate='tanh' agrees
+
+
+def test_the_softmax_oracle_is_the_quotient_of_exponentials() -> None:
+    row = [1.0, 2.0, 4.0, -math.inf]
+    total = sum(math.exp(v) for v in row)
+    y = CASES["softmax-softmax-1x7"].problem.oracle(Call({"x": torch.tensor([row])}))["y"]
+    assert y.dtype == torch.float64
+    assert y[0].tolist() == pytest.approx([math.exp(v) / total for v in row], rel=1e-12)
+
+
+def attention_by_hand(
+    q: list[list[float]], k: list[list[float]], v: list[list[float]], causal: bool
+) -> list[list[float]]:
+    result = []
+    for i, query in enumerate(q):
+        seen = range(i + 1 if causal else len(k))
+        weights = [math.exp(sum(a * b for a, b in zip(query, k[j], strict=True)) / math.sqrt(len(query))) for j in seen]
+        result.append(
+            [sum(w * v[j][c] for w, j in zip(weights, seen, strict=True)) / sum(weights) for c in range(len(v[0]))]
+        )
+    return result
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_attention_oracle_is_what_loops_compute(causal: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 5, 4, generator=generator) for _ in range(3))
+    problem = CASES["flash_attention-forward-n-16"].problem
+    o = problem.oracle(Call({"q": q, "k": k, "v": v}, {"is_causal": causal}))["o"]
+    assert o.dtype == torch.float64
+    for batch in range(2):
+        by_hand = attention_by_hand(*(t[batch].double().tolist() for t in (q, k, v)), causal)
+        assert o[batch].flatten().tolist() == pytest.approx([one for row in by_hand for one in row], rel=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_gradient_oracle_is_the_slope_of_the_forward(causal: bool) -> None:
+    generator = torch.Generator().manual_seed(2)
+    args = {name: torch.randn(1, 4, 3, generator=generator, dtype=torch.float64) for name in "qkv"}
+    upstream = torch.randn(1, 4, 3, generator=generator, dtype=torch.float64)
+    problem = CASES["flash_attention-backward-n-1"].problem
+    gradients = problem.oracle(Call(args, {"is_causal": causal}, upstream))
+    assert list(gradients) == ["dq", "dk", "dv"]
+
+    def loss(changed: dict[str, torch.Tensor]) -> float:
+        return float((problem.oracle(Call(changed, {"is_causal": causal}))["o"] * upstream).sum())
+
+    step = 1e-5
+    for name, tensor in args.items():
+        for place in ((0, 0, 0), (0, 2, 1), (0, 3, 2)):
+            up, down = tensor.clone(), tensor.clone()
+            up[place] += step
+            down[place] -= step
+            slope = (loss(args | {name: up}) - loss(args | {name: down})) / (2 * step)
+            assert float(gradients[f"d{name}"][place]) == pytest.approx(slope, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "cpu" in case.case.devices])
+def test_oracle_and_baseline_give_the_declared_outputs(name: str) -> None:
+    case = CASES[name]
+    call = case.inputs(1, 0, CPU)
+    before = {name: tensor.clone() for name, tensor in call.args.items()}
+    shapes = case.problem.outputs(call)
+    for answer, dtype in ((case.problem.oracle(call), torch.float64), (case.problem.baseline(call), case.dtype)):
+        assert {name: tuple(tensor.shape) for name, tensor in answer.items()} == shapes
+        assert all(tensor.dtype == dtype for tensor in answer.values())
+    assert all(torch.equal(call.args[name], tensor) for name, tensor in before.items())
+    assert set(shapes) <= set(case.assignment.spec.tolerance.scale)
+
+
+def test_costs_count_bytes_once_and_flops_by_the_formulas() -> None:
+    gelu = CASES["cuda_gelu-gelu-n-1024"]
+    assert gelu.problem.cost(gelu.params, torch.float32) == (8 * 1024, 14 * 1024)
+    softmax = CASES["softmax-softmax-3x1000"]
+    assert softmax.problem.cost(softmax.params, torch.bfloat16) == (4 * 3000, 5 * 3000)
+    attention = CASES["flash_attention-forward-n-128"]  # batch 3, d 64
+    assert attention.problem.cost(attention.params, torch.float32) == (4 * 4 * 3 * 128 * 64, 4 * 3 * 128 * 128 * 64)
+    causal = CASES["flash_attention-backward-causal-128"]  # batch 2
+    assert causal.problem.cost(causal.params, torch.float16) == (
+        3 * 2 * 4 * 2 * 128 * 64,
+        int(3.5 * 4 * 2 * 128 * 128 * 64 / 2),
+    )
+
+
+# Slices ---------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 17), st.integers(1, 5), st.integers(1, 100))
+def test_a_function_of_rows_may_be_computed_by_slices(rows: int, columns: int, elements: int) -> None:
+    generator = torch.Generator().manual_seed(rows * 100 + columns)
+    x, z = (torch.randn(rows, columns, generator=generator) for _ in range(2))
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(a.double() * b.double(), -1)
+
+    sliced = by_slices(function, x, z, out_dtype=torch.float64, elements=elements)
+    assert torch.equal(sliced, function(x, z))
+
+
+def test_slices_hold_no_more_elements_than_they_may() -> None:
+    seen = []
+
+    def function(a: torch.Tensor) -> torch.Tensor:
+        seen.append(a.numel())
+        return a * 2
+
+    by_slices(function, torch.ones(10, 3), out_dtype=torch.float32, elements=10)
+    assert seen == [9, 9, 9, 3]
+    seen.clear()
+    by_slices(function, torch.ones(3, 50), out_dtype=torch.float32, elements=10)
+    assert seen == [50, 50, 50]
+
+
+@pytest.mark.parametrize("elements", [2, 10**6])
+def test_slices_have_the_asked_dtype(elements: int) -> None:
+    assert by_slices(torch.exp, torch.ones(4, 2), out_dtype=torch.float64, elements=elements).dtype == torch.float64
+
+
+def test_nothing_is_a_slice_too() -> None:
+    assert by_slices(torch.exp, torch.empty(0), out_dtype=torch.float64).shape == (0,)

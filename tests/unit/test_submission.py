@@ -1,0 +1,445 @@
+"""Staging takes what a submission needs and nothing else, whatever lies in a student's folder, and only reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader import submission
+from grader.submission import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, MAX_NOTES, Submission, SubmissionError, stage
+
+WANTED = ("gelu.cu", "softmax.py")
+ROOT = Path(__file__).parents[2]
+WITHOUT_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A student's folder with one file that belongs there."""
+    folder = tmp_path / "student"
+    folder.mkdir()
+    (folder / "softmax.py").write_text("def softmax(x): ...\n")
+    return folder
+
+
+@pytest.fixture
+def staged(source: Path, tmp_path: Path) -> Callable[..., Submission]:
+    """Stage the student's folder into a new one."""
+    numbers = iter(range(100))
+
+    def staged(folder: Path = source) -> Submission:
+        return stage(folder, tmp_path / "staged" / str(next(numbers)), WANTED)
+
+    return staged
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# What is taken --------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_copied_as_they_are(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "gelu.cu").write_bytes(b"// \xc3\xbc\r\n")
+    (source / "lib").mkdir()
+    (source / "lib" / "tiles.py").write_bytes(b"")
+    taken = staged()
+    assert files(taken.folder) == files(source)
+    assert taken.info.files == ("gelu.cu", "lib/tiles.py", "softmax.py")
+    assert taken.info.path == str(source)
+    assert (taken.info.notes, taken.refused) == ((), {})
+
+
+def test_copies_cannot_be_written_by_others(staged: Callable[..., Submission]) -> None:
+    assert (staged().folder / "softmax.py").stat().st_mode & 0o777 == 0o444
+
+
+def test_the_source_is_only_read(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "sub").mkdir()
+    (source / "sub" / "a.py").write_text("a")
+    (source / "sub" / "a.py").chmod(0o600)
+    (source / "link.py").symlink_to("softmax.py")
+    (source / "big.py").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    os.mkfifo(source / "pipe.py")
+
+    def state() -> dict[str, tuple[int, ...]]:
+        every = [source, *source.rglob("*")]
+        return {
+            str(path): (s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_nlink)
+            for path in every
+            for s in [path.lstat()]
+        }
+
+    before = state()
+    staged()
+    assert state() == before
+
+
+def test_a_folder_may_be_given_through_a_link(source: Path, tmp_path: Path, staged: Callable[..., Submission]) -> None:
+    (tmp_path / "link").symlink_to(source)
+    assert staged(tmp_path / "link").info.files == ("softmax.py",)
+
+
+# What is not ----------------------------------------------------------------------------------------------------------
+
+
+def test_links_are_not_followed(source: Path, tmp_path: Path, staged: Callable[..., Submission]) -> None:
+    """A link could point at the reference, or at a file of the teacher who grades."""
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "gelu.cu").write_text("// the answer")
+    (source / "gelu.cu").symlink_to(tmp_path / "reference" / "gelu.cu")
+    (source / "again.py").symlink_to("softmax.py")
+    (source / "nowhere.py").symlink_to("/does/not/exist.py")
+    (source / "lib").symlink_to(tmp_path / "reference")
+    (source / "self").symlink_to(".")
+    taken = staged()
+    assert files(taken.folder) == {"softmax.py": (source / "softmax.py").read_bytes()}
+    assert set(taken.refused) == {"gelu.cu", "again.py", "nowhere.py", "lib", "self"}
+    assert set(taken.refused.values()) == {"a symbolic link; links are not followed"}
+    assert "gelu.cu: ignored, a symbolic link; links are not followed" in taken.info.notes
+
+
+def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path, staged: Callable[..., Submission]
+) -> None:
+    (tmp_path / "secret.py").write_text("secret")
+    (source / "gelu.py").write_text("harmless")
+    walk = submission._walk
+
+    def slow_walk(*arguments: object) -> object:
+        found = list(walk(*arguments))  # type: ignore[arg-type]
+        (source / "gelu.py").unlink()
+        (source / "gelu.py").symlink_to(tmp_path / "secret.py")
+        return iter(found)
+
+    monkeypatch.setattr(submission, "_walk", slow_walk)
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert "cannot be read" in taken.refused["gelu.py"]
+
+
+def test_a_file_of_exactly_the_largest_size_is_taken_and_a_larger_one_is_not(
+    source: Path, staged: Callable[..., Submission]
+) -> None:
+    (source / "most.py").write_bytes(b"x" * MAX_FILE_BYTES)
+    (source / "more.py").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    taken = staged()
+    assert taken.info.files == ("most.py", "softmax.py")
+    assert taken.refused == {"more.py": "larger than 1 MiB"}
+
+
+def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "huge.py").touch()
+    os.truncate(source / "huge.py", 1 << 40)
+    tracemalloc.start()
+    taken = staged()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken.refused == {"huge.py": "larger than 1 MiB"}
+    assert peak < 8 * MAX_FILE_BYTES
+
+
+@pytest.mark.parametrize("name", ["kernel.so", "kernel.o", "weights.pt", "data.pkl", "softmax", "a.pyc", "x.PY"])
+def test_only_kinds_of_files_that_a_submission_needs_are_taken(
+    source: Path, staged: Callable[..., Submission], name: str
+) -> None:
+    (source / name).write_text("text")
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert taken.refused[name].startswith("not a kind of file that a submission needs")
+
+
+def test_binary_contents_are_not_taken(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "gelu.cu").write_bytes(b"\x7fELF\0\0\0")
+    assert staged().refused == {"gelu.cu": "a binary file"}
+
+
+@pytest.mark.timeout(20)  # where a pipe is opened to be read, it waits for a writer for ever
+@pytest.mark.parametrize("name", ["gelu.cu", "pipe.py"])
+def test_a_pipe_is_refused_and_not_waited_for(source: Path, staged: Callable[..., Submission], name: str) -> None:
+    os.mkfifo(source / name)
+    assert staged().refused == {name: "not a regular file"}
+
+
+def test_a_socket_is_refused(source: Path, staged: Callable[..., Submission], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.py")
+        assert "cannot be read" in staged().refused["s.py"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"new\nline.py",
+        b"caf\xe9.py",
+        "grün.py".encode(),
+        b"-rf.py",
+        b"semi;colon.py",
+        b"$HOME.py",
+        b"'quote.py",
+        b"tab\t.py",
+        b"\x1b[31mred.py",
+        b"[red].py",
+        b"x" * 101 + b".py",
+        b"back\\slash.py",
+        b"+x.py",
+    ],
+)
+def test_odd_names_are_refused_and_cannot_spoil_what_is_printed(
+    source: Path, staged: Callable[..., Submission], name: bytes
+) -> None:
+    Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_text("x = 1")
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert set(taken.refused) == {os.fsdecode(name)}
+    (note,) = taken.info.notes
+    assert note.endswith(": ignored, an odd name; letters, digits, _ . + - are allowed")
+    assert note.isprintable()
+    json.loads(taken.info.model_dump_json())
+
+
+@pytest.mark.parametrize("name", ["a.py", "A-b_c.d+e.py", "two words.py", "_x.py", "9.py", "x" * 97 + ".py"])
+def test_ordinary_names_are_taken(source: Path, staged: Callable[..., Submission], name: str) -> None:
+    (source / name).write_text("x = 1")
+    assert name in staged().info.files
+
+
+def test_a_job_with_odd_names_survives_json(source: Path, staged: Callable[..., Submission], tmp_path: Path) -> None:
+    """The judge gets the refused names as JSON."""
+    from grader.job import Job
+
+    Path(os.fsdecode(os.fsencode(source) + b"/caf\xe9.py")).touch()
+    taken = staged()
+    job = Job(
+        course=tmp_path,
+        assignments=(),
+        submission=taken.folder,
+        info=taken.info,
+        refused=taken.refused,
+        folder=tmp_path,
+    )
+    again = Job.model_validate_json(job.model_dump_json().encode())
+    assert len(again.refused) == 1
+
+
+def test_hidden_and_built_things_are_passed_over_without_a_word(
+    source: Path, staged: Callable[..., Submission]
+) -> None:
+    for folder in (".git", "__pycache__", "venv", "build", "node_modules", "grader-report"):
+        (source / folder).mkdir()
+        (source / folder / "a.py").touch()
+    (source / ".env").write_text("SECRET=1")
+    (source / ".hidden.py").touch()
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert (taken.refused, taken.info.notes) == ({}, ())
+
+
+def test_too_many_files_are_refused_but_never_a_wanted_one(source: Path, staged: Callable[..., Submission]) -> None:
+    for number in range(MAX_FILES + 30):
+        (source / f"a{number:03}.py").touch()
+    (source / "gelu.cu").touch()
+    taken = staged()
+    assert len(taken.info.files) == MAX_FILES + 2
+    assert set(WANTED) <= set(taken.info.files)
+    assert len(taken.refused) == 30
+    assert set(taken.refused.values()) == {f"more than {MAX_FILES} files"}
+    assert len(taken.info.notes) == MAX_NOTES + 1
+    assert taken.info.notes[-1] == f"and {30 - MAX_NOTES} more files were ignored"
+
+
+def test_files_in_the_folder_itself_come_before_those_further_down(
+    source: Path, staged: Callable[..., Submission]
+) -> None:
+    (source / "aaa").mkdir()
+    for number in range(MAX_FILES):
+        (source / "aaa" / f"{number}.py").touch()
+    (source / "zzz.py").touch()
+    assert "zzz.py" in staged().info.files
+
+
+def test_too_deep_a_folder_is_refused(source: Path, staged: Callable[..., Submission]) -> None:
+    deep = source
+    for level in range(1, MAX_DEPTH + 3):
+        deep = deep / f"d{level}"
+        deep.mkdir()
+        (deep / "a.py").touch()
+    taken = staged()
+    way = [f"d{level}" for level in range(1, MAX_DEPTH + 1)]
+    assert len(taken.info.files) == MAX_DEPTH  # in the folder itself, and in d1 … d5
+    assert "/".join([*way[:-1], "a.py"]) in taken.info.files
+    assert taken.refused == {"/".join(way): "too deep a folder"}
+
+
+def test_a_wanted_name_deep_down_does_not_pass_for_the_file_itself(
+    source: Path, staged: Callable[..., Submission]
+) -> None:
+    (source / "lib").mkdir()
+    (source / "lib" / "gelu.cu").touch()
+    (source / "gelu.cu").mkdir()
+    (source / "gelu.cu" / "gelu.cu").touch()
+    assert staged().info.files == ("gelu.cu/gelu.cu", "lib/gelu.cu", "softmax.py")
+
+
+# What cannot be graded at all -----------------------------------------------------------------------------------------
+
+
+def test_a_missing_folder_is_named_with_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError) as error:
+        stage(tmp_path / "none", tmp_path / "staged", WANTED)
+    assert str(error.value) == f"{tmp_path}/none: no such folder; expected a folder with gelu.cu, softmax.py"
+
+
+def test_a_file_is_no_submission(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match=r"softmax\.py: is a file; expected a folder with"):
+        stage(source / "softmax.py", tmp_path / "staged", WANTED)
+
+
+def test_an_empty_folder_is_no_submission(tmp_path: Path) -> None:
+    (tmp_path / "empty" / ".git").mkdir(parents=True)
+    with pytest.raises(SubmissionError, match="is empty; expected a folder with"):
+        stage(tmp_path / "empty", tmp_path / "staged", WANTED)
+    assert not (tmp_path / "staged").exists()
+
+
+def test_a_folder_of_nothing_but_refused_files_can_be_graded(tmp_path: Path, staged: Callable[..., Submission]) -> None:
+    """Every assignment is then not implemented, and the notes say why."""
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "gelu.cu").symlink_to("/etc/hostname")
+    taken = staged(tmp_path / "odd")
+    assert taken.info.files == ()
+    assert len(taken.info.notes) == 1
+
+
+# What cannot be read: root reads everything, so its powers are put down first -----------------------------------------
+
+STAGE = """
+import json, sys
+from pathlib import Path
+from grader.submission import SubmissionError, stage
+try:
+    taken = stage(Path(sys.argv[1]), Path(sys.argv[2]), ("gelu.cu", "softmax.py"))
+    print(json.dumps({"files": taken.info.files, "refused": taken.refused}))
+except SubmissionError as error:
+    print(json.dumps({"error": str(error)}))
+except BaseException as error:
+    print(json.dumps({"raised": repr(error)}))
+"""
+
+
+def stage_without_powers(source: Path, target: Path) -> dict[str, object]:
+    prefix = WITHOUT_POWERS if os.geteuid() == 0 else []
+    if prefix and shutil.which("setpriv") is None:
+        pytest.skip("root reads every file, and there is no setpriv to give that up")
+    if prefix and subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+        pytest.skip("root reads every file, and setpriv may not give that up here")
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", STAGE, str(source), str(target)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+def test_an_unreadable_file_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "extra.py").write_text("x")
+    (source / "extra.py").chmod(0)
+    result = stage_without_powers(source, tmp_path / "staged")
+    assert result == {"files": ["softmax.py"], "refused": {"extra.py": "cannot be read (Permission denied)"}}
+
+
+def test_an_unreadable_wanted_file_ends_the_grading_with_its_name(source: Path, tmp_path: Path) -> None:
+    """It would be graded as not implemented, when all it lacks is a permission."""
+    (source / "softmax.py").chmod(0)
+    result = stage_without_powers(source, tmp_path / "staged")
+    assert str(result["error"]).startswith(f"{source}/softmax.py: cannot be read (Permission denied)")
+
+
+def test_an_unreadable_folder_ends_the_grading_with_its_name(source: Path, tmp_path: Path) -> None:
+    source.chmod(0)
+    try:
+        result = stage_without_powers(source, tmp_path / "staged")
+    finally:
+        source.chmod(0o700)
+    assert str(result["error"]).startswith(f"{source}: cannot be read (Permission denied)")
+
+
+def test_a_folder_below_an_unreadable_one_ends_the_grading_with_its_name(source: Path, tmp_path: Path) -> None:
+    (source / "inner").mkdir()
+    source.chmod(0)
+    try:
+        result = stage_without_powers(source / "inner", tmp_path / "staged")
+    finally:
+        source.chmod(0o700)
+    assert "error" in result
+
+
+def test_a_name_that_is_too_long_for_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError):
+        stage(tmp_path / ("x" * 300), tmp_path / "staged", WANTED)
+
+
+# The hash -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_of_names_and_contents(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "b.py").write_bytes(b"xyz")
+    text = (source / "softmax.py").read_bytes()
+    expected = hashlib.sha256(b"4:b.py:3:xyz" + f"10:softmax.py:{len(text)}:".encode() + text).hexdigest()
+    assert staged().info.sha256 == expected
+
+
+def test_the_hash_does_not_depend_on_where_when_or_how_files_came(
+    source: Path, tmp_path: Path, staged: Callable[..., Submission]
+) -> None:
+    for name in ("a.py", "b.py"):
+        (source / name).write_text(name)
+    before = staged().info.sha256
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in ("b.py", "softmax.py", "a.py"):
+        shutil.copyfile(source / name, other / name)
+        (other / name).chmod(0o700)
+    (other / ".git").mkdir()
+    (other / "kernel.so").touch()  # not taken, so not counted
+    os.utime(other / "a.py", (1, 1))
+    assert staged(other).info.sha256 == before
+    assert staged().info.sha256 == before
+
+
+folders = st.dictionaries(
+    st.sampled_from(["a.py", "b.py", "c.py", "ab.py", "d/a.py", "1.py"]),
+    st.sampled_from([b"", b"x", b"y", b"xy", b"4:b.py:1:x", b"x4:b.py:1:x", b"b.py"]),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(folders, folders)
+def test_two_folders_have_one_hash_only_if_they_are_alike(
+    tmp_path_factory: pytest.TempPathFactory, first: dict[str, bytes], second: dict[str, bytes]
+) -> None:
+    root = tmp_path_factory.mktemp("hash")
+    hashes = []
+    for number, contents in enumerate((first, second)):
+        for name, content in contents.items():
+            path = root / str(number) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        hashes.append(stage(root / str(number), root / f"staged{number}", ()).info.sha256)
+    assert (hashes[0] == hashes[1]) == (first == second)
