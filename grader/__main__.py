@@ -1,5 +1,23 @@
-"""`python -m grader`: the command line without an installed script."""
+"""The `grader` command: everything from the first import on ends in words and an exit code when it is interrupted."""
 
-from grader.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Entry point of `grader` and of `python -m grader`."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a ? and no traceback
+        from grader.cli import app
+
+        app()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,8 @@ Scale = Literal["element", "row", "all"]
 Language = Literal["cuda", "triton"]
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
-Points = Annotated[float, Field(ge=0, le=100)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Points = Annotated[Number, Field(ge=0, le=100)]
 
 
 class CourseError(Exception):
@@ -32,16 +33,16 @@ class CourseError(Exception):
 class Strict(BaseModel):
     """Refuses unknown keys and cannot be changed after it was read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Limits(Strict):
     """What one call of the student's code may use."""
 
-    time_limit_s: dict[Device, Annotated[float, Field(gt=0)]]
-    memory_gib: float = Field(gt=0, description="host memory of the worker and everything it starts")
-    import_limit_s: float = Field(default=20, gt=0, description="time for importing the student's file")
-    build_limit_s: float = Field(default=180, gt=0, description="time for compiling a .cu file")
+    time_limit_s: dict[Device, Annotated[Number, Field(gt=0)]]
+    memory_gib: Number = Field(gt=0, description="host memory of the worker and everything it starts")
+    import_limit_s: Number = Field(default=20, gt=0, description="time for importing the student's file")
+    build_limit_s: Number = Field(default=180, gt=0, description="time for compiling a .cu file")
 
 
 class Tolerance(Strict):
@@ -52,14 +53,14 @@ class Tolerance(Strict):
     The floors, for the worst element and for the root mean square, are given for each precision.
     """
 
-    k: float = Field(gt=0)
-    reference_cap: float = Field(
+    k: Number = Field(gt=0)
+    reference_cap: Number = Field(
         default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course"
     )
     scale: dict[str, Scale]
-    unit: float = Field(default=1.0, gt=0)
-    floor: dict[Precision, Annotated[float, Field(ge=0)]]
-    floor_rms: dict[Precision, Annotated[float, Field(ge=0)]]
+    unit: Number = Field(default=1.0, gt=0)
+    floor: dict[Precision, Annotated[Number, Field(ge=0)]]
+    floor_rms: dict[Precision, Annotated[Number, Field(ge=0)]]
 
     def precision(self, dtype: DType, device: Device) -> Precision:
         """Which floor counts: `tf32` for float32 on a GPU, where an assignment declares it because TF32 products are allowed there."""
@@ -73,12 +74,12 @@ class Case(Strict):
     tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
     dtype: DType = "float32"
     devices: tuple[Device, ...] = ("cpu", "cuda")
-    calls: int = Field(default=1, ge=1, le=10, description="calls in a row, each with new data")
-    time_limit_s: float | None = Field(default=None, gt=0)
-    memory_gib: float | None = Field(
+    calls: int = Field(default=1, strict=True, ge=1, le=10, description="calls in a row, each with new data")
+    time_limit_s: Number | None = Field(default=None, gt=0)
+    memory_gib: Number | None = Field(
         default=None, gt=0, description="GPU memory the case needs; skipped where less is free"
     )
-    max_extra_mib: float | None = Field(
+    max_extra_mib: Number | None = Field(
         default=None, gt=0, description="GPU memory the call may take beside its tensors"
     )
     degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
@@ -118,7 +119,7 @@ class Band(Strict):
     """Points for being at least `speedup` times as fast as a baseline."""
 
     vs: Literal["eager", "compile"]
-    speedup: float = Field(gt=0)
+    speedup: Number = Field(gt=0)
     points: Points
 
 
@@ -223,7 +224,7 @@ def load_assignment(folder: Path) -> Assignment:
     """
     path = folder / "problem.toml"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise CourseError(f"{path}: not found; an assignment is a folder with problem.toml and problem.py") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

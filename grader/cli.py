@@ -22,9 +22,9 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
-from grader.report.json_file import write_report
+from grader.report.json_file import prepare, write_report
 from grader.report.model import json_schema
-from grader.report.terminal import Progress, print_report
+from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.sandbox.base import InfraError, UsageError
 from grader.submission import SubmissionError
 
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Grade GPU lab assignments: CUDA and Triton kernels.",
 )
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+console = ReportConsole(highlight=False, width=None if sys.stdout.isatty() else 120)
 complaints = Console(stderr=True, highlight=False, soft_wrap=True)
 
 EXIT_UNDER, EXIT_USAGE, EXIT_INFRA, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -75,26 +75,27 @@ def run(
     course: Course = None,
 ) -> None:
     """Grade a folder: correctness of every assignment found in it, into a report."""
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
     folder = _report_folder(output, submission)
     try:
         with Progress(console) as progress:
             report = grade(request, progress)
-        path = write_report(report, folder)
     except (CourseError, SubmissionError, UsageError) as error:
         _stop(str(error), EXIT_USAGE)
-    except InfraError as error:
-        _stop(f"infra_error: {error}", EXIT_INFRA)
-    except OSError as error:
+    except (InfraError, OSError) as error:
         _stop(f"infra_error: {error}", EXIT_INFRA)
     except KeyboardInterrupt:
         _stop("interrupted: nothing was graded, nothing is left behind", EXIT_INTERRUPTED)
     print_report(report, console)
-    console.print(f"report: {path}", soft_wrap=True)
+    try:
+        console.print(f"report: {write_report(report, folder)}", soft_wrap=True, markup=False)
+    except OSError as error:
+        _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
-    if fail_under is not None and report.score.earned < fail_under:
+    if fail_under is not None and not report.score.earned >= fail_under:
         raise typer.Exit(EXIT_UNDER)
 
 
@@ -130,16 +131,23 @@ def schema() -> None:
 
 
 def _report_folder(output: Path | None, submission: Path) -> Path:
-    """Where the report goes: never into the submission, even when it is the current folder."""
+    """Where the report goes, made and found writable: never into the submission, even when that is the current folder."""
     inside = submission.resolve()
-    if output is None:
-        here = Path("grader-report")
-        return inside.parent / here if here.resolve().is_relative_to(inside) else here
-    if output.resolve().is_relative_to(inside) and inside.is_dir():
-        _stop(
-            f"{output}: lies inside the submission, where nothing is ever written; choose another --output", EXIT_USAGE
-        )
-    return output
+    folder = output or Path("grader-report")
+    if folder.resolve().is_relative_to(inside) and inside.is_dir():
+        if output is not None:
+            _stop(
+                f"{output}: lies inside the submission, where nothing is ever written; choose another --output",
+                EXIT_USAGE,
+            )
+        folder = inside.parent / folder
+    if not inside.is_dir():
+        return folder  # the submission will be refused; nothing is to be made for it
+    try:
+        prepare(folder)
+    except OSError as error:
+        _stop(f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE)
+    return folder
 
 
 def _version(wanted: bool) -> None:
@@ -164,8 +172,3 @@ def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
 def _stop(message: str, code: int) -> NoReturn:
     complaints.print(message, markup=False)
     raise typer.Exit(code)
-
-
-def main() -> None:
-    """Entry point of the `grader` command."""
-    app()

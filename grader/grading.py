@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,10 +10,9 @@ from typing import Literal
 from grader.assignment import load_course
 from grader.job import Event, Job
 from grader.report.model import Report
+from grader.runfolder import run_folder
 from grader.sandbox.host import HostSandbox
 from grader.submission import stage
-
-PREFIX = "grader-run-"
 
 
 @dataclass(frozen=True)
@@ -58,21 +52,3 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
             seed=request.seed,
         )
         return HostSandbox().run(job, on_event)
-
-
-@contextlib.contextmanager
-def run_folder() -> Iterator[Path]:
-    """A new private folder for one run, gone afterwards whatever was put there."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-    try:
-        yield folder
-    finally:
-        remove(folder)
-
-
-def remove(folder: Path) -> None:
-    """Delete a folder whose contents a stranger made: folders without permissions are opened first."""
-    for path, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            Path(path).chmod(stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -84,7 +84,7 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
     missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:

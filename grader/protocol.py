@@ -7,7 +7,7 @@ the Unix socket.
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 
 From the contender:
-    {"id", "do": "load", "path", "entry", "language", "build_limit_s"}
+    {"id", "do": "load", "path", "entry", "compiler" (nvcc, or null for Python), "build_limit_s"}
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
 From the worker, one for each request, with its id, and one with id 0 when it is ready:
     {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}
@@ -26,10 +26,11 @@ Frame: TypeAlias = dict[str, Any]
 MAX_FRAME_BYTES = 256 * 1024
 MAX_FILES = 4
 # What lies around tensors reads as NaN in every floating-point type. What lies where an output will be, and in memory that a
-# worker newly allocates, is finite in each of them (-2.6e36, in float16 -65376) and unlike any answer: a NaN would be kept by
-# arithmetic, and what was computed from it could not be told from what was never written.
+# worker newly allocates, is finite in each of them (1.3e36, in float16 61280) and unlike any answer: a NaN would be kept by
+# arithmetic, and what was computed from it could not be told from what was never written. It is positive, or a maximum that
+# was never set would act as -inf and be right by luck.
 GUARD_BYTE = 0xFF
-POISON_BYTE = 0xFB
+POISON_BYTE = 0x7B
 
 
 class ProtocolError(Exception):

@@ -142,7 +142,7 @@ def _read(path: Path) -> bytes:
     if path.suffix not in TEXT_SUFFIXES:
         raise _Refused("not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")")
     if b"\0" in content:
-        raise _Refused("a binary file")
+        raise _Refused("a binary file (if it is text, save it as UTF-8)")
     return content
 
 

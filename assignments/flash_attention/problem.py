@@ -19,8 +19,8 @@ class AttentionParams(Params):
     d: int
     causal: bool = False
     backward: bool = False
-    values: Literal["normal", "peaked", "large-logits"] = "normal"
-    layout: Literal["contiguous", "transposed"] = "contiguous"
+    values: Literal["normal", "peaked", "rising", "large-logits"] = "normal"
+    layout: Literal["contiguous", "transposed", "mixed"] = "contiguous"
     upstream: Literal["normal", "expanded"] = "normal"
 
 
@@ -34,6 +34,10 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     q, k, v = normal(params.n), normal(n_keys), normal(n_keys)
     if params.values == "peaked":
         q *= 4.0  # scores with standard deviation 4: the running maximum moves often
+    elif params.values == "rising":
+        # Every 32 keys the scores are 32 larger: what was summed before is nothing, and the first tile's maximum far too small.
+        q[..., 0] = 16.0
+        k[..., 0] = torch.arange(n_keys, device=device) // 32 * 2.0 * math.sqrt(params.d)
     elif params.values == "large-logits":
         # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. The offset's factors are powers of two, exact in every precision, so right kernels lose only the
@@ -45,6 +49,9 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
         params.layout == "transposed"
     ):  # as (batch, heads, seq, d).transpose() leaves it: the sequence is not the slow dimension
         q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
+    elif params.layout == "mixed":  # three layouts, no stride alike: q as it is, k transposed, v a slice of wider rows
+        k = k.transpose(1, 2).contiguous().transpose(1, 2)
+        v = torch.nn.functional.pad(v, (8, 24), value=3.0)[..., 8 : 8 + params.d]
     upstream = None
     if params.backward:
         if params.upstream == "expanded":  # what o.sum().backward() passes on: one number, every stride 0

@@ -13,7 +13,9 @@ class SoftmaxParams(Params):
     """The keys a case may use beside the common ones."""
 
     shape: tuple[int, int]
-    values: Literal["normal", "large", "constant-rows", "one-hot", "minus-inf", "negative"] = "normal"
+    values: Literal["normal", "large", "constant-rows", "one-hot", "minus-inf", "rising", "late-start", "negative"] = (
+        "normal"
+    )
     layout: Literal["contiguous", "slice", "transposed", "far-rows"] = "contiguous"
 
 
@@ -35,6 +37,10 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
         mask[:, 0] = True  # the very first entry too: a running maximum starts at -inf
         mask[:, -1] = False
         x = x.masked_fill_(mask, float("-inf"))
+    elif params.values == "rising":  # each part of a row has a larger maximum than the parts before
+        x += torch.linspace(-1e3, 1e3, columns, device=x.device)
+    elif params.values == "late-start":  # nothing but -inf in the first blocks of a row
+        x[:, : columns - columns // 8] = float("-inf")
     elif params.values == "negative":
         x -= 200.0
     x = x.to(dtype)

@@ -25,7 +25,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grader import protocol
@@ -39,6 +38,7 @@ MAX_PROCESSES = 256
 LOG_HEAD_BYTES = 24 * 1024
 LOG_TAIL_BYTES = 24 * 1024
 GIB = 1 << 30
+BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 
 
 class ContenderFault(Exception):
@@ -68,7 +68,7 @@ class Returned(BaseModel):
 
 
 class WorkerError(BaseModel):
-    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "no_compiler", "unsupported"]
+    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed"]
     type: str = Field(max_length=200)
     message: str = Field(max_length=20_000)
     traceback: str = Field(max_length=20_000)
@@ -179,6 +179,12 @@ class Contender:
     def pid(self) -> int:
         return self._process.pid
 
+    def lives(self) -> bool:
+        """Whether it can be asked. A worker that ended while nobody waited for it is done with here."""
+        if self.alive and self._process.poll() is not None:
+            self.kill()
+        return self.alive
+
     def ready(self) -> None:
         """Wait until the worker has imported what it needs. Raises WorkerUnavailable."""
         if self._ready:
@@ -192,14 +198,14 @@ class Contender:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
 
-    def load(self, path: Path, entry: str, language: str, build_limit_s: float, limits: Limits) -> None:
-        """Load the student's file. Raises ContenderFault."""
+    def load(self, path: Path, entry: str, compiler: str | None, build_limit_s: float, limits: Limits) -> None:
+        """Load the student's file, built with `compiler` where that is not None. Raises ContenderFault."""
         self._loaded_from = path
         request = {
             "do": "load",
             "path": str(path),
             "entry": entry,
-            "language": language,
+            "compiler": compiler,
             "build_limit_s": build_limit_s,
         }
         reply = self._ask(request, limits)
@@ -240,6 +246,7 @@ class Contender:
     def _receive(self, limits: Limits) -> Reply:
         """Wait for one frame, watching the clock, the memory and the number of processes."""
         deadline = time.monotonic() + limits.time_s
+        next_look = time.monotonic() + WATCH_INTERVAL_S
         try:
             while (frame := self._reader.next()) is None or frame.get("id") != self._request:
                 if frame is not None:
@@ -248,20 +255,23 @@ class Contender:
                 if remaining <= 0:
                     self.kill()
                     raise ContenderFault("timed_out", f"no answer within {limits.time_s:g} s: stopped")
+                if time.monotonic() >= next_look:
+                    self._watch(limits)
+                    next_look = time.monotonic() + WATCH_INTERVAL_S
                 if select.select([self._connection], [], [], min(remaining, WATCH_INTERVAL_S))[0]:
                     if not self._reader.read_some():
                         raise self._ended()
                     self._reader.close_files()  # a worker has no business sending any
-                else:
-                    self._watch(limits)
             return Reply.model_validate(frame)
-        except (protocol.ProtocolError, ValidationError, OSError) as error:
+        except OSError:  # a connection that was reset: the process is gone
+            raise self._ended() from None
+        except (protocol.ProtocolError, ValidationError) as error:
             self.kill()
             words = str(error) if isinstance(error, protocol.ProtocolError) else "a frame of the wrong form"
             raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
 
     def _watch(self, limits: Limits) -> None:
-        tree = self._tree()
+        tree = processes.tree(self._process.pid)
         if len(tree) > MAX_PROCESSES:
             self.kill()
             raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
@@ -269,10 +279,6 @@ class Contender:
         if used > limits.memory_gib * GIB:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
-
-    def _tree(self) -> list[psutil.Process]:
-        """The worker, its descendants, and what they left to the judge."""
-        return [*processes.tree(self._process.pid), *processes.orphans()]
 
     def _ended(self) -> ContenderFault:
         """Words for a process that ended by itself."""
@@ -286,7 +292,9 @@ class Contender:
             return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         words = {
-            "SIGSEGV": "segmentation fault (SIGSEGV)",
+            "SIGSEGV": f"segmentation fault (SIGSEGV): {BEYOND}",
+            "SIGABRT": f"aborted (SIGABRT), as the allocator does when its memory was overwritten: {BEYOND}",
+            "SIGBUS": f"bus error (SIGBUS): {BEYOND}",
             "SIGKILL": "killed (SIGKILL), as the system does when memory runs out",
         }
         return ContenderFault("crashed", f"the process ended: {words.get(name, name)}", self._crash_place())
@@ -311,16 +319,9 @@ class Contender:
 
 
 def _fault(error: WorkerError) -> ContenderFault:
-    if error.kind == "no_compiler":
-        return ContenderFault(
-            "skipped",
-            "nvcc was not found: install the CUDA toolkit (Debian: nvidia-cuda-toolkit) or put nvcc on the PATH",
-        )
-    if error.kind == "unsupported":
-        return ContenderFault("infra_error", error.message)
     if error.kind == "build_failed":
         return build_fault(error.message)
-    message = f"{error.type}: {error.message}" if error.type else error.message
+    message = ": ".join(part for part in (error.type, error.message) if part)
     return ContenderFault(error.kind, message.strip(), error.traceback)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from itertools import count
 from pathlib import Path
@@ -45,7 +46,7 @@ class WorkerPool:
             worker.kill()
 
     def _start(self) -> Contender:
-        worker = Contender(self._device, self._runtime, self._scratch / str(next(self._numbers)))
+        worker = Contender(self._device, self._runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}")
         self._workers.append(worker)
         return worker
 

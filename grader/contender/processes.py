@@ -30,19 +30,42 @@ def adopt(process: subprocess.Popen[bytes]) -> None:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """A process and its living descendants."""
+    """A worker, its living descendants, and what workers left to this process; one look at the table of processes.
+
+    The dead that nobody else will collect are collected on the way.
+    """
+    found = []
+    others = {one for one in _started if one != pid}
+    for process, root in _descendants():
+        if root in others:
+            continue
+        if _lives(process):
+            found.append(process)
+        elif root == process.pid and root not in _started:
+            _collect(root)
+    return found
+
+
+def _descendants() -> list[tuple[psutil.Process, int]]:
+    """Every descendant of this process, and the child of this process that it descends from."""
+    me = os.getpid()
     with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        return [process for process in (root, *root.children(recursive=True)) if _lives(process)]
+        below = psutil.Process(me).children(recursive=True)
+        parents = {}
+        for process in below:
+            with contextlib.suppress(psutil.Error):
+                parents[process.pid] = process.ppid()
+
+        def root(pid: int) -> int:
+            for _ in range(len(parents) + 1):
+                parent = parents.get(pid, me)
+                if parent == me:
+                    break
+                pid = parent
+            return pid
+
+        return [(process, root(process.pid)) for process in below]
     return []
-
-
-def orphans() -> list[psutil.Process]:
-    """Living children of this process that it did not start, and their descendants. Only meaningful once a worker was adopted."""
-    if not _started:
-        return []
-    children = psutil.Process().children()
-    return [process for child in children if child.pid not in _started for process in tree(child.pid)]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -51,12 +74,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
     Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed.
     """
     deadline = time.monotonic() + PATIENCE_S
-    while (found := [*tree(process.pid), *orphans()]) and time.monotonic() < deadline:
+    while (found := tree(process.pid)) and time.monotonic() < deadline:
         for signal_ in (psutil.Process.suspend, psutil.Process.kill):
             for one in found:
                 with contextlib.suppress(psutil.Error):
                     signal_(one)
-        _reap(found)
         time.sleep(0.002)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
@@ -64,27 +86,21 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
-    """Memory that processes hold for themselves: libraries, files and the arena count for nobody.
+    """Memory that processes hold, shared memory included; libraries and files count for nobody.
 
     The quick sum counts what forked processes still share once for each; only where that passes `limit` does it pay to
     ask the kernel for everyone's fair share.
     """
-    quick = sum(_resident(process) for process in found)
-    return quick if quick <= limit else sum(_anonymous_share(process) for process in found)
+    quick = sum(_kilobytes(process, "status", r"Rss(?:Anon|Shmem):\s+(\d+) kB") for process in found)
+    if quick * 1024 <= limit:
+        return quick * 1024
+    return sum(_kilobytes(process, "smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+) kB") for process in found) * 1024
 
 
-def _resident(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error):
-        memory = process.memory_info()
-        return int(memory.rss - memory.shared)
-    return 0
-
-
-def _anonymous_share(process: psutil.Process) -> int:
+def _kilobytes(process: psutil.Process, file: str, pattern: str) -> int:
+    """The sum of what `pattern` finds in a file of /proc; 0 for a process that is gone."""
     with contextlib.suppress(OSError):
-        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
-        found = re.search(r"Pss_Anon:\s+(\d+) kB", text) or re.search(r"Private_Dirty:\s+(\d+) kB", text)
-        return int(found.group(1)) * 1024 if found else 0
+        return sum(map(int, re.findall(pattern, Path(f"/proc/{process.pid}/{file}").read_text(encoding="ascii"))))
     return 0
 
 
@@ -94,9 +110,6 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _reap(found: list[psutil.Process]) -> None:
-    """Collect the exit status of orphans, which nobody else will."""
-    for one in found:
-        if one.pid not in _started:
-            with contextlib.suppress(ChildProcessError, OSError):
-                os.waitpid(one.pid, os.WNOHANG)
+def _collect(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError, OSError):
+        os.waitpid(pid, os.WNOHANG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -14,12 +15,18 @@ from grader.contender.contender import WorkerUnavailable
 from grader.job import Event, Job, Refused
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 
 
 def main() -> int:
     """Exit code 0 when a report was emitted; else a `Refused` event says why there is none."""
     signal.signal(signal.SIGTERM, _interrupt)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent = os.getppid()
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(
+        PR_SET_DUMPABLE, 0
+    )  # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root
     events = open(int(sys.argv[1]), "w", encoding="utf-8")  # noqa: PTH123, SIM115
     lock = threading.Lock()
 
@@ -30,6 +37,7 @@ def main() -> int:
 
     job = Job.model_validate_json(sys.stdin.read())
     from grader.judge.session import Interrupted, run_session
+    from grader.runfolder import remove
 
     try:
         run_session(job, emit)
@@ -45,6 +53,9 @@ def main() -> int:
         traceback.print_exc()
         emit(Refused(kind="infra", message=f"the judge failed: {type(error).__name__}: {error}"[:4000]))
         return 1
+    finally:
+        if os.getppid() != parent:  # whoever would have removed the run's folder was killed
+            remove(job.folder)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
 import shutil
@@ -52,9 +53,30 @@ def _driver() -> str | None:
         pynvml.nvmlShutdown()
 
 
+def find_nvcc() -> str | None:
+    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or where toolkits are installed."""
+    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    found = [shutil.which("nvcc"), *(shutil.which("nvcc", path=f"{place}/bin") for place in places if place)]
+    return next((path for path in found if path), None)
+
+
+def interpreter_fault() -> str:
+    """Why Triton's CPU interpreter cannot be used here, or nothing: with numpy 2.4, triton 3.6 fails in every loop."""
+
+    def numbers(package: str) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", version(package))[:2])
+
+    try:
+        if numbers("triton") >= (3, 7) or numbers("numpy") < (2, 4):
+            return ""
+    except PackageNotFoundError as error:
+        return f"needs a GPU or Triton's CPU interpreter, and {error.name} is not installed"
+    return f"triton {version('triton')} runs on the CPU only with numpy below 2.4, here is {version('numpy')}"
+
+
 def _nvcc() -> str | None:
-    """The CUDA compiler's version, if there is one on the PATH or in the usual place."""
-    program = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    """The CUDA compiler's version, if there is one."""
+    program = find_nvcc()
     if program is None:
         return None
     with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -22,6 +22,7 @@ from grader.assignment import Assignment
 from grader.contender.contender import Contender, ContenderFault
 from grader.job import CaseDone, CaseStarted
 from grader.judge.cases import BoundCase
+from grader.judge.environment import find_nvcc, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.state import Judge
 from grader.report.model import CaseResult, Outcome
@@ -53,6 +54,7 @@ class JudgePlugin:
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
         self.refusal = ""
+        self._interpreter_fault = interpreter_fault() if judge.device_name == "cpu" else ""
 
     # Fixtures
     # ---------------------------------------------------------------------------------------------------------------------
@@ -78,9 +80,13 @@ class JudgePlugin:
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         """Why a case cannot be run on this device, or nothing."""
         if self.judge.device_name == "cuda":
+            if assignment.spec.language == "cuda" and find_nvcc() is None:
+                return "nvcc was not found: install the CUDA toolkit or put nvcc on the PATH (or set CUDA_HOME)"
             return self._too_large(case)
         if assignment.spec.language == "cuda":
             return "CUDA C++ needs a GPU; there is none here"
+        if self._interpreter_fault:
+            return self._interpreter_fault
         if case is not None and "cpu" not in case.case.devices:
             return f"needs a GPU: {case.case.tries}"
         if case is not None and case.case.dtype == "bfloat16":
@@ -111,9 +117,22 @@ class JudgePlugin:
                 item.stash[PLACE] = Place(case.assignment.name, case.part.name, case.name, self._tries(case))
             else:
                 item.stash[PLACE] = self._place_of_check(item)
+        self._find_all_checks(
+            {(place.assignment, place.part, place.name) for place in (item.stash[PLACE] for item in items)}
+        )
         # All tests of an assignment together, so that its worker is started once.
         order = list(self.assignments)
         items.sort(key=lambda item: order.index(item.stash[PLACE].assignment))
+
+    def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
+        for assignment in self.assignments.values():
+            for part in assignment.spec.parts:
+                for name in (check for group in part.groups for check in group.checks):
+                    if (assignment.name, part.name, name) not in found:
+                        toml = assignment.folder / "problem.toml"
+                        raise self._refuse(
+                            f"{toml}: checks: there is no test {name!r} in {assignment.folder}/test_*.py"
+                        )
 
     def _tries(self, case: BoundCase) -> str:
         smaller = self.judge.device_name == "cpu" and case.case.cpu
@@ -138,7 +157,9 @@ class JudgePlugin:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.refusal = f"{report.nodeid}: cannot be collected:\n{report.longreprtext}"
+            self.refusal = (
+                f"{report.nodeid or 'a test file of an assignment'}: cannot be collected:\n{report.longreprtext}"
+            )
 
     # Results
     # ----------------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def run_session(job: Job, emit: Callable[[Event], None]) -> None:
     try:
         assignments = load_course(job.course, job.assignments)
         cases = bind_cases(assignments, device)
+        judge.look(assignments)
         if device == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = (
                 True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32

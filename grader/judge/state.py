@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from grader.contender.contender import Contender, ContenderFault, Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
 from grader.judge.cases import BoundCase
+from grader.judge.environment import find_nvcc
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -41,6 +42,7 @@ class Judge:
         self.device = torch.device(device)
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
+        self._absent: dict[str, str] = {}
         self._pool = WorkerPool(device, job.folder)
         self._contenders: dict[str, Contender] = {}
         self._references: dict[str, Contender] = {}
@@ -69,20 +71,23 @@ class Judge:
         if fault := self._unloadable.get(assignment.name):
             raise fault
         contender = self._contenders.get(assignment.name)
-        if contender is None or not contender.alive:
+        if contender is None or not contender.lives():
             contender = self._load(assignment)
         return contender
 
     def _check_present(self, assignment: Assignment) -> None:
-        name = assignment.spec.file
-        if name not in self.job.info.files:
-            why = self.job.refused.get(name)
-            raise ContenderFault(
-                "not_implemented", f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
-            )
-        stub = self.job.course / "starter" / name
-        if stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
-            raise ContenderFault("not_implemented", f"{name} is still the starter's stub")
+        if why := self._absent.get(assignment.spec.file):
+            raise ContenderFault("not_implemented", why)
+
+    def look(self, assignments: Sequence[Assignment]) -> None:
+        """See which files there are, and which are still stubs, before any of the student's code has run."""
+        for name in (assignment.spec.file for assignment in assignments):
+            stub = self.job.course / "starter" / name
+            if name not in self.job.info.files:
+                why = self.job.refused.get(name)
+                self._absent[name] = f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
+            elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
+                self._absent[name] = f"{name} is still the starter's stub"
 
     def _load(self, assignment: Assignment) -> Contender:
         for last in self._contenders.values():
@@ -105,7 +110,7 @@ class Judge:
         assignment = case.assignment
         try:
             contender = self._references.get(assignment.name)
-            if contender is None or not contender.alive:
+            if contender is None or not contender.lives():
                 contender = self._pool.take()
                 _load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender
@@ -133,4 +138,5 @@ def _load_file(contender: Contender, folder: Path, assignment: Assignment) -> No
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = Limits(time_s, spec.limits.memory_gib)
-    contender.load(folder / spec.file, spec.entry, spec.language, spec.limits.build_limit_s, limits)
+    compiler = find_nvcc() if spec.language == "cuda" else None
+    contender.load(folder / spec.file, spec.entry, compiler, spec.limits.build_limit_s, limits)

@@ -16,7 +16,7 @@ from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits, Returned
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
 from grader.problem import Call
 
@@ -44,6 +44,9 @@ def answer(
 ) -> dict[str, torch.Tensor]:
     """The contender's outputs for `call`, after everything but their values was checked."""
     shapes = case.problem.outputs(call)
+    if missing := set(shapes) - set(case.assignment.spec.tolerance.scale):
+        toml = case.assignment.folder / "problem.toml"
+        raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
     with _arena(call, shapes, case.dtype, judge.device) as arena:
         watch = DeviceMemoryWatch(judge.device, enabled=case.case.max_extra_mib is not None)
         started = time.perf_counter()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.spinner import Spinner
@@ -29,6 +30,16 @@ STYLE: dict[Outcome, tuple[str, str]] = {
     "skipped": ("–", "bright_black"),
     "infra_error": ("!", "bold magenta"),
 }
+
+
+class ReportConsole(Console):
+    """A console that goes on in silence when its reader has gone (`grader run ... | head`): the report is still written."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 MAX_FAILURES = 4  # of one part, shown in full; the report has them all
 LOG_LINES = 8
 
@@ -66,7 +77,7 @@ class Progress:
                 counts = self._counts.setdefault(key, Counter())
                 counts[event.result.outcome] += 1
                 if not self._console.is_terminal and key in self._parts and counts.total() == self._parts[key][1]:
-                    self._console.print(f"{self._parts[key][0]}: {_tally(counts)}", soft_wrap=True)
+                    self._console.print(_plain(f"{self._parts[key][0]}: ").append_text(_tally(counts)), soft_wrap=True)
             case _:
                 pass
 
@@ -115,12 +126,8 @@ def _assignment(result: AssignmentResult) -> RenderableType:
         heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
         blocks.append(Text(heading, style="dim"))
         blocks.append(Padding(_plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
-    return Panel(
-        Group(*blocks),
-        title=f"[bold]{escape(result.title)}[/]  [dim]{escape(result.file)}[/]",
-        title_align="left",
-        border_style="blue",
-    )
+    title = Text.assemble(_plain(result.title, "bold"), "  ", _plain(result.file, "dim"))
+    return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
 
 def _part(part: PartResult) -> list[RenderableType]:

@@ -8,19 +8,25 @@ itself is killed, the kernel passes that on to the judge, and from the judge to 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from io import BufferedReader
+from pathlib import Path
 
+import psutil
 from pydantic import ValidationError
 
 from grader.job import EVENT, MAX_EVENT_BYTES, Event, Finished, Job, Refused
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, UsageError
 
+PR_SET_CHILD_SUBREAPER = 36
 STOP_LIMIT_S = 20.0
+SILENCE_LIMIT_S = 600.0  # no case takes so long; a judge that says nothing was stopped or hangs
 LOG_TAIL_BYTES = 4000
 
 
@@ -40,7 +46,9 @@ class HostSandbox:
                 pass_fds=[write_end],
                 start_new_session=True,
             )
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         os.close(write_end)
+        silence = _Watchdog(judge)
         try:
             assert judge.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -48,6 +56,7 @@ class HostSandbox:
                 judge.stdin.close()
             with open(read_end, "rb") as stream:  # noqa: PTH123
                 for event in _events(stream):
+                    silence.reset()
                     on_event(event)
                     match event:
                         case Finished():
@@ -59,12 +68,47 @@ class HostSandbox:
                         case _:
                             pass
             judge.wait()
+            if silence.barked:
+                raise InfraError(f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?")
             tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
             raise InfraError(
                 f"the judge ended without a report (exit code {judge.returncode}); its last words:\n{tail}"
             )
         finally:
+            silence.cancel()
             _stop(judge)
+            _end_strays(job.folder)
+
+
+class _Watchdog:
+    """Kills the judge when no event has come for `SILENCE_LIMIT_S`."""
+
+    def __init__(self, judge: subprocess.Popen[bytes]) -> None:
+        self._judge = judge
+        self.barked = False
+        self.reset()
+
+    def reset(self) -> None:
+        self.cancel()
+        self._timer = threading.Timer(SILENCE_LIMIT_S, self._bark)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        if hasattr(self, "_timer"):
+            self._timer.cancel()
+
+    def _bark(self) -> None:
+        self.barked = True
+        self._judge.kill()
+
+
+def _end_strays(folder: Path) -> None:
+    """Kill what a judge that was itself killed could not: processes of this run, which became children of this one."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in value for value in process.environ().values()):
+                process.kill()
 
 
 def _events(stream: BufferedReader) -> Iterator[Event]:

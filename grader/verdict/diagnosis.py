@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -44,29 +45,45 @@ def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Ten
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
     value = got[first]
-    never = bool(poisoned(value.reshape(1))[0])
-    found = "never written" if never else f"{float(value):.6g}"
-    lines = [f"{name}{_brackets(first)} is the first wrong element: expected {float(expected[first]):.6g}, got {found}; "
-             f"{_share(count, total)} wrong"]  # fmt: skip
-    where = _where(bad) if count < total else ""
-    whole = bad.numel()
-    got, expected, bad = _sample(got, expected, bad, first)
-    got64 = got.double()
+    wanted, found = _apart(float(expected[first]), float(value))
+    if bool(poisoned(value.reshape(1))[0]):
+        found = "never written"
+    lines = [
+        f"{name}{_brackets(first)} is the first wrong element: expected {wanted}, got {found}; "
+        f"{_share(count, total)} wrong"
+    ]
+    seen = _look_at(got, expected, bad, first)
     for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _row_factor, _offset):
-        if sentence := pattern(got, got64, expected, bad):
-            lines.append(sentence if bad.numel() == whole else f"in the next {bad.numel()} elements: {sentence}")
+        if sentence := pattern(seen):
+            lines.append(
+                sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}"
+            )
             break
-    return [*lines, where] if where else lines
+    if count < total and (sentence := _where(bad)):
+        lines.append(sentence)
+    return lines
 
 
-def _sample(
-    got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first: tuple[int, ...]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A slice along dimension 0 from the first wrong element on, small enough to look for patterns in."""
+@dataclass(frozen=True)
+class Seen:
+    """What patterns are looked for in: an output or, where it is huge, a part of it from row `origin` of dimension 0 on.
+
+    got is in the output's dtype, got64 the same in float64; expected float64; bad bool; all of one shape.
+    """
+
+    got: torch.Tensor
+    got64: torch.Tensor
+    expected: torch.Tensor
+    bad: torch.Tensor
+    origin: int = 0
+
+
+def _look_at(got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first: tuple[int, ...]) -> Seen:
+    """All of an output, or a part that starts with the first wrong element's row."""
     if bad.numel() <= SAMPLE or not first:
-        return got, expected, bad
+        return Seen(got, got.double(), expected, bad)
     part = slice(first[0], first[0] + max(1, SAMPLE * bad.shape[0] // bad.numel()))
-    return got[part], expected[part], bad[part]
+    return Seen(got[part], got[part].double(), expected[part], bad[part], first[0])
 
 
 def small_errors(name: str) -> list[str]:
@@ -80,7 +97,17 @@ def small_errors(name: str) -> list[str]:
 def _share(count: int, total: int) -> str:
     if count == total:
         return f"all {total} elements are" if total > 1 else "it is"
-    return f"{count} of {total} elements ({100 * count / total:.3g}%) are"
+    percent = min(100 * count / total, 99.9)
+    return f"{count} of {total} elements ({percent:.3g}%) are" if count > 1 else f"1 of {total} elements is"
+
+
+def _apart(first: float, second: float) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart."""
+    for digits in (6, 9, 17):
+        words = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if words[0] != words[1]:
+            break
+    return words
 
 
 def _first_index(bad: torch.Tensor) -> tuple[int, ...]:
@@ -92,46 +119,47 @@ def _brackets(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else ""
 
 
-def _never_written(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
-    unwritten = poisoned(got)
+def _never_written(seen: Seen) -> str:
+    unwritten = poisoned(seen.got)
     count = int(unwritten.sum())
     if not count:
         return ""
-    whose = _share(count, got.numel()).replace(" are", " were").replace("it is", "it was")
+    whose = _share(count, seen.got.numel()).replace(" are", " were").replace(" is", " was")
     return f"{whose} never written: consistent with a grid that is too small"
 
 
-def _not_finite(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
-    strange = ~torch.isfinite(got64) & torch.isfinite(expected)
+def _not_finite(seen: Seen) -> str:
+    strange = ~torch.isfinite(seen.got64) & torch.isfinite(seen.expected)
     count = int(strange.sum())
     if not count:
         return ""
-    nans = int((got64.isnan() & torch.isfinite(expected)).sum())
+    nans = int((seen.got64.isnan() & torch.isfinite(seen.expected)).sum())
     kind = "NaN" if nans == count else "infinite" if nans == 0 else "NaN or infinite"
     cause = "inf − inf, 0/0, or exp of a large number" if nans else "an overflow"
-    start = _brackets(_first_index(strange))
-    return f"{_share(count, got.numel())} {kind} where the right answer is finite, first at {start}: consistent with {cause}"
+    index = _first_index(strange)
+    start = _brackets((index[0] + seen.origin, *index[1:]) if index else index)
+    return f"{_share(count, seen.got.numel())} {kind} where the right answer is finite, first at {start}: consistent with {cause}"
 
 
-def _constant_output(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
-    flat = got64.reshape(-1)
+def _constant_output(seen: Seen) -> str:
+    flat = seen.got64.reshape(-1)
     if flat.numel() > 1 and bool((flat == flat[0]).all()):
         return f"every element is {float(flat[0]):.6g}: consistent with a kernel that did not run or stored nothing"
     return ""
 
 
-def _transposed(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
-    if expected.ndim < 2 or expected.shape[-1] == 1 or expected.numel() > SAMPLE:
+def _transposed(seen: Seen) -> str:
+    if seen.expected.ndim < 2 or seen.expected.shape[-1] == 1 or seen.expected.numel() > SAMPLE:
         return ""
-    other = expected.transpose(-1, -2)
-    other = other if expected.shape[-1] == expected.shape[-2] else other.reshape(expected.shape)
-    if _agrees(got64, other) and not _agrees(expected, other):
+    other = seen.expected.transpose(-1, -2)
+    other = other if seen.expected.shape[-1] == seen.expected.shape[-2] else other.reshape(seen.expected.shape)
+    if _agrees(seen.got64, other) and not _agrees(seen.expected, other):
         return "the values are right but transposed: consistent with rows and columns (or their strides) swapped"
     return ""
 
 
-def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
-    wrong, right = got64[bad][:SAMPLE], expected[bad][:SAMPLE]
+def _factor(seen: Seen) -> str:
+    wrong, right = seen.got64[seen.bad][:SAMPLE], seen.expected[seen.bad][:SAMPLE]
     usable = right.abs() > 1e-2 * right.abs().max()
     if int(usable.sum()) < 4:
         return ""
@@ -145,8 +173,8 @@ def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad:
     ):
         return ""
     known = next((words for constant, words in CONSTANTS.items() if abs(middle / constant - 1) < CLOSE), "")
-    known = known or _root_of_dimension(middle, expected.shape)
-    most = 2 * int(bad.sum()) > bad.numel()
+    known = known or _root_of_dimension(middle, seen.expected.shape)
+    most = 2 * int(seen.bad.sum()) > seen.bad.numel()
     what = (
         f"got is {middle:.4g} times expected throughout"
         if most
@@ -155,16 +183,21 @@ def _factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad:
     return what + (f", which is {known}" if known else "")
 
 
-def _row_factor(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+def _row_factor(seen: Seen) -> str:
     """Each row right but for a factor of its own, as when a normaliser is wrong."""
-    if expected.ndim < 2 or expected.shape[-1] < 4 or expected.numel() > SAMPLE:
+    if seen.expected.ndim < 2 or seen.expected.shape[-1] < 4 or seen.expected.numel() > SAMPLE:
         return ""
-    largest = expected.abs().amax(-1, keepdim=True)
-    counts = (expected.abs() > 1e-2 * largest) & (largest > 0)
-    middle = torch.where(counts, got64 / expected, math.nan).nanmedian(-1, keepdim=True).values
-    off = float((middle - 1).abs().max()) if bool(torch.isfinite(middle).all()) else 0.0
-    unexplained = (got64 - middle * expected).abs() > 0.1 * off * largest
-    if off < SMALLEST_ROW_FACTOR or bool(unexplained.any()):
+    largest = seen.expected.abs().amax(-1, keepdim=True)
+    counts = (seen.expected.abs() > 1e-2 * largest) & (largest > 0)
+    middle = torch.where(counts, seen.got64 / seen.expected, math.nan).nanmedian(-1, keepdim=True).values
+    if not bool(torch.isfinite(middle).all()):
+        return ""
+    off = (middle - 1).abs()
+    rounding = torch.finfo(seen.got.dtype).eps
+    unexplained = (seen.got64 - middle * seen.expected).abs() > (
+        0.1 * off.clamp(min=SMALLEST_ROW_FACTOR) + rounding
+    ) * largest
+    if float(off.max()) < SMALLEST_ROW_FACTOR + 2 * rounding or bool((middle == 0).any()) or bool(unexplained.any()):
         return ""
     low, high = float(middle.min()), float(middle.max())
     return (
@@ -181,14 +214,16 @@ def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
     return ""
 
 
-def _offset(got: torch.Tensor, got64: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:  # noqa: ARG001
+def _offset(seen: Seen) -> str:
     """The right values at the wrong places: shifted along the last dimension."""
-    if expected.ndim == 0 or expected.shape[-1] < 8 or expected.numel() > SAMPLE:
+    if seen.expected.ndim == 0 or seen.expected.shape[-1] < 8 or seen.expected.numel() > SAMPLE:
         return ""
     for shift in (1, -1):
-        moved = expected.roll(shift, -1)
+        moved = seen.expected.roll(shift, -1)
         inner = slice(1, -1)
-        if _agrees(got64[..., inner], moved[..., inner]) and not _agrees(expected[..., inner], moved[..., inner]):
+        if _agrees(seen.got64[..., inner], moved[..., inner]) and not _agrees(
+            seen.expected[..., inner], moved[..., inner]
+        ):
             way = "late" if shift == 1 else "early"
             return f"the values are right but one place too {way} along the last dimension: consistent with an index off by one"
     return ""
@@ -227,20 +262,21 @@ def _along(hit: torch.Tensor, size: int, noun: str) -> str:
         else f"{noun}s"
     )
     if count == high - low + 1:
-        if high == size - 1:
-            block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
-            if block is not None:
-                return (
-                    f"only {plural} {low}–{high} of {size} are wrong, what is left after full blocks of {block}: "
-                    "consistent with a last, partial block that is not handled or masked"
-                )
-        span = f"{noun} {low}" if count == 1 else f"{plural} {low}–{high}"
-        return f"only {span} of {size} {'is' if count == 1 else 'are'} wrong"
+        span = f"{noun} {low} of {size} is" if count == 1 else f"{plural} {low}–{high} of {size} are"
+        block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
+        if high == size - 1 and block is not None:
+            return (
+                f"only {span} wrong, what is left after full blocks of {block}: "
+                "consistent with a last, partial block that is not handled or masked"
+            )
+        return f"only {span} wrong"
     if count > 2:
         gaps = wrong.diff()
         step = int(gaps[0])
         if bool((gaps == step).all()):
             return f"only every {_ordinal(step)} {noun} is wrong, from {low} to {high} of {size}"
+    if noun == "element":
+        return f"the wrong elements lie scattered between {low} and {high} of {size}"
     return f"{count} of {size} {plural} have wrong elements, the first is {low}, the last {high}"
 
 

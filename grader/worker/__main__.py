@@ -47,9 +47,7 @@ def main() -> None:
         files, reader.files = reader.files, []
         try:
             if frame["do"] == "load":
-                function = load.load(
-                    Path(frame["path"]), frame["entry"], frame["language"], device, frame["build_limit_s"]
-                )
+                function = load.load(Path(frame["path"]), frame["entry"], frame["compiler"], frame["build_limit_s"])
                 reply: protocol.Frame = {"ok": True}
             else:
                 reply = run.call(function, frame, files, device)
@@ -58,8 +56,9 @@ def main() -> None:
         finally:
             for file in files:
                 os.close(file)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the student may have closed or replaced them
+                stream.flush()
         protocol.send(connection, reply | {"id": frame["id"]})
         gc.collect()
     os._exit(0)

@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import os
 import re
-import shutil
 import subprocess
 import sys
 import traceback
@@ -42,32 +41,14 @@ class LoadError(Exception):
         self.kind = kind
 
 
-def load(path: Path, entry: str, language: str, device: str, build_limit_s: float) -> Callable[..., Any]:
-    """The student's function from the file at `path`."""
+def load(path: Path, entry: str, compiler: str | None, build_limit_s: float) -> Callable[..., Any]:
+    """The student's function from the file at `path`; a CUDA file is built with `compiler` first."""
     global _root
     _root = str(path.parent)
     sys.path.insert(0, _root)
-    if language == "cuda":
-        return _load_cuda(path, entry, build_limit_s)
-    if device == "cpu":
-        _check_interpreter()
+    if compiler is not None:
+        return _load_cuda(path, entry, compiler, build_limit_s)
     return _load_python(path, entry)
-
-
-def _check_interpreter() -> None:
-    """Triton 3.6's interpreter fails in every loop with numpy 2.4: that must not look like the student's mistake."""
-    import numpy
-    import triton
-
-    def version(text: str) -> tuple[int, ...]:
-        return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
-
-    if version(triton.__version__) < (3, 7) and version(numpy.__version__) >= (2, 4):
-        raise LoadError(
-            "unsupported",
-            f"triton {triton.__version__} cannot run kernels on the CPU with numpy {numpy.__version__}: "
-            "install numpy below 2.4 or triton 3.7",
-        )
 
 
 def _load_python(path: Path, entry: str) -> Callable[..., Any]:
@@ -101,24 +82,21 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
         ) from None
 
 
-def _load_cuda(path: Path, entry: str, build_limit_s: float) -> Callable[..., Any]:
+def _load_cuda(path: Path, entry: str, compiler: str, build_limit_s: float) -> Callable[..., Any]:
     if re.search(r'#\s*include\s*[<"](torch|ATen|c10)/', path.read_text(encoding="utf-8", errors="replace")):
         return _load_torch_extension(path, entry)
-    return _load_c_abi(path, entry, build_limit_s)
+    return _load_c_abi(path, entry, compiler, build_limit_s)
 
 
-def _load_c_abi(path: Path, entry: str, build_limit_s: float) -> Callable[..., Any]:
+def _load_c_abi(path: Path, entry: str, compiler: str, build_limit_s: float) -> Callable[..., Any]:
     """`extern "C" void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`: built by nvcc, called through ctypes."""
-    nvcc = find_nvcc()
-    if nvcc is None:
-        raise LoadError("no_compiler", "nvcc was not found")
     scratch = Path(os.environ["TMPDIR"])
     library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
     probe.write_text(LAST_ERROR, encoding="utf-8")
     major, minor = torch.cuda.get_device_capability()
     options = ["-shared", "-O3", "-std=c++17", "-Xcompiler", "-fPIC", f"-arch=sm_{major}{minor}", "-lineinfo"]
     # The file is named as the student knows it, so that the compiler's messages are too.
-    command = [nvcc, *options, "-o", str(library), path.name, str(probe)]
+    command = [compiler, *options, "-o", str(library), path.name, str(probe)]
     try:
         done = subprocess.run(
             command, cwd=path.parent, capture_output=True, text=True, errors="replace", timeout=build_limit_s
@@ -179,24 +157,21 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 
-def find_nvcc() -> str | None:
-    """The CUDA compiler: on the PATH, in CUDA_HOME, or where toolkits are installed."""
-    places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    return shutil.which("nvcc") or next(
-        (found for place in places if place and (found := shutil.which("nvcc", path=f"{place}/bin"))), None
-    )
-
-
 def describe(error: BaseException) -> dict[str, Any]:
     """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames."""
     if isinstance(error, LoadError):
-        return {"kind": error.kind, "type": "", "message": str(error)[:MAX_TRACEBACK], "traceback": ""}
+        return {"kind": error.kind, "type": "", "message": _clean(str(error))[:MAX_TRACEBACK], "traceback": ""}
     return {
         "kind": _kind(error),
-        "type": type(error).__name__,
-        "message": _message(error)[:MAX_MESSAGE],
-        "traceback": _own_traceback(error)[-MAX_TRACEBACK:],
+        "type": _clean(type(error).__name__)[:100],
+        "message": _clean(_message(error))[:MAX_MESSAGE],
+        "traceback": _clean(_own_traceback(error))[-MAX_TRACEBACK:],
     }
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which undecodable file names bring and no JSON reader likes."""
+    return text.encode(errors="replace").decode()
 
 
 def _kind(error: BaseException) -> str:

@@ -64,7 +64,7 @@ class _NotDifferentiable:
 def _deliver(result: Any, slot: torch.Tensor, inputs: list[torch.Tensor]) -> dict[str, Any]:
     """Copy a result into its place in the arena where it fits, and say what it is; the judge decides whether that is right."""
     if isinstance(result, _NotDifferentiable):
-        return {"kind": "not_differentiable"} | _deliver(result.value, torch.empty(0), [])
+        return _deliver(result.value, torch.empty(0), []) | {"kind": "not_differentiable"}
     if not isinstance(result, torch.Tensor):
         return {"kind": "other", "type": type(result).__name__[:100]}
     described = {
@@ -76,7 +76,7 @@ def _deliver(result: Any, slot: torch.Tensor, inputs: list[torch.Tensor]) -> dic
     }
     if type(result) is not torch.Tensor:
         return described | {"kind": "subclass"}
-    if any(result is tensor or (result.numel() and result.data_ptr() == tensor.data_ptr()) for tensor in inputs):
+    if result.numel() and any(result.data_ptr() == tensor.data_ptr() for tensor in inputs):
         described["kind"] = "input"
     if result.dtype == slot.dtype and result.shape == slot.shape and result.device == slot.device:
         slot.copy_(result.detach())

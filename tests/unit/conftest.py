@@ -1,4 +1,4 @@
-"""What the unit tests share: hypothesis without clock or memory of earlier runs, and builders of reports."""
+"""What the unit tests share: hypothesis without clock or memory of earlier runs, one thread, and builders of reports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
 
 from grader.report.model import (
@@ -25,6 +26,7 @@ from grader.report.model import (
 
 settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("unit")
+torch.set_num_threads(1)  # tensors here are small: more threads only wait for each other
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
 @pytest.mark.parametrize(
     ("change", "key", "allowed"),
     [
-        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, limits, tolerance, part"),
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, limits, tol"),
         (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
         (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, floor, floor_rms"),
         (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),
@@ -177,6 +177,14 @@ def test_several_mistakes_are_told_together(write: Write) -> None:
     [
         ("k = 6", 'k = "six"', "tolerance.k", "valid number"),
         ("k = 6", "k = 0", "tolerance.k", "greater than 0"),
+        ("k = 6", 'k = "6"', "tolerance.k", "valid number"),
+        ("k = 6", "k = inf", "tolerance.k", "finite number"),
+        ("k = 6", "k = nan", "tolerance.k", "number"),
+        ("points = 5.5", "points = true", "part.0.group.0.points", "valid number"),
+        ("calls = 3", 'calls = "3"', "part.0.group.0.cases.1.calls", "valid integer"),
+        ("calls = 3", "calls = true", "part.0.group.0.cases.1.calls", "valid integer"),
+        ("calls = 3", "calls = 11", "part.0.group.0.cases.1.calls", "less than or equal to 10"),
+        ("points = 5.5", "points = 101", "part.0.group.0.points", "less than or equal to 100"),
         ("k = 6", "k = 6\nunit = -1.0", "tolerance.unit", "greater than 0"),
         ("k = 6", "k = 6\nreference_cap = 0.5", "tolerance.reference_cap", "greater than or equal to 1"),
         ("memory_gib = 4", "memory_gib = []", "limits.memory_gib", "valid number"),
@@ -293,6 +301,12 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "problem.toml").write_bytes(text)
     assert refusal(tmp_path / "broken").startswith(f"{tmp_path}/broken/problem.toml: ")
+
+
+def test_a_file_that_an_editor_on_windows_saved_is_read(write: Write) -> None:
+    path = write() / "problem.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_assignment(path.parent).points == 10
 
 
 def test_an_empty_file_names_everything_that_is_required(tmp_path: Path) -> None:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from grader import protocol
+from grader.contender import contender as contender_module
 from grader.contender.arena import Arena
-from grader.contender.contender import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Contender, ContenderFault, Limits, Log, Reply
+from grader.contender.contender import (
+    LOG_HEAD_BYTES,
+    LOG_TAIL_BYTES,
+    Contender,
+    ContenderFault,
+    Limits,
+    Log,
+    Reply,
+    WorkerError,
+    build_fault,
+)
 from grader.report.model import UNDECIDED
+from grader.worker.load import LoadError, describe
 
 LIMITS = Limits(time_s=1, memory_gib=1)
 
@@ -30,29 +44,36 @@ def error_frame(**error: str) -> dict[str, Any]:
     return {"ok": False, "error": {"type": "", "message": "", "traceback": ""} | error}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`raise grader.worker.load.LoadError('no_compiler', '')` in the student's function makes a case skipped, and the group"
-    " still earns its points; kind 'unsupported' makes it infra_error, which is never counted as lost",
-)
-@pytest.mark.parametrize("kind", ["no_compiler", "unsupported"])
+KINDS: tuple[str, ...] = get_args(WorkerError.model_fields["kind"].annotation)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """What is skipped or a fault of the grader is never counted as lost: only the judge may say that of a case."""
     contender = contender_that_hears(monkeypatch, error_frame(kind=kind))
     with (
         Arena({"x": torch.zeros(1)}, {"y": (1,)}, torch.float32, torch.device("cpu")) as arena,
         pytest.raises(ContenderFault) as fault,
     ):
         contender.call(arena, ["x"], [], None, LIMITS)
-    assert fault.value.outcome not in UNDECIDED
+    assert fault.value.outcome not in UNDECIDED | {"passed"}
+
+
+@pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler", "unsupported"])
+def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
+    """`raise grader.worker.load.LoadError("skipped", "")` is two lines in a student's function."""
+    frame = {"ok": False, "error": describe(LoadError(kind, "please"))}
+    with pytest.raises(ValidationError):
+        Reply.model_validate(frame)
 
 
 @pytest.mark.parametrize("kind", ["failed", "not_implemented", "out_of_memory", "crashed"])
 def test_a_students_exception_keeps_its_kind_its_type_and_its_words(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     frame = error_frame(kind=kind, type="ValueError", message="bad shape", traceback="  File x")
     with pytest.raises(ContenderFault) as fault:
-        contender_that_hears(monkeypatch, frame).load(Path("/s/x.py"), "f", "triton", 1, LIMITS)
+        contender_that_hears(monkeypatch, frame).load(Path("/s/x.py"), "f", None, 1, LIMITS)
     assert (fault.value.outcome, fault.value.message, fault.value.traceback) == (
         kind, "ValueError: bad shape", "  File x",
     )  # fmt: skip
@@ -81,15 +102,109 @@ def test_a_reply_of_the_wrong_form_is_none(frame: dict[str, Any]) -> None:
         Reply.model_validate(frame)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValidationError,
-    reason="an exception whose message holds a lone surrogate (an undecodable file name) is refused as a frame of the wrong"
-    " form: the student reads that the connection was misused, and not their own exception",
-)
+NVCC = """\
+gelu.cu(12): warning #177-D: variable "i" was declared but never referenced
+
+gelu.cu(20): error: identifier "tanhff" is undefined
+      return tanhff(x);
+             ^
+
+gelu.cu(31): error: expected a ";"
+
+2 errors detected in the compilation of "gelu.cu".
+"""
+
+
+def test_a_build_that_failed_is_told_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ContenderFault) as fault:
+        contender_that_hears(monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
+            Path("/s/gelu.cu"), "gelu", "nvcc", 1, LIMITS
+        )
+    assert fault.value.outcome == "build_failed"
+    assert fault.value.message == 'gelu.cu(20): error: identifier "tanhff" is undefined'
+    assert fault.value.traceback.startswith("gelu.cu(20): error")
+    assert "warning" not in fault.value.traceback
+
+
+def test_the_starters_own_error_line_is_not_implemented() -> None:
+    starter = Path(__file__).parents[2] / "starter" / "gelu.cu"
+    (line,) = [line for line in starter.read_text(encoding="utf-8").splitlines() if line.startswith("#error")]
+    fault = build_fault(f"gelu.cu:24:2: error: {line}\n   24 | {line}\n      |  ^~~~~\n")
+    assert fault.outcome == "not_implemented"
+
+
+def test_a_build_that_failed_without_a_word_is_told_too() -> None:
+    assert (build_fault("").outcome, build_fault("").message) == ("build_failed", "the build failed")
+
+
+def raised(error: BaseException) -> Reply:
+    """The reply that a worker makes of a student's exception, as the judge reads it."""
+    frame = {"ok": False, "error": describe(error)}
+    return Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
+
+
 def test_an_exception_with_an_undecodable_name_in_it_is_still_told() -> None:
-    frame = error_frame(kind="failed", type="OSError", message=os.fsdecode(b"no such file: caf\xe9"))
-    Reply.model_validate(json.loads(json.dumps(frame)))
+    error = raised(OSError(os.fsdecode(b"no such file: caf\xe9"))).error
+    assert error is not None
+    assert (error.kind, error.type) == ("failed", "OSError")
+    assert error.message.startswith("no such file: caf")
+
+
+@given(st.text(max_size=20), st.text(st.characters(), max_size=20), st.sampled_from([1, 100, 1000]))
+def test_any_exception_of_a_student_can_be_told(message: str, tail: str, times: int) -> None:
+    error = raised(ValueError(message * times + tail)).error
+    assert error is not None
+    assert error.type == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NotImplementedError("to do"), "not_implemented"),
+        (MemoryError(), "out_of_memory"),
+        (torch.cuda.OutOfMemoryError("16 GiB"), "out_of_memory"),
+        (SystemExit(3), "crashed"),
+        (KeyboardInterrupt(), "crashed"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "crashed"),
+        (RuntimeError("shape mismatch"), "failed"),
+        (AssertionError(), "failed"),
+        (type("LoadError", (Exception,), {"kind": "passed"})("x"), "failed"),
+    ],
+)
+def test_an_exception_has_the_kind_it_deserves(error: BaseException, kind: str) -> None:
+    reply = raised(error)
+    assert reply.error is not None
+    assert reply.error.kind == kind
+
+
+def test_an_exception_with_a_long_name_and_message_can_be_told() -> None:
+    assert raised(type("E" * 300, (Exception,), {})("é" * 10**6)).error is not None
+
+
+class DrippingReader:
+    """A connection on which something arrives at every look, and never a whole frame."""
+
+    def next(self) -> None:
+        return None
+
+    def read_some(self) -> bool:
+        return True
+
+    def close_files(self) -> None:
+        pass
+
+
+def test_a_worker_that_keeps_sending_is_watched_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, watched = itertools.count(), []
+    monkeypatch.setattr(contender_module.time, "monotonic", lambda: 0.01 * next(clock))
+    monkeypatch.setattr(contender_module.select, "select", lambda readers, *_: (readers, [], []))
+    monkeypatch.setattr(Contender, "_watch", lambda *_: watched.append(True))
+    monkeypatch.setattr(Contender, "kill", lambda _: None)
+    contender = Contender.__new__(Contender)
+    contender._reader, contender._connection, contender._request = DrippingReader(), None, 1  # type: ignore[assignment]
+    with pytest.raises(ContenderFault, match="no answer within 10 s"):
+        contender._receive(Limits(time_s=10, memory_gib=1))
+    assert len(watched) >= 10
 
 
 # What a worker prints ---------------------------------------------------------------------------------------------------

@@ -125,6 +125,8 @@ def test_a_case_has_the_parts_defaults_its_own_keys_and_the_cpus(write: Write) -
     _, model = load_problem(assignment)
     on_cpu, on_gpu = (bind_params(assignment, part, case, model, device) for device in ("cpu", "cuda"))
     assert on_cpu == model(n=2, factor=3.0)
+    own = case.model_copy(update={"params": {"n": 4, "factor": 5.0}})
+    assert bind_params(assignment, part, own, model, "cuda") == model(n=4, factor=5.0)
     assert on_gpu == model(n=4, factor=3.0)
 
 

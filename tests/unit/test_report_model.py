@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from grader.report import model
-from grader.report.json_file import write_report
+from grader.report.json_file import prepare, write_report
 from grader.report.model import CaseResult, OutputError, PartResult, Points, Report, WorkerLog, json_schema
 
 INF = math.inf
@@ -54,8 +54,8 @@ def test_points_may_differ_by_rounding() -> None:
 
 
 def test_points_add_up_one_by_one() -> None:
-    total = Points.total([Points(earned=1, graded=2, possible=3), Points(earned=0, graded=0, possible=4.5)])
-    assert total == Points(earned=1, graded=2, possible=7.5)
+    total = Points.total([Points(earned=1, graded=2, possible=3), Points(earned=0.5, graded=1, possible=4.5)])
+    assert total == Points(earned=1.5, graded=3, possible=7.5)
     assert Points.total([]) == Points(earned=0, graded=0, possible=0)
 
 
@@ -141,7 +141,9 @@ def test_an_infinite_error_is_null_in_json_and_infinite_again_when_read() -> Non
 
 @pytest.mark.parametrize("value", [math.nan, -INF])
 def test_other_non_finite_errors_are_null_too(value: float) -> None:
-    assert strict_json(OutputError(**ERROR, worst=value, rms=0.5).model_dump_json())["worst"] is None
+    error = OutputError(**ERROR, worst=value, rms=0.5)
+    assert strict_json(error.model_dump_json())["worst"] is None
+    assert error.model_dump()["worst"] is None
 
 
 @given(st.floats(0, allow_infinity=True))
@@ -156,6 +158,24 @@ def test_json_is_written_whole_and_nothing_else_is_left(tmp_path: Path, rich_rep
         path = write_report(rich_report, folder)
     assert [entry.name for entry in folder.iterdir()] == ["report.json"]
     assert Report.model_validate_json(path.read_bytes()) == rich_report
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, rich_report: Report) -> None:
+    (tmp_path / "report.json").mkdir()
+    with pytest.raises(OSError):
+        write_report(rich_report, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path: Path) -> None:
+    prepare(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        prepare(tmp_path / "file" / "b")
+    (tmp_path / "taken" / "report.json").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        prepare(tmp_path / "taken")
 
 
 # The schema -----------------------------------------------------------------------------------------------------------

@@ -164,7 +164,10 @@ def test_only_kinds_of_files_that_a_submission_needs_are_taken(
 
 def test_binary_contents_are_not_taken(source: Path, staged: Callable[..., Submission]) -> None:
     (source / "gelu.cu").write_bytes(b"\x7fELF\0\0\0")
-    assert staged().refused == {"gelu.cu": "a binary file"}
+    (source / "utf16.py").write_text("x = 1", encoding="utf-16")
+    refused = staged().refused
+    assert set(refused) == {"gelu.cu", "utf16.py"}
+    assert all(why.startswith("a binary file") for why in refused.values())
 
 
 @pytest.mark.timeout(20)  # where a pipe is opened to be read, it waits for a writer for ever
@@ -398,9 +401,11 @@ def test_a_name_that_is_too_long_for_a_folder_is_refused(tmp_path: Path) -> None
 
 
 def test_the_hash_is_of_names_and_contents(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "a").mkdir()
+    (source / "a" / "c.py").write_bytes(b"")
     (source / "b.py").write_bytes(b"xyz")
     text = (source / "softmax.py").read_bytes()
-    expected = hashlib.sha256(b"4:b.py:3:xyz" + f"10:softmax.py:{len(text)}:".encode() + text).hexdigest()
+    expected = hashlib.sha256(b"6:a/c.py:0:4:b.py:3:xyz" + f"10:softmax.py:{len(text)}:".encode() + text).hexdigest()
     assert staged().info.sha256 == expected
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.verdict import tolerance
-from grader.verdict.tolerance import Errors, budget, measure, relative_errors, scales
+from grader.verdict.tolerance import Errors, beyond, budget, measure, relative_errors, scales
 
 INF, NAN = math.inf, math.nan
 ONE = torch.tensor(1.0, dtype=torch.float64)
@@ -172,6 +172,38 @@ def test_a_chunk_holds_no_more_elements_than_it_may(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tolerance, "CHUNK", 20)
     one_output(torch.zeros(10, 6), torch.ones(10, 6, dtype=torch.float64), "row")
     assert sizes == [18, 18, 18, 6]
+    sizes.clear()
+    one_output(torch.zeros(3, 50), torch.ones(3, 50, dtype=torch.float64), "row")
+    assert sizes == [50, 50, 50]
+
+
+@pytest.mark.parametrize("kind", ["element", "row", "all"])
+@pytest.mark.parametrize("chunk", [1, 7, 64, 10**9])
+def test_the_elements_beyond_a_limit_are_the_same_in_chunks(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, kind: str
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    expected = torch.randn(23, 3, 4, generator=generator, dtype=torch.float64)
+    got = expected + torch.randn(23, 3, 4, generator=generator, dtype=torch.float64)
+    got[5, 1, 2], got[22, 2, 3], expected[7, 0, 0], got[7, 0, 0] = NAN, INF, -INF, -INF
+    scale = scales({"y": expected.nan_to_num(0, 0, 0)}, {"y": kind}, 1.0)["y"]
+    whole = relative_errors(got, expected, scale, kind)
+    monkeypatch.setattr(tolerance, "CHUNK", chunk)
+    bad = beyond(got, expected, scale, kind, 0.5)
+    assert torch.equal(bad, whole > 0.5)
+    assert bad[5, 1, 2]
+    assert bad[22, 2, 3]
+    assert not bad[7, 0, 0]
+
+
+def test_the_limit_itself_is_not_beyond_it() -> None:
+    assert beyond(f64([1.5, 1.75, 1.0]), f64([1.0, 1.0, 1.0]), ONE, "element", 0.5).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
+def test_nothing_is_beyond_a_limit_in_an_empty_output(shape: tuple[int, ...]) -> None:
+    expected = torch.empty(shape, dtype=torch.float64)
+    assert beyond(torch.empty(shape), expected, ONE, "element", 0.5).shape == shape
 
 
 # Budgets --------------------------------------------------------------------------------------------------------------

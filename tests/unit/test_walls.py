@@ -18,10 +18,10 @@ WORKER = [file for file in FILES if file.startswith("worker/")]
 PURE = [file for file in FILES if file.startswith(("verdict/", "report/"))]
 TRUSTED = [file for file in FILES if file not in WORKER]
 
-# Modules that start processes, open connections, share memory, or tell the time.
+# Modules that start processes or threads, open connections, share memory, or tell the time.
 PROCESSES_AND_CLOCKS = {
-    "asyncio", "concurrent", "ctypes", "fcntl", "mmap", "multiprocessing", "psutil", "resource", "select", "selectors", "shutil",
-    "signal", "socket", "socketserver", "subprocess", "tempfile", "threading", "time", "timeit", "urllib", "http", "cuda", "pynvml",
+    "asyncio", "concurrent", "ctypes", "fcntl", "mmap", "multiprocessing", "psutil", "resource", "select", "selectors",
+    "signal", "socket", "socketserver", "subprocess", "threading", "time", "timeit", "urllib", "http", "cuda", "pynvml",
 }  # fmt: skip
 CLOCK_CALLS = {"now", "utcnow", "today", "perf_counter", "monotonic", "process_time", "sleep"}
 OS_CALLS = {
