@@ -22,7 +22,7 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
-from grader.report.json_file import prepare, write_report
+from grader.report.json_file import check_writable, write_report
 from grader.report.model import json_schema
 from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.sandbox.base import InfraError, UsageError
@@ -131,7 +131,7 @@ def schema() -> None:
 
 
 def _report_folder(output: Path | None, submission: Path) -> Path:
-    """Where the report goes, made and found writable: never into the submission, even when that is the current folder."""
+    """Where the report goes, found writable: never into the submission, even when that is the current folder."""
     inside = submission.resolve()
     folder = output or Path("grader-report")
     if folder.resolve().is_relative_to(inside) and inside.is_dir():
@@ -141,10 +141,8 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
                 EXIT_USAGE,
             )
         folder = inside.parent / folder
-    if not inside.is_dir():
-        return folder  # the submission will be refused; nothing is to be made for it
     try:
-        prepare(folder)
+        check_writable(folder)
     except OSError as error:
         _stop(f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE)
     return folder

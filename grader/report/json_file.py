@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 from grader.report.model import Report
 
 
-def prepare(folder: Path) -> None:
-    """Make the folder, and see that a report can be written there. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / "report.json").is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder", str(folder / "report.json"))
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+def check_writable(folder: Path) -> None:
+    """See that a report could be written to `folder`, making nothing yet. Raises OSError."""
+    report = folder / "report.json"
+    if report.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "there is a folder named report.json", str(report))
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "there is a file in the way", str(nearest))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission", str(nearest))
 
 
 def write_report(report: Report, folder: Path) -> Path:

@@ -73,7 +73,7 @@ def test_every_handout_names_its_file_and_its_points() -> None:
     for assignment in load_course(ROOT):
         handout = (assignment.folder / "README.md").read_text(encoding="utf-8")
         assert assignment.spec.file in handout
-        assert f"`{assignment.spec.entry}" in handout
+        assert f"{assignment.spec.entry}(" in handout
         for part in assignment.spec.parts:
             for group in part.groups:
                 assert group.title in handout, f"{assignment.name}: the handout does not speak of {group.title!r}"
