@@ -57,7 +57,7 @@ def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], uni
     """
     together = [expected[name] for name, kind in kinds.items() if kind == "all" and name in expected]
     count = sum(tensor.numel() for tensor in together)
-    square = sum(float(tensor.square().sum()) for tensor in together)
+    square = sum(float(tensor.nan_to_num(0.0, 0.0, 0.0).square().sum()) for tensor in together)
     common = torch.tensor(max(math.sqrt(square / count), TINY) if count else 1.0, dtype=torch.float64)
     result = {}
     for name, tensor in expected.items():
@@ -86,6 +86,9 @@ def _chunks(
     got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale
 ) -> Iterator[tuple[slice, torch.Tensor]]:
     """Relative errors slice by slice along dimension 0, so that memory stays bounded for outputs of billions of elements."""
+    if expected.ndim == 0:
+        got, expected = got.reshape(1), expected.reshape(1)
+        scale = scale.reshape(1) if kind == "row" else scale
     rows = max(1, CHUNK * expected.shape[0] // max(1, expected.numel()))
     for start in range(0, expected.shape[0], rows):
         part = slice(start, start + rows)
@@ -107,7 +110,7 @@ def beyond(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind:
     """Bool, same shape: which elements' relative error is larger than `limit`."""
     bad = torch.zeros(expected.shape, dtype=torch.bool, device=expected.device)
     for part, error in _chunks(got, expected, scale, kind):
-        bad[part] = ~(error <= limit)
+        (bad if bad.ndim else bad.reshape(1))[part] = ~(error <= limit)
     return bad
 
 

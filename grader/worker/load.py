@@ -181,7 +181,7 @@ def _kind(error: BaseException) -> str:
         return "out_of_memory"
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return "crashed"
-    if "CUDA error" in str(error) or type(error).__name__ == "AcceleratorError":
+    if "CUDA error" in _message(error) or type(error).__name__ == "AcceleratorError":
         return "crashed"
     return "failed"
 
@@ -191,8 +191,11 @@ def _message(error: BaseException) -> str:
     seen = error
     while seen.__cause__ is not None and type(seen).__name__ in ("InterpreterError", "CompilationError"):
         seen = seen.__cause__
-    text = str(seen) if seen is not error else str(error)
-    return text if seen is error else f"{type(seen).__name__}: {text}" if text else type(seen).__name__
+    try:
+        text = str(seen)
+    except BaseException as failure:
+        text = f"(its message cannot be shown: {type(failure).__name__})"
+    return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)
 
 
 def _own_traceback(error: BaseException) -> str:

@@ -209,7 +209,7 @@ def test_imprecise_or_wrong_formulas_fail(start_run: StartRun, tmp_path: Path, f
     ("change", "case", "outcome", "words"),
     [
         (("if (i < n)", "if (i <= n)"), "n-1025", "failed", "wrote 1 element past the end of y, from 0 past it"),
-        (("if (n > 0) ", ""), "n-0", "failed", "cudaErrorInvalidConfiguration"),
+        (("if (n > 0) ", ""), "n-0", "failed", "the launch failed: cudaErrorInvalid"),
         (("n + 255) / 256", "n) / 256"), "n-1025", "failed", "never written"),
         (
             ("int64_t i = blockIdx.x * (int64_t)blockDim.x", "int i = blockIdx.x * (int)blockDim.x"),

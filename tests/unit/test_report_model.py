@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from grader.report import model
-from grader.report.json_file import prepare, write_report
+from grader.report.json_file import check_writable, write_report
 from grader.report.model import CaseResult, OutputError, PartResult, Points, Report, WorkerLog, json_schema
 
 INF = math.inf
@@ -168,14 +168,14 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, r
 
 
 def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path: Path) -> None:
-    prepare(tmp_path / "a" / "b")
-    assert list((tmp_path / "a" / "b").iterdir()) == []
+    check_writable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == [], "nothing is made before there is a report"
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
-        prepare(tmp_path / "file" / "b")
+        check_writable(tmp_path / "file" / "b")
     (tmp_path / "taken" / "report.json").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        prepare(tmp_path / "taken")
+        check_writable(tmp_path / "taken")
 
 
 # The schema -----------------------------------------------------------------------------------------------------------
