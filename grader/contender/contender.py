@@ -68,7 +68,7 @@ class Returned(BaseModel):
 
 
 class WorkerError(BaseModel):
-    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed"]
+    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
     type: str = Field(max_length=200)
     message: str = Field(max_length=20_000)
     traceback: str = Field(max_length=20_000)
@@ -209,8 +209,11 @@ class Contender:
             "build_limit_s": build_limit_s,
         }
         reply = self._ask(request, limits)
-        if reply.error is not None:
-            raise _fault(reply.error)
+        if reply.error is None:
+            return
+        if reply.error.kind == "unsupported" and self.device == "cpu" and compiler is not None:
+            raise ContenderFault("skipped", reply.error.message)  # the whole file: a GPU has to say
+        raise _fault(reply.error)
 
     def call(
         self, arena: Arena, args: list[str], options: list[Any], upstream: str | None, limits: Limits
@@ -319,6 +322,8 @@ class Contender:
 
 
 def _fault(error: WorkerError) -> ContenderFault:
+    if error.kind == "unsupported":
+        return ContenderFault("failed", error.message)  # of a single call it is no excuse
     if error.kind == "build_failed":
         return build_fault(error.message)
     message = ": ".join(part for part in (error.type, error.message) if part)
@@ -326,7 +331,7 @@ def _fault(error: WorkerError) -> ContenderFault:
 
 
 def build_fault(output: str) -> ContenderFault:
-    """nvcc's first errors, and `not_implemented` where the starter's own #error is still there."""
+    """The compiler's first errors, and `not_implemented` where the starter's own #error is still there."""
     errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line)]
     if any("is not implemented yet" in line for line in errors):
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")

@@ -60,6 +60,14 @@ def find_nvcc() -> str | None:
     return next((path for path in found if path), None)
 
 
+def find_compiler(device: str) -> str | None:
+    """What builds a `.cu` file: nvcc for a GPU; a C++ compiler where the CPU stands in for one."""
+    if device == "cuda":
+        return find_nvcc()
+    found = (shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
+    return next((path for path in found if path), None)
+
+
 def interpreter_fault() -> str:
     """Why Triton's CPU interpreter cannot be used here, or nothing: with numpy 2.4, triton 3.6 fails in every loop."""
 

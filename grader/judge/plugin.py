@@ -22,7 +22,7 @@ from grader.assignment import Assignment
 from grader.contender.contender import Contender, ContenderFault
 from grader.job import CaseDone, CaseStarted
 from grader.judge.cases import BoundCase
-from grader.judge.environment import find_nvcc, interpreter_fault
+from grader.judge.environment import find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.state import Judge
 from grader.report.model import CaseResult, Outcome
@@ -79,17 +79,18 @@ class JudgePlugin:
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         """Why a case cannot be run on this device, or nothing."""
-        if self.judge.device_name == "cuda":
-            if assignment.spec.language == "cuda" and find_nvcc() is None:
+        cuda = assignment.spec.language == "cuda"
+        if cuda and find_compiler(self.judge.device_name) is None:
+            if self.judge.device_name == "cuda":
                 return "nvcc was not found: install the CUDA toolkit or put nvcc on the PATH (or set CUDA_HOME)"
+            return "no C++ compiler was found: install g++ (Debian, Ubuntu: apt install g++)"
+        if self.judge.device_name == "cuda":
             return self._too_large(case)
-        if assignment.spec.language == "cuda":
-            return "CUDA C++ needs a GPU; there is none here"
-        if self._interpreter_fault:
+        if not cuda and self._interpreter_fault:
             return self._interpreter_fault
         if case is not None and "cpu" not in case.case.devices:
             return f"needs a GPU: {case.case.tries}"
-        if case is not None and case.case.dtype == "bfloat16":
+        if case is not None and not cuda and case.case.dtype == "bfloat16":
             return "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
         return ""
 

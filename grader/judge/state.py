@@ -14,7 +14,7 @@ from grader.contender.contender import Contender, ContenderFault, Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
 from grader.judge.cases import BoundCase
-from grader.judge.environment import find_nvcc
+from grader.judge.environment import find_compiler
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -138,5 +138,5 @@ def _load_file(contender: Contender, folder: Path, assignment: Assignment) -> No
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = Limits(time_s, spec.limits.memory_gib)
-    compiler = find_nvcc() if spec.language == "cuda" else None
+    compiler = find_compiler(contender.device) if spec.language == "cuda" else None
     contender.load(folder / spec.file, spec.entry, compiler, spec.limits.build_limit_s, limits)

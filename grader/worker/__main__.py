@@ -47,7 +47,9 @@ def main() -> None:
         files, reader.files = reader.files, []
         try:
             if frame["do"] == "load":
-                function = load.load(Path(frame["path"]), frame["entry"], frame["compiler"], frame["build_limit_s"])
+                function = load.load(
+                    Path(frame["path"]), frame["entry"], frame["compiler"], device, frame["build_limit_s"]
+                )
                 reply: protocol.Frame = {"ok": True}
             else:
                 reply = run.call(function, frame, files, device)

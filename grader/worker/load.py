@@ -41,13 +41,14 @@ class LoadError(Exception):
         self.kind = kind
 
 
-def load(path: Path, entry: str, compiler: str | None, build_limit_s: float) -> Callable[..., Any]:
-    """The student's function from the file at `path`; a CUDA file is built with `compiler` first."""
+def load(path: Path, entry: str, compiler: str | None, device: str, build_limit_s: float) -> Callable[..., Any]:
+    """The student's function from the file at `path`; a CUDA file is built with `compiler` first: nvcc, or for the CPU g++ or clang++."""
     global _root
     _root = str(path.parent)
     sys.path.insert(0, _root)
     if compiler is not None:
-        return _load_cuda(path, entry, compiler, build_limit_s)
+        build = _load_cuda if device == "cuda" else _load_cuda_for_cpu
+        return build(path, entry, compiler, build_limit_s)
     return _load_python(path, entry)
 
 
@@ -123,6 +124,47 @@ def _load_c_abi(path: Path, entry: str, compiler: str, build_limit_s: float) -> 
         if error := last_error():
             raise RuntimeError(f"the launch failed: {error.decode()}")
         stream.synchronize()
+
+    call.writes_to_output = True  # type: ignore[attr-defined]
+    return call
+
+
+def _load_cuda_for_cpu(path: Path, entry: str, compiler: str, build_limit_s: float) -> Callable[..., Any]:
+    """The C form, with the CPU standing in for the GPU (see `grader.worker.cuda_cpu`)."""
+    from grader.worker.cuda_cpu.build import BuildFailed, Unsupported, compile_library
+
+    try:
+        library = compile_library(path, Path(os.environ["TMPDIR"]), compiler, build_limit_s)
+    except Unsupported as error:
+        raise LoadError("unsupported", f"{path.name}, {error}") from None
+    except BuildFailed as error:
+        raise LoadError("build_failed", str(error)) from None
+    if not hasattr(library.functions, entry):
+        raise LoadError(
+            "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
+        )
+    function = getattr(library.functions, entry)
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+
+    def once(x: torch.Tensor, y: torch.Tensor, order: int) -> None:
+        library.begin(order)
+        for name, tensor in (("x", x), ("y", y)):
+            library.array(tensor.data_ptr(), tensor.numel() * tensor.element_size(), name, tensor.element_size())
+        function(x.data_ptr(), y.data_ptr(), x.numel(), None)
+        if fault := library.fault():
+            raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
+        if error := library.launch_error():
+            raise RuntimeError(f"the launch failed: {error}")
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> None:
+        unwritten = y.clone()
+        once(x, y, order=0)
+        forwards = y.clone()
+        y.copy_(unwritten)
+        once(x, y, order=1)
+        if not torch.equal(y.view(torch.uint8), forwards.view(torch.uint8)):
+            raise LoadError("failed", "the result depends on the order in which threads run: consistent with a race")
 
     call.writes_to_output = True  # type: ignore[attr-defined]
     return call

@@ -141,7 +141,7 @@ def test_nothing_imports_the_worker(file: str) -> None:
 def test_a_worker_is_given_nothing_but_itself_and_the_protocol(tmp_path: Path) -> None:
     """The wall stands on disk too: what is not there cannot be imported."""
     runtime = stage_runtime(tmp_path / "runtime")
-    there = {path.relative_to(runtime).as_posix() for path in runtime.rglob("*") if path.is_file()}
+    there = {path.relative_to(runtime).as_posix() for path in runtime.rglob("*.py")}
     assert there == {"grader/__init__.py", "grader/protocol.py", *(f"grader/{file}" for file in WORKER)}
 
 

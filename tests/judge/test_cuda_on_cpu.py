@@ -1,0 +1,83 @@
+"""`gelu.cu` graded without a GPU, through the real command line: the same words for the same mistakes, and nothing taken for one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Ran, StartRun
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
+
+KERNEL = """
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <cstdint>
+__global__ void kernel(const float* x, float* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) {
+        float v = x[i];
+        y[i] = FORMULA;
+    }
+}
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    if (n > 0) kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}
+"""
+RIGHT = "0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))"
+FAST = "v / (1.0f + __expf(-1.5957691216f * (v + 0.044715f * v * v * v)))"
+HALF = "0.5f * v * (1.0f + __half2float(__float2half(tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))))"
+
+
+def grade(start_run: StartRun, folder: Path, source: str) -> Ran:
+    (folder / "gelu.cu").write_text(source)
+    return start_run(folder, "--assignment", "cuda_gelu", "--device", "cpu").finish()
+
+
+@pytest.mark.parametrize("formula", [RIGHT, FAST], ids=["tanhf", "fast-math exp"])
+def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -> None:
+    ran = grade(start_run, tmp_path, KERNEL.replace("FORMULA", formula))
+    assert ran.report is not None
+    assert (ran.report.correctness.earned, ran.report.correctness.graded) == (8, 8), ran.output
+    assert ran.left == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "case", "outcome", "words"),
+    [
+        ("if (i < n)", "if (i <= n)", "n-1025", "failed", "reads x[1025], 1 past the last of its 1025 elements (line 8)"),
+        ("if (n > 0) ", "", "n-0", "failed", "the launch failed: cudaErrorInvalidConfiguration"),
+        ("(n + 255) / 256", "n / 256", "n-1025", "failed", "never written"),
+        ("FORMULA", "0.5f * v * (1.0f + erff(v * 0.70710678f))", "n-1048579", "failed", "y["),
+        ("FORMULA", RIGHT.replace("0.044715f", "0.044f"), "n-1048579", "failed", "y["),
+        ("FORMULA", HALF, "n-1048579", "failed", "y["),
+        ("FORMULA", "undefined_thing", "n-1", "build_failed", "gelu.cu:9"),
+        ("float v = x[i];", "float v = x[i]; while (v == v) v = ((volatile float*)x)[0];", "n-1025", "timed_out", "no answer within"),
+        ('extern "C" ', "", "n-1", "failed", 'is it declared extern "C"?'),
+        ("#include <cstdint>", "#include <cub/cub.cuh>", "n-1", "skipped", "line 4: the header cub/cub.cuh is not available on the CPU"),
+        ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
+    ],
+    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name", "cub", "race"],
+)  # fmt: skip
+def test_wrong_kernels_are_told_what_is_wrong(
+    start_run: StartRun, tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str
+) -> None:
+    assert old in KERNEL
+    course = tmp_path / "course"
+    for room in ("assignments", "reference", "starter"):
+        shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
+    toml = course / "assignments/cuda_gelu/problem.toml"
+    toml.write_text(toml.read_text().replace("cpu = 20", "cpu = 4" if outcome == "timed_out" else "cpu = 20"))
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    (folder / "gelu.cu").write_text(KERNEL.replace(old, new).replace("FORMULA", RIGHT))
+    ran = start_run(folder, "--assignment", "cuda_gelu", "--device", "cpu", "--course", course).finish()
+    result = ran.case("cuda_gelu", case)
+    everything = "\n".join([result.message, *result.diagnosis])
+    assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
+    assert ran.code == 0
+    assert ran.left == []
