@@ -61,7 +61,7 @@ def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
     assert fault.value.outcome not in UNDECIDED | {"passed"}
 
 
-@pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler", "unsupported"])
+@pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler"])
 def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
     """`raise grader.worker.load.LoadError("skipped", "")` is two lines in a student's function."""
     frame = {"ok": False, "error": describe(LoadError(kind, "please"))}

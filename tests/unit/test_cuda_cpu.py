@@ -182,6 +182,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "missing_barrier": ("__shared__ float t[64]; t[threadIdx.x] = x[threadIdx.x]; y[threadIdx.x] = t[63 - threadIdx.x];", "1, 64", "uninitialised_shared|race", "t"),
     "late_barrier": ("__shared__ float t[64]; t[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[threadIdx.x] = t[63 - threadIdx.x]; t[threadIdx.x] = 2 * n; y[threadIdx.x] += t[threadIdx.x];", "1, 64", "race", "the shared variable t"),
     "no_atomic": ("y[0] += x[threadIdx.x];", "1, 64", "race", "y[0]"),
+    "many_read_one_writes": ("__shared__ float t; if (threadIdx.x == 0) t = x[0]; __syncthreads(); y[threadIdx.x] = t; if (threadIdx.x == 31) t = 2.0f * n;", "1, 32", "race", "the shared variable t"),
     "no_atomic_between_blocks": ("if (threadIdx.x == 0) y[0] += x[blockIdx.x];", "3, 32", "race", "of block (0, 0, 0)"),
     "uninitialised": ("__shared__ float sum; sum += x[0]; y[0] = sum;", "1, 1", "uninitialised_shared", "the shared variable sum"),
     "divergent": ("if (threadIdx.x < 16)\n __syncthreads();\n else\n __syncthreads();\n y[0] = 1;", "1, 32", "divergent_barrier", "all threads of a block must come to the same one"),

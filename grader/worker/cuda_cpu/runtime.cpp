@@ -29,7 +29,6 @@ constexpr size_t STACK_BYTES = 128 << 10;
 constexpr size_t SHARED_BYTES = 227 << 10;  // what a block may ask for at most, as on compute capability 9.0
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
 constexpr unsigned char POISON = 0x7B;
-constexpr uint32_t MANY = 0xffffffff;
 
 enum State : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -52,15 +51,17 @@ struct Fiber {
     int thread = -1;
 };
 
-// Who touched a byte (of shared memory) or a word (of global memory) last, and when; of another block or launch if `stamp` differs.
+struct Access {
+    uint32_t who = 0;  // number of the thread in its block + 1; 0 nobody
+    uint32_t block = 0, epoch = 0, warp_epoch = 0;
+    uintptr_t place = 0;
+};
+
+// The last accesses to a byte (of shared memory) or a word (of global memory); of another block or launch if `stamp` differs.
 struct Touch {
     uint32_t stamp = 0;
-    uint32_t writer = 0, reader = 0;  // number of the thread + 1; MANY readers; 0 nobody
-    uint32_t write_epoch = 0, read_epoch = 0;
-    uint32_t write_warp = 0, read_warp = 0;
-    uint32_t write_block = 0, read_block = 0;
-    uintptr_t write_place = 0, read_place = 0;
     bool atomic_write = false;
+    Access writer, reader, other_reader;  // two readers: the last may be the very thread that writes next
 };
 
 struct Region {
@@ -379,25 +380,32 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
     give_up("out_of_bounds", who() + verb + what + " (line {place})", place, 0, cudaErrorIllegalAddress);
 }
 
-bool ordered(uint32_t block, uint32_t number, uint32_t then, uint32_t warp_then) {
-    if (block != block_number) return fenced;  // blocks are ordered by nothing but fences and atomics, which is not followed further
-    if (then != epoch) return true;
-    return number / 32 == uint32_t(self->number) / 32 && warp_then != warp_epochs[number / 32];
+// Whether what a thread did then comes before what this one does now.
+bool ordered(const Access& then) {
+    if (then.block != block_number) return fenced;  // blocks are ordered by fences and atomics alone, which is not followed further
+    if (then.who == uint32_t(self->number) + 1 || then.epoch != epoch) return true;
+    uint32_t warp = (then.who - 1) / 32;
+    return warp == uint32_t(self->number) / 32 && then.warp_epoch != warp_epochs[warp];
 }
 
-void touch(Touch& t, uint32_t stamp, bool write, bool atomic, uintptr_t place, const std::string& what) {
-    uint32_t me = self->number + 1, warp = warp_epochs[self->number / 32];
+// Two accesses to the same bytes: a fault unless something orders them. `what()` names the bytes, and is only asked for a fault.
+template <class Name> void touch(Touch& t, uint32_t stamp, bool write, bool atomic, uintptr_t place, Name what) {
     if (t.stamp != stamp) t = Touch{}, t.stamp = stamp;
-    if (t.writer && (t.writer != me || t.write_block != block_number) && !(atomic && t.atomic_write) &&
-        !ordered(t.write_block, t.writer - 1, t.write_epoch, t.write_warp))
-        return give_up("race", who() + (write ? " writes " : " reads ") + what + " in line {place}, and " + who(t.write_block, t.writer - 1) +
-                                   " writes it in line {other}: nothing orders the two", place, t.write_place);
-    if (write && t.reader && (t.reader != me || t.read_block != block_number) && t.reader != MANY &&
-        !ordered(t.read_block, t.reader - 1, t.read_epoch, t.read_warp))
-        return give_up("race", who() + " writes " + what + " in line {place}, and " + who(t.read_block, t.reader - 1) +
-                                   " reads it in line {other}: nothing orders the two", place, t.read_place);
-    if (write) t.writer = me, t.write_block = block_number, t.write_epoch = epoch, t.write_warp = warp, t.write_place = place, t.atomic_write = atomic;
-    else t.reader = me, t.read_block = block_number, t.read_epoch = epoch, t.read_warp = warp, t.read_place = place;
+    auto race = [&](const Access& then, const char* did) {
+        give_up("race", who() + (write ? " writes " : " reads ") + what() + " in line {place}, and " + who(then.block, then.who - 1) + did +
+                            " it in line {other}: nothing orders the two", place, then.place);
+    };
+    if (t.writer.who && !(atomic && t.atomic_write) && !ordered(t.writer)) return race(t.writer, " writes");
+    if (write)
+        for (const Access* reader : {&t.reader, &t.other_reader})
+            if (reader->who && !ordered(*reader)) return race(*reader, " reads");
+    Access now = {uint32_t(self->number) + 1, block_number, epoch, warp_epochs[self->number / 32], place};
+    if (write) {
+        t.writer = now, t.atomic_write = atomic;
+        return;
+    }
+    if (t.reader.who && (t.reader.who != now.who || t.reader.block != now.block)) t.other_reader = t.reader;
+    t.reader = now;
 }
 
 void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
@@ -413,11 +421,11 @@ void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uint
                                             " bytes are declared, " + std::to_string(dynamic_bytes) + " were asked for by the launch",
                        place, 0, cudaErrorIllegalAddress);
     }
-    std::string name = at ? "the shared variable " + at->name : "dynamic shared memory";
+    auto name = [&] { return at ? "the shared variable " + at->name : std::string("dynamic shared memory"); };
     for (size_t i = 0; i < bytes && !fault.is; i++) {
         Touch& t = shared_touches[offset + i];
-        if (!write && !atomic && (t.stamp != block_stamp || !t.writer))
-            return give_up("uninitialised_shared", who() + " reads " + name + " in line {place}, where no thread of the block has written yet", place);
+        if (!write && !atomic && (t.stamp != block_stamp || !t.writer.who))
+            return give_up("uninitialised_shared", who() + " reads " + name() + " in line {place}, where no thread of the block has written yet", place);
         touch(t, block_stamp, write, atomic, place, name);
     }
 }
@@ -436,11 +444,8 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
         if (bytes >= 4) {
             if (r->touches.empty()) r->touches.resize((r->end - r->start + 3) / 4);
-            for (size_t i = 0; i < bytes && !fault.is; i += 4) {
-                Touch& t = r->touches[(address + i - r->start) / 4];
-                if (t.stamp == launch_stamp && !write && !atomic && !t.writer) { t.reader = t.reader && t.reader != uint32_t(self->number) + 1 ? MANY : self->number + 1; t.read_block = block_number; t.read_epoch = epoch; t.read_warp = warp_epochs[self->number / 32]; t.read_place = place; continue; }
-                touch(t, launch_stamp, write, atomic, place, t.stamp || true ? element_of(*r, address + i) : "");
-            }
+            for (size_t i = 0; i < bytes && !fault.is; i += 4)
+                touch(r->touches[(address + i - r->start) / 4], launch_stamp, write, atomic, place, [&] { return element_of(*r, address + i); });
         }
         return;
     }
