@@ -1,7 +1,8 @@
 """One worker process as the judge sees it: start, load, call, deadline, kill.
 
 Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides
-which message a student reads. Whether an answer is right is read from the arena.
+which message a student reads. Whether an answer is right is read from the arena. One word of it leaves points open, and
+never earns any: on the CPU a `.cu` file may be said to need a GPU, and then the whole file is skipped.
 
 A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with
 everything it started: the judge is the "child subreaper" of the tree, so that what a worker's children leave behind

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Ran, StartRun
+from tests.conftest import IMPORTS, ROOT, Ran, StartRun
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
@@ -81,3 +84,18 @@ def test_wrong_kernels_are_told_what_is_wrong(
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
     assert ran.code == 0
     assert ran.left == []
+
+
+def test_without_a_compiler_it_is_skipped_and_says_how_to_get_one(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "CXX"}
+    done = subprocess.run(
+        [sys.executable, "-m", "grader", "run", str(ROOT / "reference"), "-a", "cuda_gelu", "--device", "cpu"],
+        cwd=tmp_path,
+        env=environment | {"PATH": str(tmp_path), "PYTHONPATH": IMPORTS},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no C++ compiler was found: install g++" in done.stdout
+    assert "0 of 0 points graded" in done.stdout

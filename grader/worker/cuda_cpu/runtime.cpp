@@ -68,7 +68,7 @@ struct Region {
     uintptr_t start, end;
     std::string name;
     int element;
-    bool owned;
+    size_t mapped;  // bytes to unmap when it is freed; 0 for memory that is not ours
     std::vector<Touch> touches;
 };
 
@@ -470,9 +470,9 @@ int add_module(dl_phdr_info* info, size_t, void* wanted) {
     return 0;
 }
 
-void add_region(const void* start, size_t bytes, const char* name, int element, bool owned) {
+void add_region(const void* start, size_t bytes, const char* name, int element, size_t mapped) {
     uintptr_t low = uintptr_t(start);
-    regions[low + bytes] = Region{low, low + bytes, name, element, owned, {}};
+    regions[low + bytes] = Region{low, low + bytes, name, element, mapped, {}};
     recent[0] = recent[1] = nullptr;
 }
 
@@ -482,7 +482,7 @@ void add_region(const void* start, size_t bytes, const char* name, int element, 
 extern "C" {
 void cuda_cpu_begin(int new_order) {
     for (auto at = regions.begin(); at != regions.end();) {
-        if (at->second.owned) munmap(reinterpret_cast<void*>(at->second.start & ~uintptr_t(4095)), 1);
+        if (at->second.mapped) munmap(reinterpret_cast<void*>(at->second.start), at->second.mapped);
         at = regions.erase(at);
     }
     recent[0] = recent[1] = nullptr;
@@ -492,7 +492,7 @@ void cuda_cpu_begin(int new_order) {
     if (modules.empty()) dl_iterate_phdr(add_module, reinterpret_cast<void*>(shared));
 }
 void cuda_cpu_array(const void* start, size_t bytes, const char* name, int element) {
-    if (bytes) add_region(start, bytes, name, element, false);
+    if (bytes) add_region(start, bytes, name, element, 0);
 }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
@@ -615,12 +615,13 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
     if (memory == MAP_FAILED) return last_error = cudaErrorMemoryAllocation;
     memset(memory, POISON, bytes);
     *pointer = memory;
-    if (bytes) add_region(memory, bytes, "memory from cudaMalloc", 1, false);
+    add_region(memory, std::max(bytes, size_t(1)), "memory from cudaMalloc", 1, length);
     return cudaSuccess;
 }
 cudaError_t cudaFree(void* pointer) {
     for (auto at = regions.begin(); at != regions.end(); ++at)
         if (at->second.start == uintptr_t(pointer)) {
+            if (at->second.mapped) munmap(pointer, at->second.mapped);
             recent[0] = recent[1] = nullptr;
             regions.erase(at);
             return cudaSuccess;
