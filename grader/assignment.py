@@ -82,6 +82,14 @@ class Case(Strict):
     max_extra_mib: Number | None = Field(
         default=None, gt=0, description="GPU memory the call may take beside its tensors"
     )
+    cpu_windows: int = Field(
+        default=1,
+        strict=True,
+        ge=1,
+        le=4096,
+        description="CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only "
+        "where accesses go is looked at",
+    )
     degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
     cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
     params: dict[str, Any] = Field(default_factory=dict)
@@ -172,6 +180,11 @@ class AssignmentSpec(Strict):
     file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
     entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     language: Language
+    arch: str = Field(
+        default="sm_90",
+        pattern=r"^sm_\d+[a-z]?$",
+        description="what nvcc compiles a .cu file for where there is no GPU to ask",
+    )
     limits: Limits
     tolerance: Tolerance
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
@@ -198,6 +211,9 @@ class AssignmentSpec(Strict):
         missing = [device for device in get_args(Device) if device not in self.limits.time_limit_s]
         if missing:
             raise ValueError(f"[limits] time_limit_s needs a number for {missing[0]!r} too")
+        for case in (case for part in self.parts for case in part.cases):
+            if case.cpu_windows > 1 and self.language != "cuda":
+                raise ValueError(f"case {case.name!r}: cpu_windows is for the language cuda")
         if (self.language == "cuda") != self.file.endswith(".cu"):
             raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
         return self
@@ -245,9 +261,12 @@ def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
         CourseError: no such folder or assignment, or one of them is unusable.
     """
     root = course / "assignments"
-    if not root.is_dir():
-        raise CourseError(f"{root}: no such folder; a course has the folders assignments/, reference/ and starter/")
-    found = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+    try:
+        if not root.is_dir():
+            raise CourseError(f"{root}: no such folder; a course has the folders assignments/, reference/ and starter/")
+        found = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "_")))
+    except OSError as error:
+        raise CourseError(f"{root}: cannot be read ({error.strerror})") from None
     unknown = [name for name in names if name not in found]
     if unknown:
         raise CourseError(f"there is no assignment {unknown[0]!r}; this course has: {', '.join(found)}")

@@ -10,6 +10,9 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -22,11 +25,13 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
+from grader.report.checking import CheckView
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import json_schema
-from grader.report.terminal import Progress, ReportConsole, print_report
+from grader.report.terminal import Progress, ReportConsole, plain, print_report
 from grader.sandbox.base import InfraError, UsageError
 from grader.submission import SubmissionError
+from grader.workfolder import FolderError, make_folder
 
 app = typer.Typer(
     add_completion=False,
@@ -75,19 +80,11 @@ def run(
     course: Course = None,
 ) -> None:
     """Grade a folder: correctness of every assignment found in it, into a report."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
+    _catch_signals()
     request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
     folder = _report_folder(output, submission)
-    try:
-        with Progress(console) as progress:
-            report = grade(request, progress)
-    except (CourseError, SubmissionError, UsageError) as error:
-        _stop(str(error), EXIT_USAGE)
-    except (InfraError, OSError) as error:
-        _stop(f"infra_error: {error}", EXIT_INFRA)
-    except KeyboardInterrupt:
-        _stop("interrupted: nothing was graded, nothing is left behind", EXIT_INTERRUPTED)
+    with _failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
+        report = grade(request, progress)
     print_report(report, console)
     try:
         console.print(f"report: {write_report(report, folder)}", soft_wrap=True, markup=False)
@@ -97,6 +94,65 @@ def run(
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
         raise typer.Exit(EXIT_UNDER)
+
+
+@app.command("check")
+def check_(
+    submission: Annotated[Path, typer.Argument(help="the folder with your files")] = Path(),
+    assignment: Annotated[
+        list[str] | None, typer.Option("--assignment", "-a", help="check only this assignment; may be repeated")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
+    device: Annotated[Device, typer.Option(help="auto: the GPU where there is one")] = Device.auto,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="the inputs of an earlier check")] = None,
+    course: Course = None,
+) -> None:
+    """Find the first mistake of each assignment, quickly: for while you write. Without a GPU too."""
+    from grader import check
+
+    _catch_signals()
+    request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
+
+    def new_view(saved: set[Path]) -> CheckView:
+        if saved:
+            console.rule(plain(f"{', '.join(sorted(map(str, saved)))} saved at {datetime.now():%H:%M:%S}"), style="dim")
+        return CheckView(console)
+
+    with _failures("interrupted"):
+        if watch:
+            with suppress(KeyboardInterrupt):  # how watching is ended
+                check.check_and_watch(request, new_view)
+            raise typer.Exit
+        looks = check.look(request)
+        with new_view(set()) as view:
+            check.check(request, view, looks)
+    for fault in view.infra_errors:
+        complaints.print(f"infra_error: {fault}", markup=False)
+    if view.infra_errors:
+        raise typer.Exit(EXIT_INFRA)
+    if view.mistakes:
+        raise typer.Exit(EXIT_UNDER)
+
+
+@app.command("init")
+def init_(
+    folder: Annotated[Path, typer.Argument(help="a new folder")] = Path("gpu-labs"),
+    assignment: Annotated[
+        list[str] | None, typer.Option("--assignment", "-a", help="only this assignment; may be repeated")
+    ] = None,
+    course: Course = None,
+) -> None:
+    """Make a folder to work in: the starters, their handouts, a README. Nothing is overwritten."""
+    try:
+        assignments = load_course(course or default_course(), assignment or ())
+        made = make_folder(course or default_course(), assignments, folder)
+    except (CourseError, FolderError) as error:
+        _stop(str(error), EXIT_USAGE)
+    for path in made:
+        console.print(plain(f"  {folder / path}"))
+    console.print(
+        plain(f"Ready. Read {folder / 'README.md'}, then: cd {folder} && grader check --watch"), soft_wrap=True
+    )
 
 
 @app.command("list")
@@ -161,6 +217,24 @@ def options(
     ] = False,
 ) -> None:
     """Options before the verb."""
+
+
+def _catch_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+
+
+@contextmanager
+def _failures(interrupted: str) -> Iterator[None]:
+    """The ways a grading can fail to be one, as words and exit codes."""
+    try:
+        yield
+    except (CourseError, SubmissionError, UsageError) as error:
+        _stop(str(error), EXIT_USAGE)
+    except (InfraError, OSError) as error:
+        _stop(f"infra_error: {error}", EXIT_INFRA)
+    except KeyboardInterrupt:
+        _stop(interrupted, EXIT_INTERRUPTED)
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
 
 from grader.assignment import load_course
-from grader.job import Event, Job
+from grader.job import Event, Job, WantedDevice
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from grader.sandbox.host import HostSandbox
@@ -22,13 +23,60 @@ class Request:
     course: folder with assignments/, reference/ and starter/.
     assignments: names; empty for all of them.
     seed: replays a run; None draws a secret one.
+    stop_early: leave an assignment at its first case that does not pass.
     """
 
     submission: Path
     course: Path
     assignments: tuple[str, ...] = ()
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: WantedDevice = "auto"
     seed: int | None = None
+    stop_early: bool = False
+
+
+class Grading:
+    """One grading, whose judge is already on its way while the caller still makes up the request.
+
+    A context manager; `run` may be called once.
+
+    Args:
+        device: that of the request to come.
+        triton: whether Triton will probably be asked for, so that a worker for it is started at once.
+    """
+
+    def __init__(self, device: WantedDevice, triton: bool = True) -> None:
+        self._device: WantedDevice = device
+        self._triton = triton
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Grading:
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(run_folder())
+            self._sandbox = stack.enter_context(HostSandbox(self._folder, self._device, self._triton))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
+        """See `grade`; the request must be for this grading's device."""
+        assert request.device == self._device
+        assignments = load_course(request.course, request.assignments)
+        wanted = tuple(one.spec.file for one in assignments)
+        submission = stage(request.submission, self._folder / "submission", wanted)
+        job = Job(
+            course=request.course.resolve(),
+            assignments=request.assignments or tuple(one.name for one in assignments),
+            submission=submission.folder,
+            info=submission.info,
+            refused=submission.refused,
+            seed=request.seed,
+            stop_early=request.stop_early,
+        )
+        return self._sandbox.run(job, on_event)
 
 
 def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
@@ -38,17 +86,6 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
     """
-    assignments = load_course(request.course, request.assignments)
-    with run_folder() as folder:
-        submission = stage(request.submission, folder / "submission", tuple(one.spec.file for one in assignments))
-        job = Job(
-            course=request.course.resolve(),
-            assignments=tuple(one.name for one in assignments),
-            submission=submission.folder,
-            info=submission.info,
-            refused=submission.refused,
-            folder=folder,
-            device=request.device,
-            seed=request.seed,
-        )
-        return HostSandbox().run(job, on_event)
+    languages = {one.spec.language for one in load_course(request.course, request.assignments)}
+    with Grading(request.device, triton="triton" in languages) as grading:
+        return grading.run(request, on_event)

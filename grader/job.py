@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from grader.report.model import CaseResult, Report, SubmissionInfo
+
+WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
 class Message(BaseModel):
@@ -18,9 +20,10 @@ class Job(Message):
     """One grading run, complete: the judge needs nothing else.
 
     course: folder with assignments/, reference/ and starter/.
+    assignments: their names, in the order in which they are graded.
     submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
-    folder: the run's own folder, which the judge may fill and whoever made it removes.
     seed: None draws a secret one.
+    stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
     """
 
     course: Path
@@ -28,14 +31,14 @@ class Job(Message):
     submission: Path
     info: SubmissionInfo
     refused: dict[str, str]
-    folder: Path
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop_early: bool = False
 
 
 class PlannedPart(Message):
     assignment: str
     part: str
+    file: str
     title: str
     cases: int
 

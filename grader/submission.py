@@ -21,7 +21,7 @@ MAX_FILES = 200
 MAX_DEPTH = 6
 MAX_NOTES = 20
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
-IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv"}
+IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 TEXT_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".txt", ".md", ".toml", ".json"}
 
 

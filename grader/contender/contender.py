@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -29,17 +29,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grader import protocol
+from grader.assignment import Device
 from grader.contender import processes
 from grader.contender.arena import Arena
 from grader.report.model import Outcome
 
 START_LIMIT_S = 120.0
-WATCH_INTERVAL_S = 0.05
+WATCH_INTERVAL_S = 0.1
 MAX_PROCESSES = 256
 LOG_HEAD_BYTES = 24 * 1024
 LOG_TAIL_BYTES = 24 * 1024
 GIB = 1 << 30
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
+
+
+WorkerKind = Literal["cpu", "cuda", "cuda_cpu"]
 
 
 class ContenderFault(Exception):
@@ -80,6 +84,7 @@ class Reply(BaseModel):
 
     ok: bool
     returned: tuple[Returned, ...] = Field(default=(), max_length=64)
+    ptxas: str = Field(default="", max_length=20_000)
     error: WorkerError | None = None
     broken: bool = False
 
@@ -90,6 +95,21 @@ class Limits:
 
     time_s: float
     memory_gib: float
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a `.cu` file is built.
+
+    compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
+    limit_s: seconds that it may take.
+    nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
+    """
+
+    compiler: str
+    limit_s: float
+    nvcc: str | None
+    arch: str
 
 
 class Log:
@@ -132,7 +152,7 @@ class Contender:
     Constructing it starts the process and returns at once; `ready` waits for it.
 
     Args:
-        device: `cpu` (Triton interpreted) or `cuda`.
+        kind: `cuda`, `cpu` (Triton interpreted), or `cuda_cpu` (CUDA C++ where the CPU stands in for the GPU).
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
 
@@ -140,8 +160,9 @@ class Contender:
         WorkerUnavailable: from `ready`, when the process does not come up.
     """
 
-    def __init__(self, device: str, runtime: Path, scratch: Path) -> None:
-        self.device = device
+    def __init__(self, kind: WorkerKind, runtime: Path, scratch: Path) -> None:
+        self.device: Device = "cuda" if kind == "cuda" else "cpu"
+        self.runtime = runtime
         self.alive = True
         self._ready = False
         self._request = 0
@@ -150,9 +171,9 @@ class Contender:
         read_log, write_log = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), device, str(os.getpid())],
+                [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind, str(os.getpid())],
                 cwd=scratch,
-                env=_environment(device, runtime, scratch),
+                env=_environment(self.device, runtime, scratch),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
@@ -167,6 +188,7 @@ class Contender:
         self._reader = protocol.Reader(ours)
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
+        self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
 
     def __enter__(self) -> Contender:
         return self
@@ -199,27 +221,41 @@ class Contender:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
 
-    def load(self, path: Path, entry: str, compiler: str | None, build_limit_s: float, limits: Limits) -> None:
-        """Load the student's file, built with `compiler` where that is not None. Raises ContenderFault."""
+    def load(self, path: Path, entry: str, build: Build | None, limits: Limits) -> None:
+        """Load the student's file, built where `build` is not None. Raises ContenderFault."""
         self._loaded_from = path
         request = {
             "do": "load",
             "path": str(path),
             "entry": entry,
-            "compiler": compiler,
-            "build_limit_s": build_limit_s,
+            "build": None if build is None else asdict(build),
         }
         reply = self._ask(request, limits)
+        self.ptxas = reply.ptxas
         if reply.error is None:
             return
-        if reply.error.kind == "unsupported" and self.device == "cpu" and compiler is not None:
+        if reply.error.kind == "unsupported" and self.device == "cpu" and build is not None:
             raise ContenderFault("skipped", reply.error.message)  # the whole file: a GPU has to say
         raise _fault(reply.error)
 
     def call(
-        self, arena: Arena, args: list[str], options: list[Any], upstream: str | None, limits: Limits
+        self,
+        arena: Arena,
+        args: list[str],
+        options: list[Any],
+        upstream: str | None,
+        limits: Limits,
+        windows: int = 1,
     ) -> tuple[Returned, ...]:
-        """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards. Raises ContenderFault."""
+        """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
+
+        Args:
+            windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, and large
+                launches are run in part.
+
+        Raises:
+            ContenderFault: there was no answer.
+        """
         request = {
             "do": "call",
             "arena": arena.address,
@@ -227,6 +263,7 @@ class Contender:
             "options": options,
             "upstream": None if upstream is None else arena.inputs[upstream].ref(),
             "outputs": [slot.ref() for slot in arena.outputs.values()],
+            "windows": windows,
         }
         reply = self._ask(request, limits, arena.files)
         if reply.broken:
@@ -372,6 +409,7 @@ def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
         # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)
         environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin take the core from the judge
     return environment
 
 

@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import grader
-from grader.contender.contender import Contender
+from grader.assignment import Device
+from grader.contender.contender import Contender, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 
@@ -21,32 +22,35 @@ class WorkerPool:
         folder: the run's own folder; `runtime/` and `scratch/` are made in it.
     """
 
-    def __init__(self, device: str, folder: Path) -> None:
-        self._device = device
-        self._runtime = stage_runtime(folder / "runtime")
+    def __init__(self, device: Device, folder: Path) -> None:
+        self.device: Device = device
+        self.runtime = stage_runtime(folder / "runtime")
         self._scratch = folder / "scratch"
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spare: Contender | None = None
 
-    def take(self) -> Contender:
-        """A worker that is ready, and nobody else's. Raises WorkerUnavailable."""
-        worker = self._spare or self._start()
-        self._spare = None
+    def take(self, kind: WorkerKind | None = None) -> Contender:
+        """A worker that is ready, and nobody else's; of the device's kind unless another is named. Raises WorkerUnavailable."""
+        if kind in (None, self.device):
+            worker = self._spare or self._start(self.device)
+            self._spare = None
+        else:
+            worker = self._start(kind)
         worker.ready()
         return worker
 
     def prepare(self) -> None:
         """Start a worker in the background for the next `take`."""
         if self._spare is None:
-            self._spare = self._start()
+            self._spare = self._start(self.device)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
 
-    def _start(self) -> Contender:
-        worker = Contender(self._device, self._runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}")
+    def _start(self, kind: WorkerKind) -> Contender:
+        worker = Contender(kind, self.runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}")
         self._workers.append(worker)
         return worker
 

@@ -25,7 +25,7 @@ from grader.judge.cases import BoundCase
 from grader.judge.environment import find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.state import Judge
-from grader.report.model import CaseResult, Outcome
+from grader.report.model import NOT_RUN, CaseResult, Outcome
 
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey["Place"]()
@@ -54,12 +54,13 @@ class JudgePlugin:
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
         self.refusal = ""
+        self._stopped: dict[str, str] = {}
         self._interpreter_fault = interpreter_fault() if judge.device_name == "cpu" else ""
 
     # Fixtures
     # ---------------------------------------------------------------------------------------------------------------------
 
-    @pytest.fixture(name="judge", scope="session")
+    @pytest.fixture(name="judge")
     def judge_fixture(self) -> Judge:
         return self.judge
 
@@ -78,7 +79,9 @@ class JudgePlugin:
         return self.judge.contender(assignment, self._reason_to_skip(assignment, case))
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
-        """Why a case cannot be run on this device, or nothing."""
+        """Why a case is not run, or nothing."""
+        if stopped := self._stopped.get(assignment.name):
+            return f"{NOT_RUN}: stopped at {stopped}"
         cuda = assignment.spec.language == "cuda"
         if cuda and find_compiler(self.judge.device_name) is None:
             if self.judge.device_name == "cuda":
@@ -190,6 +193,8 @@ class JudgePlugin:
         if earlier is not None and earlier.outcome != "passed":
             return  # a parametrised check is as good as its worst run
         self.results[key] = result
+        if self.judge.job.stop_early and result.outcome not in ("passed", "skipped"):
+            self._stopped.setdefault(place.assignment, place.name)
         if result.outcome == "infra_error":
             self.faults.append(f"{place.assignment}, {place.part}, {place.name}: {result.message}")
         self.judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from grader.assignment import Assignment, CourseError, Device, Group, Part, load_course
+from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job, Planned, PlannedPart
 from grader.judge.cases import bind_cases
 from grader.judge.environment import describe_environment
@@ -27,6 +28,7 @@ from grader.report.model import (
     SpeedResult,
     worst,
 )
+from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import group_points
 
 HERE = Path(__file__).parent
@@ -37,37 +39,35 @@ class Interrupted(Exception):
     """The session was asked to stop."""
 
 
-def run_session(job: Job, emit: Callable[[Event], None]) -> None:
-    """Grade a job and emit its events, the report last.
+def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
+    """Grade a job on the pool's device and emit its events, the report last.
 
     Raises:
-        CourseError: the course or the device is unusable.
+        CourseError: the course is unusable.
         Interrupted: the session was asked to stop; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    device = choose_device(job.device)
-    judge = Judge(job, device, emit)
-    judge.prepare()
-    try:
-        assignments = load_course(job.course, job.assignments)
-        cases = bind_cases(assignments, device)
-        judge.look(assignments)
-        if device == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = (
-                True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
-            )
-        parts = [
-            PlannedPart(assignment=one.name, part=part.name, title=f"{one.spec.title}: {part.title}", cases=_size(part))
-            for one in assignments
-            for part in one.spec.parts
-        ]
-        emit(Planned(device=device, parts=tuple(parts)))
-        plugin = JudgePlugin(judge, assignments, cases)
-        _run_pytest(plugin, assignments)
-        report = _gather(job, judge, plugin, assignments, started, time.monotonic() - clock)
-    finally:
-        judge.close()
-    emit(Finished(report=report))
+    judge = Judge(job, pool, emit)
+    assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
+    cases = bind_cases(assignments, pool.device)
+    judge.look(assignments)
+    if pool.device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
+    parts = [
+        PlannedPart(
+            assignment=one.name,
+            part=part.name,
+            file=one.spec.file,
+            title=f"{one.spec.title}: {part.title}",
+            cases=_size(part),
+        )
+        for one in assignments
+        for part in one.spec.parts
+    ]
+    emit(Planned(device=pool.device, parts=tuple(parts)))
+    plugin = JudgePlugin(judge, assignments, cases)
+    _run_pytest(plugin, assignments)
+    emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
 
 
 def choose_device(wanted: str) -> Device:
@@ -119,6 +119,7 @@ def _assignment_result(judge: Judge, plugin: JudgePlugin, assignment: Assignment
         title=spec.title,
         file=spec.file,
         parts=tuple(_part_result(plugin, assignment, part) for part in spec.parts),
+        kernels=kernel_resources(judge.ptxas(assignment)),
         log=judge.log(assignment),
     )
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.contender import Build, Contender, ContenderFault, Limits
+from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
 from grader.judge.cases import BoundCase
-from grader.judge.environment import find_compiler
+from grader.judge.environment import find_compiler, find_nvcc
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -32,29 +33,22 @@ class Judge:
 
     Args:
         job: what to grade.
-        device: where.
+        pool: where its workers come from; whoever made it closes it.
         emit: takes the events of the run.
     """
 
-    def __init__(self, job: Job, device: Device, emit: Callable[[Event], None]) -> None:
+    def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
         self.job = job
-        self.device_name = device
-        self.device = torch.device(device)
+        self.device_name: Device = pool.device
+        self.device = torch.device(pool.device)
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
         self._absent: dict[str, str] = {}
-        self._pool = WorkerPool(device, job.folder)
+        self._pool = pool
         self._contenders: dict[str, Contender] = {}
         self._references: dict[str, Contender] = {}
         self._unloadable: dict[str, ContenderFault] = {}
         self._logs: dict[str, list[Contender]] = {}
-
-    def prepare(self) -> None:
-        """Start a worker while the judge is still busy with itself."""
-        self._pool.prepare()
-
-    def close(self) -> None:
-        self._pool.close()
 
     def contender(self, assignment: Assignment, skip: str = "") -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died.
@@ -72,7 +66,8 @@ class Judge:
             raise fault
         contender = self._contenders.get(assignment.name)
         if contender is None or not contender.lives():
-            contender = self._load(assignment)
+            return self._load(assignment)
+        self._pool.prepare()  # not before the first case: what it shows should not wait for the next worker's start
         return contender
 
     def _check_present(self, assignment: Assignment) -> None:
@@ -89,10 +84,14 @@ class Judge:
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
 
+    def _take(self, assignment: Assignment) -> Contender:
+        on_cpu = assignment.spec.language == "cuda" and self.device_name == "cpu"
+        return self._pool.take("cuda_cpu" if on_cpu else None)
+
     def _load(self, assignment: Assignment) -> Contender:
         for last in self._contenders.values():
             last.kill()  # one worker at a time: what an earlier assignment left running must not disturb this one
-        contender = self._pool.take()
+        contender = self._take(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
             _load_file(contender, self.job.submission, assignment)
@@ -100,8 +99,6 @@ class Judge:
             self._unloadable[assignment.name] = fault
             contender.kill()
             raise
-        finally:
-            self._pool.prepare()
         self._contenders[assignment.name] = contender
         return contender
 
@@ -111,7 +108,7 @@ class Judge:
         try:
             contender = self._references.get(assignment.name)
             if contender is None or not contender.lives():
-                contender = self._pool.take()
+                contender = self._take(assignment)
                 _load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())
@@ -121,6 +118,10 @@ class Judge:
             ) from None
         except CheckFailed as failed:
             raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
+
+    def ptxas(self, assignment: Assignment) -> str:
+        """What the CUDA compiler told of the submission's kernels, as its worker says."""
+        return next((worker.ptxas for worker in self._logs.get(assignment.name, []) if worker.ptxas), "")
 
     def log(self, assignment: Assignment) -> WorkerLog:
         """What the submission's workers printed for an assignment."""
@@ -138,5 +139,10 @@ def _load_file(contender: Contender, folder: Path, assignment: Assignment) -> No
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = Limits(time_s, spec.limits.memory_gib)
-    compiler = find_compiler(contender.device) if spec.language == "cuda" else None
-    contender.load(folder / spec.file, spec.entry, compiler, spec.limits.build_limit_s, limits)
+    build = None
+    if spec.language == "cuda" and (compiler := find_compiler(contender.device)):
+        on_cpu = contender.device == "cpu"
+        if on_cpu:
+            provide_runtime(contender.runtime, compiler)
+        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch)
+    contender.load(folder / spec.file, spec.entry, build, limits)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from grader.contender.arena import Arena, Stray
-from grader.contender.contender import Contender, Limits, Returned
+from grader.contender.contender import Contender, ContenderFault, Limits, Returned
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
 from grader.problem import Call
+from grader.protocol import POISON_BYTE
 
 if TYPE_CHECKING:
     from grader.judge.state import Judge
@@ -35,12 +36,31 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
         CaseRefused: the case itself is at fault.
     """
     call = case.inputs(judge.seed, number, judge.device)
-    got = answer(judge, case, contender, call, evidence)
-    compare(judge, case, call, got, evidence)
+    if judge.device.type == "cpu" and case.case.cpu_windows > 1:
+        _run_sample(judge, case, contender, call, evidence)
+    else:
+        compare(judge, case, call, answer(judge, case, contender, call, evidence), evidence)
+
+
+def _run_sample(judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
+    """A call on more elements than there is memory for: see where it reads and writes (`cpu_windows` of problem.toml)."""
+    windows = case.case.cpu_windows
+    elements = windows * max(tensor.numel() for tensor in call.args.values())
+    hint = (
+        f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits"
+    )
+    try:
+        got = answer(judge, case, contender, call, evidence, windows)
+    except ContenderFault as fault:
+        if fault.outcome != "failed":
+            raise
+        raise CheckFailed(fault.message, (hint,)) from None
+    if all(bool((output.view(torch.uint8) == POISON_BYTE).all()) for output in got.values()):
+        raise CheckFailed("nothing was written by any of the blocks that were tried", (hint,))
 
 
 def answer(
-    judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence
+    judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence, windows: int = 1
 ) -> dict[str, torch.Tensor]:
     """The contender's outputs for `call`, after everything but their values was checked."""
     shapes = case.problem.outputs(call)
@@ -53,7 +73,7 @@ def answer(
         with watch:
             upstream = None if call.upstream is None else UPSTREAM
             returned = contender.call(
-                arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case)
+                arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case), windows
             )
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
@@ -120,8 +140,7 @@ def _article(name: str) -> str:
 
 def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
     size = dtype.itemsize
-    count = max(1, stray.count_bytes // size)
-    elements = f"{count} element{'s' if count > 1 else ''}"
+    elements = f"{stray.elements} element{'s' if stray.elements > 1 else ''}"
     if stray.offset_bytes < 0:
         nearest = -(stray.offset_bytes // size)
         return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {nearest} before element 0"

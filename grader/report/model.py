@@ -27,6 +27,7 @@ Outcome = Literal[
     "skipped",
     "infra_error",
 ]
+NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: a part is called by the first of these that one of its cases has.
 SEVERITY: tuple[Outcome, ...] = (
@@ -153,11 +154,23 @@ class WorkerLog(Model):
     total_bytes: int = Field(ge=0)
 
 
+class KernelResources(Model):
+    """What one CUDA kernel takes of a multiprocessor, as the compiler tells it."""
+
+    name: str = Field(max_length=200)
+    arch: str = Field(description="for which GPUs it was compiled, as sm_90", max_length=20)
+    registers: int = Field(ge=0, description="of a thread")
+    spill_store_bytes: int = Field(ge=0, description="of a thread, for want of registers")
+    spill_load_bytes: int = Field(ge=0)
+    static_shared_bytes: int = Field(ge=0, description="of a block")
+
+
 class AssignmentResult(Model):
     name: str
     title: str
     file: str
     parts: tuple[PartResult, ...]
+    kernels: tuple[KernelResources, ...] = Field(default=(), description="of a .cu file, where nvcc has compiled it")
     log: WorkerLog
 
 

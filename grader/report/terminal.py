@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseStarted, Event, Planned
-from grader.report.model import AssignmentResult, CaseResult, Outcome, PartResult, Points, Report, worst
+from grader.report.model import (
+    AssignmentResult,
+    CaseResult,
+    KernelResources,
+    Outcome,
+    PartResult,
+    Points,
+    Report,
+    worst,
+)
 
 STYLE: dict[Outcome, tuple[str, str]] = {
     "passed": ("✓", "green"),
@@ -77,7 +87,7 @@ class Progress:
                 counts = self._counts.setdefault(key, Counter())
                 counts[event.result.outcome] += 1
                 if not self._console.is_terminal and key in self._parts and counts.total() == self._parts[key][1]:
-                    self._console.print(_plain(f"{self._parts[key][0]}: ").append_text(_tally(counts)), soft_wrap=True)
+                    self._console.print(plain(f"{self._parts[key][0]}: ").append_text(_tally(counts)), soft_wrap=True)
             case _:
                 pass
 
@@ -92,7 +102,7 @@ class Progress:
             mark: RenderableType = Text(*STYLE[worst(counts)]) if done else self._spinner if running else Text(" ")
             table.add_row(
                 mark,
-                _plain(title),
+                plain(title),
                 f"{counts.total()}/{total}",
                 _tally(counts),
                 self._now[2] if running and self._now else "",
@@ -125,8 +135,10 @@ def _assignment(result: AssignmentResult) -> RenderableType:
         shown = lines[-LOG_LINES:]
         heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
         blocks.append(Text(heading, style="dim"))
-        blocks.append(Padding(_plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
-    title = Text.assemble(_plain(result.title, "bold"), "  ", _plain(result.file, "dim"))
+        blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
+    if result.kernels:
+        blocks.append(kernels(result.kernels))
+    title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
 
@@ -135,7 +147,7 @@ def _part(part: PartResult) -> list[RenderableType]:
     head.add_column(ratio=1)
     head.add_column(justify="right")
     head.add_row(
-        _plain(part.title, "bold"),
+        plain(part.title, "bold"),
         Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)),
     )
     blocks: list[RenderableType] = [head]
@@ -158,9 +170,9 @@ def _part(part: PartResult) -> list[RenderableType]:
         names = ", ".join(
             f"{case.name} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
         )
-        blocks.append(Padding(_plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
+        blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
-    blocks += [Padding(_plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     return blocks
 
 
@@ -182,19 +194,31 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
     head = Text.assemble((f"{mark} {name or case.name}", style), (f"  {case.outcome.replace('_', ' ')}", style))
     if not name and case.tries:
         head.append(f"  ({case.tries})", style="dim")
-    lines: list[RenderableType] = [head, Padding(_plain(case.message), (0, 0, 0, 2))]
-    lines += [Padding(_plain(line), (0, 0, 0, 2)) for line in case.diagnosis]
+    lines: list[RenderableType] = [head, Padding(plain(case.message), (0, 0, 0, 2))]
+    lines += [Padding(plain(line), (0, 0, 0, 2)) for line in case.diagnosis]
     if case.traceback:
-        lines.append(Padding(_plain(case.traceback.rstrip(), "dim"), (0, 0, 0, 2)))
+        lines.append(Padding(plain(case.traceback.rstrip(), "dim"), (0, 0, 0, 2)))
     return Group(*lines)
 
 
-def _plain(text: str, style: str = "") -> Text:
+def plain(text: str, style: str = "") -> Text:
     """Somebody else's words: no markup, and no control characters, with which they could rewrite the screen."""
     return Text(
         "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
         style,
     )
+
+
+def kernels(found: Sequence[KernelResources]) -> RenderableType:
+    """What the CUDA compiler tells of each kernel."""
+    lines = []
+    for one in found:
+        spills = f", {one.spill_store_bytes + one.spill_load_bytes} bytes spilled" if one.spill_store_bytes else ""
+        shared = f", {one.static_shared_bytes} bytes of shared memory" if one.static_shared_bytes else ""
+        lines.append(
+            plain(f"{one.name}: {one.registers} registers{spills or ', no spills'}{shared} ({one.arch})", "dim")
+        )
+    return Group(*lines)
 
 
 def _points(points: Points) -> Text:
@@ -225,8 +249,8 @@ def _summary(report: Report) -> RenderableType:
         )
     if open_speed:
         lines.append(Text(f"       {open_speed:g} points of speed: not graded yet; they are not lost"))
-    lines += [_plain(f"note: {note}", "yellow") for note in report.submission.notes]
-    lines += [_plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
+    lines += [plain(f"note: {note}", "yellow") for note in report.submission.notes]
+    lines += [plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
         Text(

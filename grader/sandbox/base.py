@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from grader.job import Event, Job
 from grader.report.model import Report
@@ -18,10 +19,19 @@ class UsageError(Exception):
 
 
 class Sandbox(Protocol):
-    """A place to run a judge."""
+    """A place to run one judge: a context manager, that starts it and ends it with everything it started.
+
+    Its `folder` is the run's own, which the judge may fill and whoever made it removes.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
-        """Grade the job and return its report; nothing of the run is left behind, however it ends.
+        """Grade the job, once, and return its report.
 
         Raises:
             UsageError: the judge refused the job.

@@ -16,11 +16,13 @@ import threading
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import psutil
 from pydantic import ValidationError
 
-from grader.job import EVENT, MAX_EVENT_BYTES, Event, Finished, Job, Refused
+from grader.job import EVENT, MAX_EVENT_BYTES, Event, Finished, Job, Refused, WantedDevice
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, UsageError
 
@@ -31,53 +33,82 @@ LOG_TAIL_BYTES = 4000
 
 
 class HostSandbox:
-    """Runs the judge as a child process, without any isolation of its own."""
+    """Runs the judge as a child process, without any isolation of its own.
 
-    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
-        """See `Sandbox.run`."""
-        log = job.folder / "judge.log"
+    The judge is started at once and gets itself ready while the job is still being made.
+
+    Args:
+        folder: the run's own.
+        device: where the job will run.
+        worker: whether to start a worker too before the job is known.
+    """
+
+    def __init__(self, folder: Path, device: WantedDevice, worker: bool = True) -> None:
+        self._folder = folder
+        self._log = folder / "judge.log"
         read_end, write_end = os.pipe()
-        with log.open("wb") as output:
-            judge = subprocess.Popen(
-                [sys.executable, "-P", "-m", "grader.judge", str(write_end)],
+        self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
+        with self._log.open("wb") as output:
+            self._judge = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "grader.judge",
+                    str(write_end),
+                    str(folder),
+                    device,
+                    *(["worker"] if worker else []),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[write_end],
+                env={"OMP_WAIT_POLICY": "passive"} | os.environ,  # idle threads that spin take the core from the worker
                 start_new_session=True,
             )
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         os.close(write_end)
-        silence = _Watchdog(judge)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _stop(self._judge, now=kind is not None)
+        self._events.close()
+        _end_strays(self._folder)
+
+    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
+        """See `Sandbox.run`."""
+        assert self._judge.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._judge.stdin.write(job.model_dump_json().encode())
+            self._judge.stdin.close()
+        silence = _Watchdog(self._judge)
         try:
-            assert judge.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                judge.stdin.write(job.model_dump_json().encode())
-                judge.stdin.close()
-            with open(read_end, "rb") as stream:  # noqa: PTH123
-                for event in _events(stream):
-                    silence.reset()
-                    on_event(event)
-                    match event:
-                        case Finished():
-                            return event.report
-                        case Refused(kind="usage"):
-                            raise UsageError(event.message)
-                        case Refused():
-                            raise InfraError(event.message)
-                        case _:
-                            pass
-            judge.wait()
-            if silence.barked:
-                raise InfraError(f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?")
-            tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-            raise InfraError(
-                f"the judge ended without a report (exit code {judge.returncode}); its last words:\n{tail}"
-            )
+            for event in _events(self._events):
+                silence.reset()
+                on_event(event)
+                match event:
+                    case Finished():
+                        return event.report
+                    case Refused(kind="usage"):
+                        raise UsageError(event.message)
+                    case Refused():
+                        raise InfraError(event.message)
+                    case _:
+                        pass
+            self._judge.wait()
         finally:
             silence.cancel()
-            _stop(judge)
-            _end_strays(job.folder)
+        if silence.barked:
+            raise InfraError(f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?")
+        tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        raise InfraError(
+            f"the judge ended without a report (exit code {self._judge.returncode}); its last words:\n{tail}"
+        )
 
 
 class _Watchdog:
@@ -119,12 +150,12 @@ def _events(stream: BufferedReader) -> Iterator[Event]:
             raise InfraError(f"the judge sent an event that is none: {error.errors()[0]['msg']}") from None
 
 
-def _stop(judge: subprocess.Popen[bytes]) -> None:
-    """Let the judge end by itself, else ask it to, else make it."""
+def _stop(judge: subprocess.Popen[bytes], now: bool) -> None:
+    """Let the judge end by itself (unless `now`), else ask it to, else make it."""
     if judge.stdin is not None:
         with contextlib.suppress(OSError):
             judge.stdin.close()
-    if sys.exc_info()[0] is not None:
+    if now:
         judge.terminate()
     for force in (judge.terminate, judge.kill):
         try:

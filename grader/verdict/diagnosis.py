@@ -124,8 +124,20 @@ def _never_written(seen: Seen) -> str:
     count = int(unwritten.sum())
     if not count:
         return ""
-    whose = _share(count, seen.got.numel()).replace(" are", " were").replace(" is", " was")
-    return f"{whose} never written: consistent with a grid that is too small"
+    total = seen.got.numel()
+    whose = _share(count, total).replace(" are", " were").replace(" is", " was")
+    flat = unwritten.reshape(-1)
+    if count == total:
+        cause = "no launch, results that went elsewhere, or an output that was computed from its own unwritten contents"
+    elif bool(flat[total - count :].all()):
+        written = total - count
+        if 4 * written in range(total, total + 4):
+            cause = "a size in bytes taken for a number of elements, or the reverse: only the first quarter was written"
+        else:
+            cause = "a grid that is too small, or elements left over at the end that nobody handles"
+    else:
+        cause = "elements that no thread or program takes for its own"
+    return f"{whose} never written: consistent with {cause}"
 
 
 def _not_finite(seen: Seen) -> str:
@@ -144,7 +156,10 @@ def _not_finite(seen: Seen) -> str:
 def _constant_output(seen: Seen) -> str:
     flat = seen.got64.reshape(-1)
     if flat.numel() > 1 and bool((flat == flat[0]).all()):
-        return f"every element is {float(flat[0]):.6g}: consistent with a kernel that did not run or stored nothing"
+        cause = "a factor that is 0, as 1 / 2 is in integers, or" if float(flat[0]) == 0 else ""
+        return f"every element is {float(flat[0]):.6g}: consistent with {cause} a kernel that stored nothing".replace(
+            "  ", " "
+        )
     return ""
 
 

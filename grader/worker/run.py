@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from grader import protocol
-from grader.worker.load import check_signature, describe
+from grader.worker.errors import describe
+from grader.worker.load import check_signature
 
 FILL_BLOCK_BYTES = 1 << 30
 

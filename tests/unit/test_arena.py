@@ -275,7 +275,7 @@ def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:
     a, b, z = arena.inputs["a"], arena.inputs["b"], arena.outputs["z"]
     ends = [slot.offset + slot.length for slot in (a, z)]
     found = strays_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
-    assert found == [Stray("a", 0, 3), Stray("b", 8, 1), Stray("z", 2, 1)]
+    assert found == [Stray("a", 0, 2), Stray("b", 8, 1), Stray("z", 2, 1)]
 
 
 def test_a_run_of_elements_past_the_end_is_counted(arena: Arena) -> None:
@@ -283,7 +283,7 @@ def test_a_run_of_elements_past_the_end_is_counted(arena: Arena) -> None:
     end = slot.offset + slot.length
     with worker_view(arena) as memory:
         memory[end : end + 40].view(torch.float32).fill_(1.25)
-    assert arena.strays() == [Stray("y", 0, 40)]
+    assert arena.strays() == [Stray("y", 0, 40 // slot.dtype.itemsize)]
 
 
 def test_writes_between_two_tensors_belong_to_the_nearer(arena: Arena) -> None:
@@ -302,15 +302,28 @@ def test_no_band_is_missed(arena: Arena) -> None:
         memory.masked_fill_(inside, 0)
         assert arena.strays() == []
         memory.fill_(0)
-    assert sum(stray.count_bytes for stray in arena.strays()) == int((~inside).sum())
+    assert sum(_covered(arena, stray) for stray in arena.strays()) == int((~inside).sum())
     assert len(arena.strays()) == len(slots) + 1
 
 
+def _covered(arena: Arena, stray: Stray) -> int:
+    return stray.elements * (arena.inputs | arena.outputs)[stray.neighbour].dtype.itemsize
+
+
+def test_a_nan_that_differs_from_the_guard_in_one_byte_is_one_element(arena: Arena) -> None:
+    slot = arena.outputs["y"]
+    assert slot.dtype == torch.float32
+    end = slot.offset + slot.length
+    with worker_view(arena) as memory:
+        memory[end : end + 40].view(torch.int32).fill_(0x7FFFFFFF)  # NaN as a GPU makes it; the guard is 0xFFFFFFFF
+    assert [stray.elements for stray in arena.strays()] == [10]
+
+
 def test_a_stray_is_told_in_elements() -> None:
-    assert _describe_stray(Stray("y", 0, 4), torch.float32) == (
+    assert _describe_stray(Stray("y", 0, 1), torch.float32) == (
         "wrote 1 element past the end of y, from 0 past it: consistent with a missing mask or bounds check"
     )
-    assert "wrote 3 elements past the end of y, from 2 past it" in _describe_stray(Stray("y", 4, 6), torch.bfloat16)
+    assert "wrote 3 elements past the end of y, from 2 past it" in _describe_stray(Stray("y", 4, 3), torch.bfloat16)
 
 
 def test_an_element_just_before_the_start_is_one_before_element_0(arena: Arena) -> None:

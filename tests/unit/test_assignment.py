@@ -140,7 +140,7 @@ def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
 @pytest.mark.parametrize(
     ("change", "key", "allowed"),
     [
-        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, limits, tol"),
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, arch, limits, tol"),
         (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
         (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, floor, floor_rms"),
         (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),
@@ -386,6 +386,7 @@ def test_every_assignment_has_its_stub_its_answer_and_points_for_everything(assi
 def test_the_models_fields_are_what_the_tests_know() -> None:
     """A new key of a case or a part is worth a test here."""
     assert set(Case.model_fields) == {
-        "name", "tries", "dtype", "devices", "calls", "time_limit_s", "memory_gib", "max_extra_mib", "degenerate", "cpu", "params",
+        "name", "tries", "dtype", "devices", "calls", "time_limit_s", "memory_gib", "max_extra_mib", "degenerate", "cpu",
+        "cpu_windows", "params",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}

@@ -19,6 +19,7 @@ from grader.contender.arena import Arena
 from grader.contender.contender import (
     LOG_HEAD_BYTES,
     LOG_TAIL_BYTES,
+    Build,
     Contender,
     ContenderFault,
     Limits,
@@ -28,7 +29,7 @@ from grader.contender.contender import (
     build_fault,
 )
 from grader.report.model import UNDECIDED
-from grader.worker.load import LoadError, describe
+from grader.worker.errors import LoadError, describe
 
 LIMITS = Limits(time_s=1, memory_gib=1)
 
@@ -73,7 +74,7 @@ def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
 def test_a_students_exception_keeps_its_kind_its_type_and_its_words(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     frame = error_frame(kind=kind, type="ValueError", message="bad shape", traceback="  File x")
     with pytest.raises(ContenderFault) as fault:
-        contender_that_hears(monkeypatch, frame).load(Path("/s/x.py"), "f", None, 1, LIMITS)
+        contender_that_hears(monkeypatch, frame).load(Path("/s/x.py"), "f", None, LIMITS)
     assert (fault.value.outcome, fault.value.message, fault.value.traceback) == (
         kind, "ValueError: bad shape", "  File x",
     )  # fmt: skip
@@ -118,7 +119,7 @@ gelu.cu(31): error: expected a ";"
 def test_a_build_that_failed_is_told_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ContenderFault) as fault:
         contender_that_hears(monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
-            Path("/s/gelu.cu"), "gelu", "nvcc", 1, LIMITS
+            Path("/s/gelu.cu"), "gelu", Build("nvcc", 1, None, "sm_90"), LIMITS
         )
     assert fault.value.outcome == "build_failed"
     assert fault.value.message == 'gelu.cu(20): error: identifier "tanhff" is undefined'

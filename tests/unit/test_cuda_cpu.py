@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from grader.contender.contender import WorkerUnavailable
+from grader.contender.cuda_cpu import provide_runtime
+from grader.contender.pool import stage_runtime
 from grader.worker.cuda_cpu.build import (
     BuildFailed,
     Fault,
@@ -18,6 +24,7 @@ from grader.worker.cuda_cpu.build import (
     refuse_unsupported,
 )
 from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite
+from grader.worker.windows import repeated
 
 COMPILER = find_compiler()
 if COMPILER is None:
@@ -211,8 +218,6 @@ def call(library: Library, name: str, x: np.ndarray, outputs: int, n: int, m: in
     library.begin(order)
     library.array(x.ctypes.data, x.nbytes, "x", 4)
     library.array(y.ctypes.data, y.nbytes, "y", 4)
-    import ctypes
-
     pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
     getattr(library.functions, name)(*pointers, ctypes.c_int(n), ctypes.c_int(m))
     return y
@@ -400,3 +405,474 @@ def test_a_launch_that_cannot_be_read_is_told_with_its_line(source: str, line: i
 
 def test_rewriting_keeps_every_line() -> None:
     assert rewrite(RIGHT).count("\n") == RIGHT.count("\n")
+
+
+# Launches that are too large to be run whole ---------------------------------------------------------------------------------------
+
+HUGE = """
+#include <cstdint>
+__global__ void plain_kernel(float* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = i;
+}
+__global__ void int_kernel(float* y, int64_t n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 1;
+}
+__global__ void loop_kernel(float* y, int64_t n) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += (int64_t)blockDim.x * gridDim.x) y[i] = 1;
+}
+__global__ void int_loop_kernel(float* y, int64_t n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) y[i] = 1;
+}
+__global__ void cut_then_barrier_kernel(float* y, int64_t n) {
+    __shared__ float s[256];
+    for (int64_t i = threadIdx.x; i < n; i += 256) y[i] = 1;
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = s[255 - threadIdx.x];
+}
+extern "C" void plain(float* y, int64_t n) { plain_kernel<<<(n + 255) / 256, 256>>>(y, n); }
+extern "C" void in_an_int(float* y, int64_t n) { int_kernel<<<(n + 255) / 256, 256>>>(y, n); }
+extern "C" void looped(float* y, int64_t n) { loop_kernel<<<1024, 256>>>(y, n); }
+extern "C" void looped_in_an_int(float* y, int64_t n) { int_loop_kernel<<<1024, 256>>>(y, n); }
+extern "C" void one_block(float* y, int64_t n) { cut_then_barrier_kernel<<<1, 256>>>(y, n); }
+extern "C" void with_scratch(float* y, int64_t n) {
+    float* scratch;
+    cudaMalloc(&scratch, n * 4);
+    loop_kernel<<<1024, 256>>>(scratch, n);
+    cudaMemcpy(y, scratch, n * 4, cudaMemcpyDeviceToDevice);
+    cudaFree(scratch);
+}
+"""
+HUGE_LENGTH = 2**31 + 2**24
+
+
+@pytest.fixture(scope="module")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return build(tmp_path_factory.mktemp("huge"), HUGE)
+
+
+def call_huge(library: Library, name: str) -> None:
+    """Call a function of HUGE on more elements than an int can count, which share 16 MiB."""
+    file = os.memfd_create("test")
+    try:
+        os.truncate(file, 2**24)
+        window = {"dtype": "float32", "start_bytes": 0, "shape": [2**22], "stride": [1]}
+        with repeated(file, [window], HUGE_LENGTH // 2**22) as (y,):
+            library.begin(0, sample=True)
+            library.array(y.address, y.size_bytes, "y", 4)
+            getattr(library.functions, name)(ctypes.c_void_p(y.address), ctypes.c_int64(y.elements))
+    finally:
+        os.close(file)
+
+
+@pytest.mark.parametrize("name", ["plain", "looped", "one_block", "with_scratch"])
+def test_a_right_kernel_is_run_in_part_on_2_to_the_31_elements(huge: Library, name: str) -> None:
+    call_huge(huge, name)
+    assert huge.fault() is None
+    assert huge.launch_error() is None
+
+
+@pytest.mark.parametrize("name", ["in_an_int", "looped_in_an_int"])
+def test_an_index_that_overflows_is_found_where_it_goes(huge: Library, name: str) -> None:
+    call_huge(huge, name)
+    fault = huge.fault()
+    assert fault is not None
+    assert fault.kind == "out_of_bounds"
+    assert re.search(r"writes y\[-\d+\], before its start \(line \d+\)", fault.text), fault.text
+
+
+def test_after_a_launch_in_part_the_next_one_is_whole(huge: Library) -> None:
+    """Threads that were cut short left their stacks in the middle of a kernel."""
+    call_huge(huge, "one_block")
+    y = np.zeros(70_000, dtype=np.float32)
+    huge.begin(0)
+    huge.array(y.ctypes.data, y.nbytes, "y", 4)
+    huge.functions.plain(ctypes.c_void_p(y.ctypes.data), ctypes.c_int64(y.size))
+    assert huge.fault() is None
+    assert np.array_equal(y, np.arange(y.size))
+
+
+# What CUDA knows beyond a kernel and its launch -----------------------------------------------------------------------------------
+
+FEATURES = r"""
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <math_constants.h>
+#include <type_traits>
+
+// y[i] for each question of a kernel's; the test knows the answers
+__global__ void arithmetic_kernel(const float* x, float* y, int n) {
+    volatile float one = 1, half_ = 0.5f;
+    int i = 0;
+    static_assert(sizeof(abs(one)) == 4 && sizeof(exp(one)) == 4 && sizeof(pow(one, 3.0f)) == 4 && sizeof(sqrt(one)) == 4, "of a float, a float");
+    static_assert(std::remove_const_t<decltype(threadIdx.x)>(-1) > 0, "unsigned");
+    y[i++] = abs(-one) + fabs(-one) + max(one, 2.0f) + fmod(5.0f * one, 3.0f) + floor(half_) + ceil(half_);  // 7
+    y[i++] = signbit(-one) + isnan(one);                                   // 1
+    y[i++] = sinpif(half_) + cospif(one);                                  // 0
+    y[i++] = rcbrtf(8 * one);                                              // 0.5
+    y[i++] = fdividef(one, 4.0f) + __fdividef(one, 4.0f);                  // 0.5
+    y[i++] = erfcxf(30 * one) * 1000;                                      // 18.795888
+    y[i++] = __double2float_rn(0.1) == 0.1f && __ll2float_rn(1ll << 40) == 1099511627776.0f;  // 1
+    y[i++] = __float2uint_rn(2.5f * one) + __float2int_ru(one / 4) + __float2uint_rz(-one);  // 3
+    y[i++] = __umulhi(0xffffffffu, 0xffffffffu) == 0xfffffffeu && __umul64hi(~0ull, ~0ull) == ~1ull && __mulhi(-1, 2) == -1;  // 1
+    y[i++] = __byte_perm(0x33221100u, 0x77665544u, 0x7531) == 0x77553311u; // 1
+    y[i++] = __funnelshift_l(0x80000000u, 1u, 1) == 3 && __funnelshift_r(0, 1u, 1) == 0x80000000u;  // 1
+    y[i++] = __sad(-2, 3, 10u);                                            // 15
+    y[i++] = CUDART_SQRT_2_OVER_PI_F == 0.797884561F && CUDART_PI == 3.1415926535897931 && CUDART_INF_F > 1e38f && isnan(CUDART_NAN_F);  // 1
+    __stwt(y + i++, __ldca(x) + __ldlu(x) - __ldcv(x) - __ldg(x) + 4);     // 4
+    __stwb(y + i++, __half2float(htanh(__float2half(0.0f))) + 5);          // 5
+    __builtin_assume(n > 0);
+    __nanosleep(10);
+    long long start = clock64();
+    while (clock64() == start) {}
+    y[i++] = clock() != 0;                                                 // 1
+    uint3 copy = blockDim;
+    dim3 wide = gridDim;
+    y[i++] = copy.x * 10 + wide.x;                                         // 11
+}
+extern "C" void arithmetic(const float* x, float* y, int n, int) { arithmetic_kernel<<<1, 1>>>(x, y, n); }
+
+__global__ void warps_kernel(const float* x, float* y, int n) {
+    int lane = threadIdx.x;
+    unsigned any = __match_any_sync(0xffffffffu, lane % 4), bits = __reduce_or_sync(0xffffffffu, 1u << lane);
+    unsigned odd = __reduce_xor_sync(0xffffffffu, (unsigned)lane), both = __reduce_and_sync(0xffffffffu, (unsigned)lane | 16u);
+    unsigned active = 0;
+    if (lane < 5) active = __activemask();
+    y[lane] = (any == 0x11111111u << lane % 4) + 2 * (bits == 0xffffffffu) + 4 * (odd == 0) + 8 * (both == 16) + 16 * (active == (lane < 5 ? 31u : 0u));
+}
+extern "C" void warps(const float* x, float* y, int n, int) { warps_kernel<<<1, 32>>>(x, y, n); }
+
+__global__ void shared_forms_kernel(const float* x, float* y, int n) {
+    __shared__ struct { float first, second[2]; } pair;
+    volatile __shared__ float before[32];
+    float __shared__ between[32], more;
+    static __shared__ unsigned int plain[4];
+    before[threadIdx.x] = x[threadIdx.x];
+    between[threadIdx.x] = before[threadIdx.x];
+    if (threadIdx.x == 0) pair.first = 1, pair.second[1] = 2, more = 3, plain[3] = 4u;
+    __syncthreads();
+    y[threadIdx.x] = between[threadIdx.x] + pair.first + pair.second[1] + more + plain[3];
+}
+extern "C" void shared_forms(const float* x, float* y, int n, int) { shared_forms_kernel<<<1, 32>>>(x, y, n); }
+
+struct Shape {
+    dim3 gridDim, blockDim;
+};
+__global__ void add_kernel(const float* x, float* y, int n, float add) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + add;
+}
+#define LAUNCH(kernel, grid, block, ...) \
+    do {                                 \
+        kernel<<<grid,                   \
+                 block>>>(__VA_ARGS__);  \
+    } while (0)
+extern "C" void launches(const float* x, float* y, int n, int) {
+    dim3 blockDim(8), gridDim(1);
+    Shape shape = {gridDim, blockDim};
+    float one = 1, two = 2, three = 3;
+    int eight = 8;
+    const float* from = x;
+    float* to = y;
+    void* arguments[] = {&from, &to, &eight, &one};
+    LAUNCH(add_kernel, shape.gridDim, shape.blockDim, x, y, 8, 0.0f);
+    from = x + 8, to = y + 8;
+    cudaLaunchKernel((const void*)add_kernel, gridDim, blockDim, arguments, 0, 0);
+    from = x + 16, to = y + 16, arguments[3] = &two;
+    cudaLaunchKernel(add_kernel, gridDim, blockDim, arguments);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = gridDim, config.blockDim = blockDim;
+    cudaLaunchKernelEx(&config, add_kernel, x + 24, y + 24, 8, three);
+    from = x + 32, to = y + 32;
+    cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&add_kernel), arguments);
+    void (*pointer)(const float*, float*, int, float) = add_kernel, (*table[1])(const float*, float*, int, float) = {add_kernel};
+    (*pointer)<<<1, 8>>>(x + 40, y + 40, 8, 4.0f);
+    table[0]<<<1, 8>>>(x + 48, y + 48, 8, 5.0f);
+}
+
+__device__ float on_device[8];
+__constant__ float table[2];
+__global__ void symbols_kernel(float* p) { p[threadIdx.x] = threadIdx.x + table[1]; }
+static void doubled(void* p) { *(float*)p *= 2; }
+// every call that succeeds adds a power of two to y[0], on the host's side
+extern "C" void host_api(const float* x, float* y, int n, int) {
+    float host[64] = {}, pair[2] = {1, 2}, *p, *managed, *pinned, sum = 0, ms = -1;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+    cudaMemcpyToSymbolAsync(table, pair, 8, 0, cudaMemcpyHostToDevice, 0);
+    cudaGetSymbolAddress((void**)&p, on_device);
+    symbols_kernel<<<1, 8>>>(p);
+    cudaMemcpyFromSymbol(host, on_device, 32);
+    if (host[7] == 9) sum += 1;
+    cudaMemset(p, 0, 32);
+    cudaMemcpyFromSymbol(host, on_device, 4, 28);
+    if (host[0] == 0) sum += 2;
+    if (cudaMallocManaged(&managed, 32) == cudaSuccess && cudaMallocHost((void**)&pinned, 32) == cudaSuccess) sum += 4;
+    symbols_kernel<<<1, 8>>>(managed);
+    cudaDeviceSynchronize();
+    if (managed[3] == 5) sum += 8;
+    symbols_kernel<<<1, 8>>>(pinned);
+    cudaPointerAttributes attributes;
+    cudaPointerGetAttributes(&attributes, managed);
+    if (attributes.type == cudaMemoryTypeManaged) sum += 16;
+    cudaPointerGetAttributes(&attributes, y);
+    if (attributes.type == cudaMemoryTypeDevice && attributes.devicePointer == y) sum += 32;
+    if (cudaFree(managed) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess) sum += 64;
+    size_t unused, total;
+    if (cudaMemGetInfo(&unused, &total) == cudaSuccess && unused < total) sum += 128;
+    cudaMemset2DAsync(y + 8, 16, 0, 8, 2, 0);
+    cudaMemcpy2DAsync(y + 8, 16, x, 8, 4, 2, cudaMemcpyDeviceToDevice, 0);
+    cudaMemcpy2D(host, 4, y + 8, 8, 4, 3, cudaMemcpyDeviceToHost);
+    if (host[2] == 2) sum += 256;
+    int least, greatest, blocks, grid, block, value;
+    cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest);
+    cudaEventCreate(&begin), cudaEventCreateWithFlags(&end, cudaEventDefault);
+    cudaEventRecord(begin, stream), cudaEventRecord(end, stream), cudaStreamWaitEvent(stream, end);
+    if (stream && cudaStreamQuery(stream) == cudaSuccess && cudaEventQuery(end) == cudaSuccess) sum += 512;
+    cudaEventElapsedTime(&ms, begin, end);
+    if (ms >= 0) sum += 1024;
+    cudaStreamDestroy(stream), cudaEventDestroy(begin), cudaEventDestroy(end);
+    cudaLaunchHostFunc(0, doubled, &pair);
+    if (pair[0] == 2) sum += 2048;
+    cudaFuncAttributes function;
+    if (cudaFuncGetAttributes(&function, add_kernel) == cudaSuccess && function.maxThreadsPerBlock >= 32) sum += 4096;
+    cudaFuncSetCacheConfig(add_kernel, cudaFuncCachePreferL1), cudaDeviceSetLimit(cudaLimitStackSize, 2048);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add_kernel, 256, 0);
+    if (blocks == 8) sum += 8192;
+    cudaOccupancyMaxPotentialBlockSizeVariableSMem(&grid, &block, add_kernel, [](int threads) { return size_t(threads) * 4; });
+    if (grid > 0 && block % 32 == 0) sum += 16384;
+    cudaDeviceProp properties;
+    cudaGetDeviceProperties(&properties, 0);
+    cudaDeviceGetAttribute(&value, cudaDevAttrL2CacheSize, 0);
+    if (properties.l2CacheSize == value && properties.totalConstMem == 65536) sum += 32768;
+    cudaMemcpy(y, &sum, 4, cudaMemcpyDefault);
+}
+"""
+ANSWERS = {
+    "arithmetic": [7, 1, 0, 0.5, 0.5, 18.795888, 1, 3, 1, 1, 1, 15, 1, 4, 5, 1, 11],
+    "warps": [31] * 32,
+    "shared_forms": list(range(10, 42)),
+    "launches": [i + (0, 1, 2, 3, 2, 4, 5)[i // 8] for i in range(56)],
+    "host_api": [65535],
+}
+
+
+@pytest.fixture(scope="module", params=["g++", "clang++"])
+def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    folder = tmp_path_factory.mktemp("features")
+    (folder / "student.cu").write_text(FEATURES)
+    return compile_library(folder / "student.cu", folder, request.param, limit_s=120)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_cuda_knows_gives_a_devices_answers(features: Library, name: str) -> None:
+    y = clean(features, call(features, name, np.arange(64, dtype=np.float32), 64, 64))
+    assert y[: len(ANSWERS[name])].tolist() == pytest.approx(ANSWERS[name], abs=1e-6)
+
+
+def test_own_headers_are_rewritten_and_named_in_messages(tmp_path: Path, x: np.ndarray) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "inner.cuh").write_text(
+        "#pragma once\n__global__ void k(float* y, int n) {\n  __shared__ float t[32];\n  t[threadIdx.x] = 1;\n"
+        "  y[n + threadIdx.x] = t[threadIdx.x];\n}\n"
+    )
+    (tmp_path / "parts" / "outer.cuh").write_text(
+        '#include "inner.cuh"\ninline void go(float* y, int n) {\n  k<<<1, 32>>>(y, n);\n}\n'
+        "inline void none(float* y, int n) {\n  k<<<0, 32>>>(y, n);\n}\n"
+    )
+    source = '#include "parts/outer.cuh"\nextern "C" void f(const float* x, float* y, int n, int m) {\n  m ? go(y, n) : none(y, n);\n}\n'
+    library = build(tmp_path, source)
+    call(library, "f", x, 100, 100, 1)
+    fault = library.fault()
+    assert fault is not None
+    assert "writes y[100], 1 past the last of its 100 elements (line 5 of inner.cuh)" in fault.text
+    call(library, "f", x, 100, 100)
+    launch_fault = library.launch_fault()
+    assert launch_fault is not None
+    assert "line 6 of outer.cuh launches k with 0 blocks of 32 threads" in launch_fault
+    (tmp_path / "parts" / "inner.cuh").write_text("#pragma once\n\n#include <cub/cub.cuh>\n")
+    with pytest.raises(Unsupported, match=r"line 3 of parts/inner\.cuh: the header cub/cub\.cuh is not available"):
+        build(tmp_path, source)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("cudaGraphLaunch(y, 0);", "cudaGraphLaunch"),
+        ("cudaGraph_t g;", "cudaGraph_t"),
+        ("auto b = cooperative_groups::this_thread_block();", "cooperative_groups"),
+        ("cudaDeviceProp p; p.surfaceAlignmentOfMoon = 1;", "surfaceAlignmentOfMoon"),
+        ("y[0] = __vadd4(1, 2);", "__vadd4"),
+    ],
+)
+def test_a_name_of_cudas_that_is_not_known_is_no_failed_build(
+    tmp_path: Path, compiler: str, code: str, name: str
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    (tmp_path / "student.cu").write_text(f'\nextern "C" void f(float* y) {{\n  {code}\n}}\n')
+    with pytest.raises(Unsupported, match=rf"line 3: {name} is not known to the CPU's CUDA: misspelt, or something"):
+        compile_library(tmp_path / "student.cu", tmp_path, compiler, limit_s=120)
+
+
+def test_a_kernel_that_cudaLaunchKernel_cannot_know_is_unsupported(tmp_path: Path) -> None:  # noqa: N802
+    with pytest.raises(Unsupported, match="line 2: cudaLaunchKernel with a kernel that is not named in the call"):
+        build(tmp_path, 'extern "C" void f(void* k, void** a) {\n  cudaLaunchKernel(k, 1, 1, a);\n}\n')
+
+
+# Words ---------------------------------------------------------------------------------------------------------------------------
+
+# name: (body of a function on the host, x and y having n = 100 elements, on line 3; kind of fault, words)
+HOSTS: dict[str, tuple[str, str, str]] = {
+    "copies_past_y": ("cudaMemcpyAsync(y + 36, x, 400, cudaMemcpyDeviceToDevice);", "out_of_bounds", "cudaMemcpyAsync in line 3 writes 400 bytes to y, which has 256 left"),
+    "reads_past_x": ("cudaMemcpy(y, x + 99, 8, cudaMemcpyDefault);", "out_of_bounds", "cudaMemcpy in line 3 reads 8 bytes from x, which has 4 left"),
+    "fills_past_y": ("cudaMemset(y, 0, 404);", "out_of_bounds", "cudaMemset in line 3 writes 404 bytes to y, which has 400 left"),
+    "rows_past_y": ("cudaMemset2D(y, 40, 0, 20, 11);", "out_of_bounds", "cudaMemset2D in line 3 writes 220 bytes to y, which has 400 left"),
+    "null": ("cudaMemcpy(y, nullptr, 4, cudaMemcpyDeviceToDevice);", "out_of_bounds", "reads 4 bytes from a null pointer"),
+    "hosts": ("float h[4]; cudaMemcpy(h, x, 16, cudaMemcpyDeviceToDevice);", "out_of_bounds", "writes 16 bytes to memory that is not the device's"),
+    "direction": ("cudaMemcpy(y, x, 16, cudaMemcpyHostToDevice);", "out_of_bounds", "from x, which is the device's: the direction does not match the pointers"),
+    "nowhere": ("cudaMemcpy(y, (void*)4096, 16, cudaMemcpyHostToDevice);", "out_of_bounds", "reads 16 bytes from host memory that is not there"),
+}  # fmt: skip
+REFUSED = {
+    "0, 256": "cudaErrorInvalidConfiguration: line 7 launches k with 0 blocks of 256 threads; a grid needs at least 1 block",
+    "5, 0": "cudaErrorInvalidConfiguration: line 7 launches k with 5 blocks of 0 threads; a block needs at least 1 thread",
+    "1, 2048": "cudaErrorInvalidConfiguration: line 7 launches k with 2048 threads in a block; 1024 are allowed",
+    "1, dim3(1, 1, 65)": "cudaErrorInvalidConfiguration: line 7 launches k with 1 block of (1, 1, 65) threads; a block may have (1024, 1024, 64)",
+    "dim3(1, 65536), 1": "cudaErrorInvalidConfiguration: line 7 launches k with (1, 65536, 1) blocks of 1 thread; a grid may have (2147483647, 65535, 65535)",
+    "1, 32, 65536": "cudaErrorInvalidValue: line 7 launches k with 65536 bytes of dynamic shared memory; 49152 are allowed unless cudaFuncSetAttribute asks for more",
+}  # fmt: skip
+# body of a kernel on line 3; output declared; kind and words, or None
+TOLD: dict[str, tuple[str, str, str | None, str]] = {
+    "one_index": ("y[threadIdx.x / 2] = threadIdx.x;", "1, 32", "race", "nothing orders the two: consistent with an index that is not each thread's own"),
+    "no_check": ("y[threadIdx.x] = 1;", "1, 128", "out_of_bounds", "(line 3): consistent with a missing or wrong check of the index against n"),
+    "half_a_block": ("__shared__ float t[64]; if (threadIdx.x < 32) { t[threadIdx.x] = t[threadIdx.x + 32] = 1; __syncthreads(); } y[threadIdx.x] = t[threadIdx.x];", "1, 64", "race", "thread (0, 0, 0) waits at the __syncthreads() in line 3, where thread (32, 0, 0) has not come yet"),
+    "two_functions": ("if (threadIdx.x < 8) y[0] = __shfl_sync(~0u, 1, 0); else y[1] = __ballot_sync(~0u, 1);", "1, 32", "deadlock", "thread (0, 0, 0) of block (0, 0, 0) waits at __shfl_sync in line 3 for lanes that never come; thread (8, 0, 0) waits at __ballot_sync in line 3"),
+    "reads_y": ("if (threadIdx.x < n) y[threadIdx.x] = 2 * y[threadIdx.x];", "1, 32", "unwritten_output", "reads y[0] in line 3, where nothing has been written yet: the output's old contents are arbitrary"),
+    "adds_to_y": ("atomicAdd(y, 1.0f);", "1, 32", "unwritten_output", "reads y[0] in line 3"),
+    "reads_y_in_fours": ("y[0] = 1; y[1] = ((const float4*)y)->w;", "1, 1", "unwritten_output", "reads y[3] in line 3"),
+    "reads_what_it_wrote": ("y[threadIdx.x] = 1; y[threadIdx.x] += 1; atomicExch(y + 40 + threadIdx.x, 1.0f);", "1, 32", None, ""),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Library]:
+    folder = tmp_path_factory.mktemp("told")
+    hosts = "".join(f'#line 2\nextern "C" void {name}(const float* x, float* y, int n, int) {{\n{body} }}\n' for name, (body, _, _) in HOSTS.items())  # fmt: skip
+    kernels = "".join(
+        f"#line 2\n__global__ void {name}_kernel(const float* x, float* y, int n) {{\n{body} }}\n"
+        f'extern "C" void {name}(const float* x, float* y, int n, int) {{ {name}_kernel<<<{launch}>>>(x, y, n); }}\n'
+        for name, (body, launch, _, _) in TOLD.items()
+    )
+    refused = "__global__ void k(float* y) {}\n" + "".join(f'#line 6\nextern "C" void refused_{at}(const float* x, float* y, int, int) {{\nk<<<{launch}>>>(y); }}\n' for at, launch in enumerate(REFUSED))  # fmt: skip
+    return {"all": build(folder, hosts + kernels + refused)}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_copy_that_does_not_fit_is_told(told: dict[str, Library], x: np.ndarray, name: str) -> None:
+    library = told["all"]
+    y = call(library, name, x[:100].copy(), 100, 100)
+    fault = library.fault()
+    assert fault is not None
+    assert (fault.kind, HOSTS[name][2] in fault.text) == (HOSTS[name][1], True), fault
+    assert library.launch_error() == "cudaErrorInvalidValue"
+    assert (y == 7).all()
+
+
+@pytest.mark.parametrize("launch", REFUSED)
+def test_a_refused_launch_is_told_with_its_numbers(told: dict[str, Library], x: np.ndarray, launch: str) -> None:
+    library = told["all"]
+    call(library, f"refused_{list(REFUSED).index(launch)}", x, 100, 100)
+    assert library.fault() is None
+    assert library.launch_fault() == REFUSED[launch]
+    assert library.launch_fault() is None, "told once, as cudaGetLastError does"
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_fault_says_what_it_is_consistent_with(told: dict[str, Library], x: np.ndarray, name: str) -> None:
+    library, y = told["all"], np.full(100, 7, dtype=np.float32)
+    library.begin()
+    library.array(x.ctypes.data, 400, "x", 4)
+    library.array(y.ctypes.data, y.nbytes, "y", 4, output=True)
+    pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
+    getattr(library.functions, name)(*pointers, ctypes.c_int(100), ctypes.c_int(0))
+    fault = library.fault()
+    _, _, kind, words = TOLD[name]
+    assert (fault.kind if fault else None) == kind, fault
+    assert fault is None or words in fault.text, fault
+
+
+def test_a_tensor_without_elements_is_named(told: dict[str, Library]) -> None:
+    library = told["all"]
+    library.begin()
+    library.array(0, 0, "x", 4)
+    library.array(0, 0, "y", 4, output=True)
+    library.functions.no_check(None, None, 0, 0)
+    fault = library.fault()
+    assert fault is not None
+    assert "writes x or y, which has no elements (line 3): consistent with a missing or wrong check" in fault.text
+
+
+def test_memory_stays_from_call_to_call_unless_there_is_too_much(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(
+        tmp_path,
+        "__global__ void k(float* p, float* y) { y[threadIdx.x] = p[threadIdx.x] += 1; }\n"
+        'extern "C" void f(const float* x, float* y, int n, int m) {\n'
+        "  static float* p = nullptr;\n  float* lost;\n  if (!p) cudaMalloc(&p, 128), cudaMemset(p, 0, 128);\n"
+        "  if (m) cudaMalloc(&lost, size_t(m) << 20);\n  k<<<1, 32>>>(p, y);\n}\n",
+    )
+    assert [clean(library, call(library, "f", x, 32, 32))[5] for _ in range(3)] == [1, 2, 3]
+    before = Path("/proc/self/maps").read_text().count("\n")
+    for _ in range(5):
+        clean(library, call(library, "f", x, 32, 32, 300))
+    assert Path("/proc/self/maps").read_text().count("\n") <= before + 4
+
+
+# The part that is the same for everyone --------------------------------------------------------------------------------------------
+
+
+def test_the_runtime_is_built_once_for_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMPILER is not None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    staged = [stage_runtime(tmp_path / name) for name in ("first", "second", "changed")]
+    objects = [folder / "grader/worker/cuda_cpu/runtime.o" for folder in staged]
+    provide_runtime(staged[0], COMPILER)
+    (kept,) = (tmp_path / "cache").rglob("*.o")
+    assert objects[0].read_bytes() == kept.read_bytes()
+    kept.write_bytes(b"as it was kept")
+    provide_runtime(staged[1], COMPILER)
+    assert objects[1].read_bytes() == b"as it was kept"
+    with (objects[2].parent / "runtime.cpp").open("a") as source:
+        source.write("// another version\n")
+    provide_runtime(staged[2], COMPILER)
+    assert objects[2].read_bytes() != b"as it was kept"
+    assert len(list((tmp_path / "cache").rglob("*"))) == 3, "one folder and two objects, nothing half made"
+
+
+def test_without_a_cache_it_is_built_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMPILER is not None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    staged = stage_runtime(tmp_path / "runtime")
+    provide_runtime(staged, COMPILER)
+    assert (staged / "grader/worker/cuda_cpu/runtime.o").exists()
+
+
+@pytest.mark.parametrize("broken", ["compiler", "source"])
+def test_a_stand_in_that_does_not_build_is_no_students_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    assert COMPILER is not None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    staged = stage_runtime(tmp_path / "runtime")
+    if broken == "source":
+        (staged / "grader/worker/cuda_cpu/runtime.cpp").write_text("here is no C++")
+    with pytest.raises(WorkerUnavailable, match="stand-in"):
+        provide_runtime(staged, str(tmp_path / "no-compiler") if broken == "compiler" else COMPILER)
+    assert not list(staged.rglob("*.o"))
+    assert not list(tmp_path.rglob("cuda-cpu-*"))

@@ -135,13 +135,34 @@ def test_what_was_never_written_is_counted(dtype: torch.dtype) -> None:
     got = expected.to(dtype, copy=True)
     got[90:] = poison((10,), dtype)
     lines = story(got, expected, tolerance=0.05)
-    assert lines[1] == "10 of 100 elements (10%) were never written: consistent with a grid that is too small"
+    assert lines[1] == (
+        "10 of 100 elements (10%) were never written: consistent with a grid that is too small, or elements left over at the "
+        "end that nobody handles"
+    )
     assert lines[2] == "only elements 90–99 of 100 are wrong"
 
 
 def test_nothing_written_at_all() -> None:
     lines = story(poison((8,), torch.float32), normal(8))
-    assert lines[1:] == ["all 8 elements were never written: consistent with a grid that is too small"]
+    assert lines[1].startswith(
+        "all 8 elements were never written: consistent with no launch, results that went elsewhere"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unwritten", "cause"),
+    [
+        (slice(25, 100), "only the first quarter was written"),
+        (slice(26, 100), "a grid that is too small"),
+        (slice(0, 1), "no thread or program takes for its own"),
+        (slice(0, 100, 3), "no thread or program takes for its own"),
+    ],
+)
+def test_what_was_never_written_has_a_cause_by_its_place(unwritten: slice, cause: str) -> None:
+    expected = normal(100)
+    got = expected.to(torch.float32, copy=True)
+    got[unwritten] = poison((1,), torch.float32)
+    assert cause in story(got, expected)[1]
 
 
 # Not finite -----------------------------------------------------------------------------------------------------------
@@ -181,7 +202,8 @@ def test_an_infinity_that_is_right_is_no_overflow() -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.5])
 def test_a_constant_output_did_not_run(value: float) -> None:
     lines = story(torch.full((6, 7), value), normal(6, 7))
-    assert lines[1] == f"every element is {value:g}: consistent with a kernel that did not run or stored nothing"
+    cause = "a factor that is 0, as 1 / 2 is in integers, or a kernel" if value == 0 else "a kernel"
+    assert lines[1] == f"every element is {value:g}: consistent with {cause} that stored nothing"
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (4, 6), (2, 8, 8), (3, 4, 6)])

@@ -233,7 +233,6 @@ def test_a_job_with_odd_names_survives_json(source: Path, staged: Callable[..., 
         submission=taken.folder,
         info=taken.info,
         refused=taken.refused,
-        folder=tmp_path,
     )
     again = Job.model_validate_json(job.model_dump_json().encode())
     assert len(again.refused) == 1

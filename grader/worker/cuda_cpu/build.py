@@ -7,17 +7,34 @@ sanitizer library is needed, and every access to memory is known with its thread
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite, tokenize
+from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
 
 HERE = Path(__file__).parent
-COMMON = ["-std=c++17", "-fPIC", "-g1", f"-I{HERE / 'include'}"]
+RUNTIME = HERE / "runtime.o"  # where the judge has put it ready
+RUNTIME_LIMIT_S = 120.0
+# DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
+COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
 STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
+# A name that is not declared, as g++ and clang++ say it, and the names that look like CUDA's.
+UNDECLARED = re.compile(
+    r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
+    r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|is not a member of)"
+    r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
+    r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
+    r"|.*declared with (?:attribute error: |'error' attribute: )not on the CPU: (?P<told>[^\n]+)"
+    r"|(?P<header>[\w./]+\.(?:h|cuh|hpp)): No such file|'(?P<clang_header>[\w./]+\.(?:h|cuh|hpp))' file not found)",
+    re.MULTILINE,
+)
+CUDAS = re.compile(r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)")
+STRUCTS = re.compile(r"[‘'](?:struct )?(?:cuda|CU)\w+[’']")
 # Headers whose contents only a GPU, or a library for one, can provide.
 FOREIGN = re.compile(
     r'#\s*include\s*[<"]((?:cub|thrust|cooperative_groups|cuda/|mma|cublas|cudnn|curand|cutlass|torch|ATen)[^>"]*)[>"]'
@@ -29,10 +46,15 @@ class BuildFailed(Exception):
 
 
 class Unsupported(Exception):
-    """Something that the CPU cannot stand in for; `line` is the student's."""
+    """Something that the CPU cannot stand in for; `line` is the student's, in the main file or in `header`."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"line {line}: {what} is not available on the CPU; only a GPU can grade it")
+    def __init__(self, line: int, what: str, *, header: str = "", known: bool = True) -> None:
+        why = (
+            "is not available on the CPU; only a GPU can grade it"
+            if known
+            else "is not known to the CPU's CUDA: misspelt, or something that only a GPU can run"
+        )
+        super().__init__(f"line {line}{f' of {header}' if header else ''}: {what} {why}")
         self.line = line
 
 
@@ -56,69 +78,113 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
         BuildFailed: the compiler refused it, or took longer than `limit_s` seconds.
         Unsupported: it uses what only a GPU has.
     """
+    translated = scratch / "translated"
+    _translate(source, source.parent.resolve(), translated)
+    library = scratch / f"{source.stem}-cpu.so"
+    runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
+    if not runtime.exists():
+        compile_runtime(compiler, runtime)
+    kernel = [compiler, *COMMON, *STUDENT, "-c", "-x", "c++", str(translated / source.name)]
+    kernel += [f"-I{source.parent}", "-o", f"{library}.o"]
+    try:
+        _run(kernel, limit_s, source.name)
+        _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
+    return Library(library, source.name)
+
+
+def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
+    """Rewrite the file and its own headers, which lie in `folder` too, into `target`, with the places that they have."""
+    inside = source.resolve().relative_to(folder)
+    header = str(inside) if seen else ""
     text = source.read_text(encoding="utf-8", errors="replace")
-    refuse_unsupported(text)
+    refuse_unsupported(text, header)
     try:
         rewritten = rewrite(text)
     except RewriteError as error:
-        raise BuildFailed(f"{source.name}:{error.line}: error: {error.message}") from None
-    translated = scratch / f"{source.stem}.cpp"
-    translated.write_text(f'#line 1 "{source.name}"\n{rewritten}', encoding="utf-8")
-    library = scratch / f"{source.stem}-cpu.so"
-    kernel = [compiler, *COMMON, *STUDENT, f"-I{source.parent}", "-c", str(translated), "-o", f"{library}.o"]
-    runtime = [compiler, *COMMON, "-O2", "-c", str(HERE / "runtime.cpp"), "-o", f"{library}.runtime.o"]
-    link = [compiler, "-shared", "-o", str(library), f"{library}.o", f"{library}.runtime.o"]
-    beside = subprocess.Popen(runtime, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        _run(kernel, limit_s)
-        output, _ = beside.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
-    finally:
-        beside.kill()
-        beside.communicate()
-    if beside.returncode != 0:
-        raise RuntimeError(f"the CPU's stand-in for the CUDA runtime does not build with {compiler}:\n{output}")
-    _run(link, limit_s)
-    return Library(library)
+        raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
+    (target / inside).parent.mkdir(parents=True, exist_ok=True)
+    (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
+    for name in included(text):
+        found = (source.parent / name).resolve()
+        if found.is_file() and found.is_relative_to(folder) and found not in seen and found != source.resolve():
+            _translate(found, folder, target, seen | {source.resolve()})
 
 
-def _run(command: list[str], limit_s: float) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit_s)
+def compile_runtime(compiler: str, target: Path) -> None:
+    """Build the part that is the same for every submission into the object file `target`. Raises RuntimeError."""
+    command = [compiler, *COMMON, "-O2", "-c", str(HERE / "runtime.cpp"), "-o", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=RUNTIME_LIMIT_S)
     if done.returncode != 0:
-        raise BuildFailed(done.stderr + done.stdout)
+        raise RuntimeError(f"the CPU's stand-in for the CUDA runtime does not build with {compiler}:\n{done.stderr}")
 
 
-def refuse_unsupported(source: str) -> None:
+def _run(command: list[str], limit_s: float, source: str = "") -> None:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit_s,
+        env=os.environ | {"LC_ALL": "C.UTF-8"},
+    )
+    if done.returncode != 0:
+        said = done.stderr + done.stdout
+        _refuse_unknown(said, source)
+        raise BuildFailed(said)
+
+
+def _refuse_unknown(said: str, source: str) -> None:
+    """Raise Unsupported if the compiler's first error is a name of CUDA's that is not known here."""
+    for found in UNDECLARED.finditer(said):
+        file, line = found["place"].rsplit(":", 1)
+        header = "" if file == source else file
+        member = found["member"] or found["clang_member"]
+        name = found["gcc"] or found["clang"] or found["header"] or found["clang_header"] or ""
+        if found["told"]:
+            raise Unsupported(int(line), found["told"], header=header)
+        if CUDAS.match(name) or (
+            member and STRUCTS.search(found.string[found.start() : found.string.find("\n", found.end())])
+        ):
+            raise Unsupported(int(line), member or name, header=header, known=False)
+
+
+def refuse_unsupported(source: str, header: str = "") -> None:
     """Raise Unsupported for what is known to be beyond a CPU, with its line."""
     for token in tokenize(source):
         if token.kind == "directive" and (found := FOREIGN.search(token.text)):
-            raise Unsupported(token.line + token.text[: found.start()].count("\n"), f"the header {found.group(1)}")
+            line = token.line + token.text[: found.start()].count("\n")
+            raise Unsupported(line, f"the header {found.group(1)}", header=header)
         if token.kind == "name" and token.text in ("asm", "__asm__"):
-            raise Unsupported(token.line, "PTX in asm()")
+            raise Unsupported(token.line, "PTX in asm()", header=header)
         if token.kind == "name" and token.text in ("texture", "cudaTextureObject_t", "surf2Dread"):
-            raise Unsupported(token.line, "a texture")
+            raise Unsupported(token.line, "a texture", header=header)
 
 
 class Library:
     """A built file. Calls of its functions are bracketed by `begin` and `fault`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
+        self.source = source  # the main file's name, which needs no naming
         self.functions = ctypes.CDLL(str(path))
-        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cudaGetErrorName"):
+        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        for name in ("cuda_cpu_fault_place", "cuda_cpu_base"):
+        for name in ("cuda_cpu_place", "cuda_cpu_base"):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
-    def begin(self, order: int = 0) -> None:
-        """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1)."""
-        self.functions.cuda_cpu_begin(order)
+    def begin(self, order: int = 0, sample: bool = False) -> None:
+        """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
-    def array(self, address: int, length_bytes: int, name: str, element_bytes: int) -> None:
-        """Declare device memory that a kernel may touch."""
+        With `sample`, large launches are run in part, to see where their accesses go and not what they compute.
+        """
+        self.functions.cuda_cpu_begin(order, int(sample))
+
+    def array(self, address: int, length_bytes: int, name: str, element_bytes: int, output: bool = False) -> None:
+        """Declare device memory that a kernel may touch; of an `output`, nothing may be read before it was written."""
         self.functions.cuda_cpu_array(
-            ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes
+            ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
 
     def launch_error(self) -> str | None:
@@ -126,25 +192,51 @@ class Library:
         name: bytes = self.functions.cudaGetErrorName(self.functions.cudaGetLastError())
         return None if name == b"cudaSuccess" else name.decode()
 
+    def launch_fault(self) -> str | None:
+        """What `launch_error` says, and where a launch was refused, its line and why."""
+        refused = self.functions.cuda_cpu_refused() == self.functions.cudaPeekAtLastError()
+        why = self.functions.cuda_cpu_refusal() if refused else None
+        name = self.launch_error()
+        if name is None or why is None:
+            return name
+        text: str = why.decode(errors="replace")
+        return f"{name}: {text.replace('{refused}', self._line(self.functions.cuda_cpu_place(3)))}"
+
     def fault(self) -> Fault | None:
         """What a kernel did wrong since `begin`."""
         kind = self.functions.cuda_cpu_fault_kind()
         if kind is None:
             return None
         text: str = self.functions.cuda_cpu_fault_text().decode(errors="replace")
-        for which, word in enumerate(("{place}", "{other}")):
-            if word in text:
-                text = text.replace(word, self._line(self.functions.cuda_cpu_fault_place(which)))
+        lines = {
+            word: self._line(self.functions.cuda_cpu_place(which))
+            for which, word in enumerate(("{place}", "{other}", "{third}"))
+            if word in text
+        }
+        if kind == b"race" and lines["{place}"] == lines["{other}"] and text.count(" writes ") == 2:
+            text += ": consistent with an index that is not each thread's own"
+        for word, line in lines.items():
+            text = text.replace(word, line)
         return Fault(kind.decode(), text)
 
     def _line(self, address: int) -> str:
-        """The line of the source that the code at `address` was compiled from."""
+        """The line of the source that the code at `address` was compiled from, and its file if it is not the main one."""
         offset = hex(address - self.functions.cuda_cpu_base())
         try:
             done = subprocess.run(
-                ["addr2line", "-e", str(self.path), offset], capture_output=True, text=True, timeout=20
+                ["addr2line", "-i", "-e", str(self.path), offset], capture_output=True, text=True, timeout=20
             )
         except (OSError, subprocess.SubprocessError):
             return "?"
-        found = re.search(r":(\d+)", done.stdout)
-        return found.group(1) if found else "?"
+        places = re.findall(
+            r"^(.*):(\d+)", done.stdout, re.MULTILINE
+        )  # the innermost first; ours are not the student's
+        for file, line in places:
+            if not Path(file).is_relative_to(HERE):
+                name = Path(file).name
+                return line if name == self.source else f"{line} of {name}"
+        return "?"
+
+
+if __name__ == "__main__":  # for the judge, which imports nothing of the worker's: COMPILER TARGET
+    compile_runtime(sys.argv[1], Path(sys.argv[2]))

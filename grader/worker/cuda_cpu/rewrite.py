@@ -1,10 +1,11 @@
 """CUDA C++ → C++ that g++ and clang take: launches and shared variables, the two things that macros cannot do.
 
-    name<T><<<grid, block>>>(a, b)        →   ::cuda_cpu::launch(LINE, "name<T>", [=](auto... p) { name<T>(p...); }, grid, block)(a, b)
+    name<T><<<grid, block>>>(a, b)        →   ::cuda_cpu::launch("name<T>", [=](auto... p) { name<T>(p...); }, grid, block)(a, b)
+    cudaLaunchKernel((void*)name, ...)    →   cudaLaunchKernel(name, ...), which knows the parameters' types
     __shared__ float tile[32][33], sum;   →   references into the block's shared memory
     extern __shared__ float dynamic[];    →   a pointer to what the launch asked for
 
-Every newline stays where it is, so line numbers are the student's.
+In macros too. Every newline stays where it is, so line numbers are the student's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+MACRO = re.compile(r"\s*#\s*define\s+\w+(?:\([^)]*\))?")
+NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel")
+INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -60,9 +64,31 @@ def tokenize(source: str) -> list[Token]:
 def rewrite(source: str) -> str:
     """The whole source. Raises RewriteError."""
     tokens = tokenize(source)
+    for token in tokens:
+        if token.kind == "directive" and (found := MACRO.match(token.text)) and NEEDED.search(token.text, found.end()):
+            token.text = found.group() + _macro_body(token.text[found.end() :], token.line)
+    _rewrite(tokens)
+    return "".join(token.text for token in tokens)
+
+
+def _macro_body(source: str, line: int) -> str:
+    tokens = tokenize(source)
+    for token in tokens:
+        token.line += line - 1
+    _rewrite(tokens)
+    return re.sub(r"(?<!\\)\n", r"\\\n", "".join(token.text for token in tokens))
+
+
+def _rewrite(tokens: list[Token]) -> None:
     _shared_variables(tokens)
     _launches(tokens)
-    return "".join(token.text for token in tokens)
+    _launch_calls(tokens)
+
+
+def included(source: str) -> list[str]:
+    """What the source includes with quotes."""
+    found = (INCLUDE.match(token.text) for token in tokenize(source) if token.kind == "directive")
+    return [match.group(1) for match in found if match]
 
 
 # Launches ------------------------------------------------------------------------------------------------------------
@@ -93,7 +119,7 @@ def _launch(tokens: list[Token], opening: int) -> int:
     quoted = callee.replace("\\", "\\\\").replace('"', '\\"')
     newlines = "".join("\n" * token.text.count("\n") for token in tokens[start:opening])
     tokens[start].text = (
-        f'::cuda_cpu::launch({line}, "{quoted}", '
+        f'::cuda_cpu::launch("{quoted}", '
         f"[=](auto... cuda_cpu_argument) {{ {callee}(cuda_cpu_argument...); }}, {newlines}"
     )
     for position in range(start + 1, opening + 1):
@@ -105,6 +131,11 @@ def _launch(tokens: list[Token], opening: int) -> int:
 def _callee_start(tokens: list[Token], end: int) -> int:
     """Where `a::b<T, (x > y)>` before position `end` begins."""
     position = _previous(tokens, end)
+    while position is not None and tokens[position].text in (")", "]"):  # (*pointer)<<<, table[i]<<<
+        opening = _opening_of(tokens, position)
+        position = _previous(tokens, opening)
+        if tokens[opening].text == "(" and (position is None or tokens[position].kind != "name"):
+            return opening
     if position is not None and tokens[position].text == ">":
         depth = 0
         while position is not None:
@@ -129,6 +160,31 @@ def _callee_start(tokens: list[Token], end: int) -> int:
     return position
 
 
+def _launch_calls(tokens: list[Token]) -> None:
+    """Take the cast to void* off a kernel that is given to cudaLaunchKernel or cudaLaunchKernelExC."""
+    for index, token in enumerate(tokens):
+        opening = _next(tokens, index) if token.text in ("cudaLaunchKernel", "cudaLaunchKernelExC") else None
+        if opening is None or tokens[opening].text != "(":
+            continue
+        arguments = _split(tokens, opening + 1, _closing_of(tokens, opening))
+        which = 0 if token.text == "cudaLaunchKernel" else 1
+        words = (
+            [position for position in arguments[which] if not tokens[position].blank] if which < len(arguments) else []
+        )
+        texts = [tokens[position].text for position in words]
+        if texts[:1] == ["("] and "void" in texts[1:3] and texts.index("void") + 2 < len(texts):
+            end = texts.index("void") + 2  # (const void*), (void*)
+            if texts[end - 1 : end + 1] != ["*", ")"]:
+                continue
+            stripped = words[: end + 1]
+        elif texts[:1] == ["reinterpret_cast"] and ">" in texts:
+            stripped = words[: texts.index(">") + 1]
+        else:
+            continue
+        for position in stripped:
+            tokens[position].text = ""
+
+
 # Shared variables ----------------------------------------------------------------------------------------------------
 
 
@@ -143,62 +199,88 @@ def _shared_variables(tokens: list[Token]) -> None:
 def _shared_declaration(tokens: list[Token], index: int) -> int:
     """`__shared__ T a[2], b;` → one reference for each declarator, on the line where it stood."""
     line = tokens[index].line
-    end = index
-    while end < len(tokens) and tokens[end].text != ";":
-        end += 1
-    if end == len(tokens):
-        raise RewriteError(line, "a __shared__ declaration without a ;")
-    before = _previous(tokens, index)
-    extern = False
-    while before is not None and tokens[before].text in ("extern", "static", "volatile"):
-        extern = extern or tokens[before].text == "extern"
-        if tokens[before].text != "volatile":
-            tokens[before].text = ""
-        before = _previous(tokens, before)
-    type_tokens, declarators = _declaration(tokens, index + 1, end)
+    start, end = _statement_start(tokens, index), _semicolon(tokens, index)
+    kept = [position for position in range(start, end) if position != index]
+    type_tokens, declarators = _declaration(tokens, kept, line)
     words = [token.text for token in type_tokens if not token.blank]
-    dynamic = extern or "extern" in words
+    dynamic = "extern" in words
     written = " ".join(word for word in words if word not in ("extern", "static"))
     alignment = ""
     if found := re.search(r"(?:__align__|alignas)\s*\(\s*(.+?)\s*\)", written):
         alignment = found.group(1)
         written = written.replace(found.group(), "")
     pieces = []
+    if "{" in words:  # a type that is defined here
+        name = f"cuda_cpu_{declarators[0][0]}_type" if declarators else ""
+        pieces.append(f"using {name} = {written};")
+        written = name
     for name, dimensions in declarators:
         if dynamic:
-            pieces.append(f"{written}* const {name} = static_cast<{written}*>(::cuda_cpu::dynamic_shared());")
+            pieces.append(f"{written}* const {name} = static_cast<{written}*>(::cuda_cpu::cuda_cpu_dynamic_shared());")
             continue
         shape = dimensions.strip()
         whole = f"{written}{shape}" if shape else written
         pieces.append(
-            f"using cuda_cpu_{name} = {whole}; cuda_cpu_{name}& {name} = *static_cast<cuda_cpu_{name}*>("
-            f'::cuda_cpu::static_shared("{name}", {line}, sizeof(cuda_cpu_{name}), {alignment or f"alignof(cuda_cpu_{name})"}));'
+            f"using cuda_cpu_{name} = {whole}; cuda_cpu_{name}& {name} = *static_cast<cuda_cpu_{name}*>(::cuda_cpu::cuda_cpu_static_shared("
+            f'"{name}", {line}, sizeof(cuda_cpu_{name}), {alignment or f"alignof(cuda_cpu_{name})"}));'
         )
-    newlines = "\n" * sum(token.text.count("\n") for token in tokens[index : end + 1])
-    tokens[index].text = " ".join(pieces) + newlines
-    for position in range(index + 1, end + 1):
+    newlines = "\n" * sum(token.text.count("\n") for token in tokens[start : end + 1])
+    tokens[start] = Token("rewritten", " ".join(pieces) + newlines, tokens[start].line)
+    for position in range(start + 1, end + 1):
         tokens[position].text = ""
     return end
 
 
-def _declaration(tokens: list[Token], start: int, end: int) -> tuple[list[Token], list[tuple[str, str]]]:
+def _statement_start(tokens: list[Token], index: int) -> int:
+    """Where the declaration that holds the `__shared__` at `index` begins: `float __shared__ t[2]` is one too."""
+    start = index
+    while (before := _previous(tokens, start)) is not None and (
+        tokens[before].kind == "name" or tokens[before].text in ("::", ">", "]", ")")
+    ):
+        if tokens[before].text in (">", "]", ")") and not _in_declaration(tokens, before):
+            break
+        start = before
+    return start
+
+
+def _in_declaration(tokens: list[Token], position: int) -> bool:
+    """Whether the bracket that closes at `position` is of alignas(16) or __align__(16), not of if (...) and its like."""
+    if tokens[position].text != ")":
+        return False
+    before = _previous(tokens, _opening_of(tokens, position))
+    return before is not None and tokens[before].text in ("alignas", "__align__")
+
+
+def _semicolon(tokens: list[Token], index: int) -> int:
+    depth = 0
+    for position in range(index, len(tokens)):
+        depth += (tokens[position].text in OPENING) - (tokens[position].text in CLOSING)
+        if tokens[position].text == ";" and depth <= 0:
+            return position
+    raise RewriteError(tokens[index].line, "a __shared__ declaration without a ;")
+
+
+def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[Token], list[tuple[str, str]]]:
     """The type's tokens, and name and dimensions of each declarator."""
-    pieces = _split(tokens, start, end)
-    first = [position for position in pieces[0] if not tokens[position].blank]
-    bracket = next((at for at, position in enumerate(first) if tokens[position].text == "["), len(first))
+    pieces = _split(tokens, kept[0], kept[-1] + 1) if kept else [[]]
+    pieces = [[position for position in piece if position in kept and not tokens[position].blank] for piece in pieces]
+    first, depth = pieces[0], 0
+    bracket = len(first)
+    for at, position in enumerate(first):
+        if tokens[position].text == "[" and depth == 0:
+            bracket = at
+            break
+        depth += (tokens[position].text in OPENING) - (tokens[position].text in CLOSING)
     if bracket < 2 or tokens[first[bracket - 1]].kind != "name":
         raise RewriteError(
-            tokens[start].line,
-            "this form of a __shared__ declaration is not understood: write `__shared__ type name[size];`",
+            line, "this form of a __shared__ declaration is not understood: write `__shared__ type name[size];`"
         )
     types = [tokens[position] for position in first[: bracket - 1]]
     declarators = [(tokens[first[bracket - 1]].text, "".join(tokens[position].text for position in first[bracket:]))]
-    for piece in pieces[1:]:
-        words = [position for position in piece if not tokens[position].blank]
+    for words in pieces[1:]:
         if not words or tokens[words[0]].kind != "name":
             raise RewriteError(
-                tokens[start].line,
-                "this form of a __shared__ declaration is not understood: declare one variable a line",
+                line, "this form of a __shared__ declaration is not understood: declare one variable a line"
             )
         declarators.append((tokens[words[0]].text, "".join(tokens[position].text for position in words[1:])))
     return types, declarators
@@ -225,6 +307,18 @@ def _opening_of(tokens: list[Token], closing: int) -> int:
             if depth == 0:
                 return position
     raise RewriteError(tokens[closing].line, f"a {tokens[closing].text} without its opening")
+
+
+def _closing_of(tokens: list[Token], opening: int) -> int:
+    depth = 0
+    for position in range(opening, len(tokens)):
+        if tokens[position].text in OPENING:
+            depth += 1
+        elif tokens[position].text in CLOSING:
+            depth -= 1
+            if depth == 0:
+                return position
+    raise RewriteError(tokens[opening].line, f"a {tokens[opening].text} that is never closed")
 
 
 def _matching(tokens: list[Token], opening: int, closing: str) -> int:

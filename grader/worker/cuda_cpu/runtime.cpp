@@ -8,20 +8,25 @@
 // each access; here those functions are ours. So every access is known with its thread and its place in the source:
 // out of bounds, host memory, shared memory that was never written, and races, which are two accesses to the same bytes by two
 // threads, one of them a write and not both atomic, with nothing between them that orders them.
+//
+// Work on billions of elements is not done whole: where the worker asks for a sample, a few blocks of a launch are run, the first and
+// the last among them, each thread up to a number of accesses; the result is not looked at then, only where the accesses go.
 #include <dlfcn.h>
 #include <link.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#define CUDA_CPU_RUNTIME
 #include "cuda_runtime.h"
 
-#undef threadIdx
-#undef blockIdx
-#undef blockDim
-#undef gridDim
+uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's code: what they are for the thread that runs
 
 namespace {
 
@@ -29,6 +34,12 @@ constexpr size_t STACK_BYTES = 128 << 10;
 constexpr size_t SHARED_BYTES = 227 << 10;  // what a block may ask for at most, as on compute capability 9.0
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
 constexpr unsigned char POISON = 0x7B;
+constexpr uint64_t SAMPLED_BLOCKS = 16;            // a launch of more blocks is sampled
+constexpr uint64_t THREAD_ACCESSES = 100'000;      // of one thread then: enough for a grid-stride loop over 2^31 elements
+constexpr uint64_t LAUNCH_ACCESSES = 100'000'000;  // of a whole launch then
+constexpr size_t LARGE_BYTES = 256 << 20;          // copies and fills of so much are then left out
+constexpr size_t TOTAL_BYTES = size_t(16) << 30;   // of the device
+constexpr size_t KEPT_BYTES = 1 << 30;             // of memory that earlier calls took, and of ours for the next call
 
 enum State : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -51,31 +62,41 @@ struct Fiber {
     int thread = -1;
 };
 
+// An access in the past: what its thread ran between two waits, counted over everything that ran, and its place in the code.
+// As counts only grow, what other launches (of shared memory: other blocks) left there is told by its count.
 struct Access {
-    uint32_t who = 0;  // number of the thread in its block + 1; 0 nobody
-    uint32_t block = 0, epoch = 0, warp_epoch = 0;
-    uintptr_t place = 0;
+    uint32_t stretch, place : 31, atomic : 1;
 };
 
-// The last accesses to a byte (of shared memory) or a word (of global memory); of another block or launch if `stamp` differs.
-struct Touch {
-    uint32_t stamp = 0;
-    bool atomic_write = false;
-    Access writer, reader, other_reader;  // two readers: the last may be the very thread that writes next
+// One stretch of the block that runs.
+struct Stretch {
+    uint32_t epoch, warp_epoch;
 };
+
+// The last accesses to each word of global memory. Two readers: the last may be the very thread that writes next. Mapped when first
+// used, so that memory which is only read, or only written, costs no more than that.
+struct Touches {
+    Access *writer = nullptr, *reader = nullptr, *other_reader = nullptr;
+    size_t bytes = 0;  // of each
+};
+
+enum Kind : uint8_t { DEVICE, MANAGED, PINNED };
 
 struct Region {
     uintptr_t start, end;
     std::string name;
     int element;
     size_t mapped;  // bytes to unmap when it is freed; 0 for memory that is not ours
-    std::vector<Touch> touches;
+    Kind kind;
+    uint32_t written_in, read_in;  // the launch, by its first stretch, that last did
+    Touches touches;
+    std::vector<uint8_t> written;  // of an output: for each word, whether it has been
 };
 
 struct Fault {
     bool is = false;
     std::string kind, text;
-    uintptr_t place = 0, other = 0;
+    uintptr_t place = 0, other = 0, third = 0;
 };
 
 struct SharedVariable {
@@ -84,7 +105,9 @@ struct SharedVariable {
 };
 
 Fault fault;
-cudaError_t last_error = cudaSuccess, sticky = cudaSuccess;
+cudaError_t last_error = cudaSuccess, sticky = cudaSuccess, refused = cudaSuccess;
+std::string refusal;  // why a launch was refused, with the error `refused`
+uintptr_t refusal_place = 0, base = 0;
 std::map<uintptr_t, Region> regions;  // by end, so that upper_bound finds the one around an address
 Region* recent[2] = {nullptr, nullptr};
 std::vector<std::pair<uintptr_t, uintptr_t>> modules;
@@ -92,19 +115,28 @@ std::vector<Fiber> fibers;
 std::vector<int> free_fibers;
 std::vector<Thread> threads;
 std::vector<uint32_t> warp_epochs;
+std::vector<Stretch> stretches;                            // of the block that runs
+std::vector<uint16_t> runners;                             // the thread of each stretch of the launch
+std::vector<std::pair<uint32_t, uint32_t>> block_starts;   // first stretch and number of each block of the launch
+uint32_t stretch = 0, block_first = 1, launch_first = 1;   // the one that runs; the first of the block, of the launch
+std::multimap<size_t, void*> spare;                        // mappings for touches, from earlier calls
+size_t spare_bytes = 0;
+std::vector<std::pair<uintptr_t, std::string>> empties;    // tensors without elements
+std::vector<std::pair<uintptr_t, uintptr_t>> symbols;      // variables whose device address was asked for
 const cuda_cpu::Config* config = nullptr;
 void (*entry)(void*) = nullptr;
 void* closure = nullptr;
 Thread* self = nullptr;
 void* scheduler = nullptr;
-uint3 block_index;
-uint32_t block_number = 0, block_stamp = 0, launch_stamp = 0, epoch = 0;
+uint32_t block_number = 0, epoch = 0;
 bool running = false, fenced = false;
-uintptr_t host_low = 0, host_high = 0;
+uintptr_t host_low = 0, host_high = 0, stack_low = 0;
 int order = 0;
+bool sample = false, cut = false;  // whether launches are sampled, and whether the last thread to run was cut short
+uint64_t thread_accesses = 0, launch_accesses = 0;
 size_t allowed_shared = STATIC_SHARED_BYTES, static_bytes = 0, dynamic_bytes = 0;
 alignas(1024) unsigned char shared[SHARED_BYTES];
-Touch shared_touches[SHARED_BYTES];
+Access shared_writer[SHARED_BYTES], shared_reader[SHARED_BYTES], shared_other_reader[SHARED_BYTES];
 std::map<std::pair<int, size_t>, SharedVariable> shared_variables;
 
 extern "C" void cuda_cpu_switch(void** save, void* load);
@@ -171,16 +203,20 @@ cuda_cpu_switch:
 #endif
 
 std::string triple(uint3 v) { return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")"; }
-std::string who() { return self ? "thread " + triple(self->index) + " of block " + triple(block_index) : "the host's code"; }
-std::string who(uint32_t block, uint32_t number) {
+std::string who() { return self ? "thread " + triple(self->index) + " of block " + triple(blockIdx) : "the host's code"; }
+// The thread of a stretch, and its block if that is not the one that runs.
+std::string who(uint32_t then) {
+    auto at = std::upper_bound(block_starts.begin(), block_starts.end(), then, [](uint32_t value, const auto& start) { return value < start.first; });
+    uint32_t block = at[-1].second, number = runners[then - launch_first];
     dim3 b = config->block, g = config->grid;
     uint3 t = {number % b.x, number / b.x % b.y, number / b.x / b.y}, k = {block % g.x, block / g.x % g.y, block / g.x / g.y};
     return "thread " + triple(t) + (block == block_number ? "" : " of block " + triple(k));
 }
 
 // A kernel that did wrong is not gone on with: back to the scheduler, which gives the launch up.
-void give_up(const char* kind, const std::string& text, uintptr_t place, uintptr_t other = 0, cudaError_t error = cudaErrorLaunchFailure) {
-    if (!fault.is) fault = {true, kind, text, place, other};
+void give_up(const char* kind, const std::string& text, uintptr_t place, uintptr_t other = 0, cudaError_t error = cudaErrorLaunchFailure,
+             uintptr_t third = 0) {
+    if (!fault.is) fault = {true, kind, text, place, other, third};
     sticky = last_error = error;
     if (self) {
         void* nowhere;
@@ -229,12 +265,65 @@ int take_fiber() {
     return fiber;
 }
 
+Region* find_region(uintptr_t address) {
+    for (Region* r : recent)
+        if (r && address >= r->start && address < r->end) return r;
+    auto found = regions.upper_bound(address);
+    if (found == regions.end() || address < found->second.start) return nullptr;
+    recent[1] = recent[0];
+    return recent[0] = &found->second;
+}
+
+Access* take_touches(size_t bytes) {
+    auto found = spare.lower_bound(bytes);
+    if (found != spare.end() && found->first <= 2 * bytes) {
+        void* memory = found->second;
+        spare_bytes -= found->first;
+        return spare.erase(found), static_cast<Access*>(memory);
+    }
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    return static_cast<Access*>(memory);
+}
+
+void give_back_touches(Touches& touches) {
+    for (Access* memory : {touches.writer, touches.reader, touches.other_reader})
+        if (memory && spare_bytes + touches.bytes <= KEPT_BYTES)
+            spare.emplace(touches.bytes, memory), spare_bytes += touches.bytes;
+        else if (memory)
+            munmap(memory, touches.bytes);
+    touches = {};
+}
+
+// Counts begin anew, when 32 bits are full: nothing may be left that an old one stands in.
+void forget_touches() {
+    for (auto& [end, r] : regions) give_back_touches(r.touches), r.written_in = r.read_in = 0;
+    for (auto& [bytes, memory] : spare) munmap(memory, bytes);
+    spare.clear();
+    spare_bytes = 0;
+    for (Access* touches : {shared_writer, shared_reader, shared_other_reader}) memset(touches, 0, SHARED_BYTES * sizeof(Access));
+    stretch = 0, block_first = launch_first = 1;
+    stretches.clear(), runners.clear();
+    block_starts = {{1, block_number}};
+}
+
 void run_thread(Thread& thread) {
     if (thread.fiber < 0) thread.fiber = take_fiber();
+    if (stretch == UINT32_MAX) forget_touches();
+    stretch++;
+    runners.push_back(uint16_t(thread.number));
+    stretches.push_back({epoch, warp_epochs[thread.number / 32]});
     self = &thread;
+    threadIdx = thread.index;
+    stack_low = uintptr_t(fibers[thread.fiber].stack);
+    thread_accesses = 0;
     cuda_cpu_switch(&scheduler, fibers[thread.fiber].pointer);
     self = nullptr;
-    if (thread.state == DONE && !fault.is) free_fibers.push_back(thread.fiber);
+    if (thread.state == DONE && !fault.is) {
+        if (cut) make_stack(fibers[thread.fiber]);
+        cut = false;
+        free_fibers.push_back(thread.fiber);
+    }
 }
 
 bool release_warps() {
@@ -251,6 +340,11 @@ bool release_warps() {
         for (int lane = 0; lane < lanes; lane++) {
             Thread& t = threads[first + lane];
             unsigned group = t.mask & alive;
+            if (t.state == AT_WARP && !t.mask)  // __activemask: whoever has come to the same place
+                for (int other = group = 0; other < lanes; other++) {
+                    const Thread& o = threads[first + other];
+                    group |= unsigned(o.state == AT_WARP && !o.mask && o.place == t.place) << other;
+                }
             if (t.state != AT_WARP || (group & here) != group || !(group >> lane & 1)) continue;
             bool together = true;
             for (int other = 0; other < lanes; other++)
@@ -285,7 +379,7 @@ bool release_barrier() {
     if (!first) return false;
     if (other) {
         give_up("divergent_barrier",
-                "thread " + triple(first->index) + " of block " + triple(block_index) + " waits at the __syncthreads() in line {place}, thread " +
+                "thread " + triple(first->index) + " of block " + triple(blockIdx) + " waits at the __syncthreads() in line {place}, thread " +
                     triple(other->index) + " at another one, in line {other}: all threads of a block must come to the same one",
                 first->place, other->place);
         return false;
@@ -299,14 +393,17 @@ void stuck() {
     Thread *waits = nullptr, *missing = nullptr;
     for (Thread& t : threads)
         if (t.state == AT_WARP && !waits) waits = &t;
-    for (Thread& t : threads)
-        if (waits && t.state == AT_BARRIER && !missing) missing = &t;
-    if (waits)
-        give_up("deadlock",
-                "thread " + triple(waits->index) + " of block " + triple(block_index) + " waits at " + waits->what + " in line {place} for lanes that never come" +
-                    (missing ? "; thread " + triple(missing->index) + " waits at the __syncthreads() in line {other}" : "") +
-                    ": every thread that the mask names must call it",
-                waits->place, missing ? missing->place : 0);
+    if (!waits) return;
+    for (Thread& t : threads) {
+        bool named = t.number / 32 == waits->number / 32 && (waits->mask >> t.number % 32 & 1);
+        bool elsewhere = t.state == AT_BARRIER || (t.state == AT_WARP && (t.mask != waits->mask || strcmp(t.what, waits->what)));
+        if (named && elsewhere && !missing) missing = &t;
+    }
+    give_up("deadlock",
+            "thread " + triple(waits->index) + " of block " + triple(blockIdx) + " waits at " + waits->what + " in line {place} for lanes that never come" +
+                (missing ? "; thread " + triple(missing->index) + " waits at " + (missing->state == AT_BARRIER ? "the __syncthreads()" : missing->what) + " in line {other}" : "") +
+                ": every thread that the mask names must call it",
+            waits->place, missing ? missing->place : 0);
 }
 
 void run_block() {
@@ -317,8 +414,11 @@ void run_block() {
     memset(shared, POISON, std::max(static_bytes, size_t(64)) + dynamic_bytes + 1024 < SHARED_BYTES ? static_bytes + dynamic_bytes + 1024 : SHARED_BYTES);
     shared_variables.clear();
     static_bytes = 0;
-    block_stamp++;
     epoch = 0;
+    if (stretch == UINT32_MAX) forget_touches();
+    block_first = stretch + 1;
+    stretches.clear();
+    block_starts.emplace_back(block_first, block_number);
     for (int i = 0; i < count; i++) {
         threads[i].index = {i % size.x, i / size.x % size.y, i / size.x / size.y};
         threads[i].number = i;
@@ -350,62 +450,98 @@ void abandon() {
 
 // Memory --------------------------------------------------------------------------------------------------------------------------
 
-Region* find_region(uintptr_t address) {
-    for (Region* r : recent)
-        if (r && address >= r->start && address < r->end) return r;
-    auto found = regions.upper_bound(address);
-    if (found == regions.end() || address < found->second.start) return nullptr;
-    recent[1] = recent[0];
-    return recent[0] = &found->second;
-}
+std::string count(uint64_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
 
 std::string element_of(const Region& r, uintptr_t address) {
     intptr_t index = (intptr_t(address) - intptr_t(r.start)) / r.element;
-    intptr_t count = (r.end - r.start) / r.element;
+    intptr_t length = (r.end - r.start) / r.element;
     std::string text = r.name + "[" + std::to_string(index) + "]";
     if (address < r.start) return text + ", before its start";
-    if (index >= count) return text + ", " + std::to_string(index - count + 1) + " past the last of its " + std::to_string(count) + " elements";
+    if (index >= length) return text + ", " + std::to_string(index - length + 1) + " past the last of its " + count(length, "element");
     return text;
 }
 
 void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
     const Region* nearest = nullptr;
-    uintptr_t distance = uintptr_t(1) << 28;
+    uintptr_t distance = uintptr_t(1) << (sample ? 34 : 28);
     for (auto& [end, r] : regions) {
         uintptr_t far = address >= r.end ? address - r.end : address < r.start ? r.start - address : 0;
         if (far < distance) distance = far, nearest = &r;
     }
-    std::string verb = write ? " writes " : " reads ";
-    std::string what = nearest ? element_of(*nearest, address) : address < 4096 ? "address " + std::to_string(address) + ", a null pointer" : "memory that is not the device's";
-    give_up("out_of_bounds", who() + verb + what + " (line {place})", place, 0, cudaErrorIllegalAddress);
+    std::string empty;  // tensors without elements have no address of their own
+    for (auto& [start, name] : empties)
+        if (address - start < 4096) empty += (empty.empty() ? "" : " or ") + name;
+    std::string what = nearest         ? element_of(*nearest, address)
+                       : !empty.empty() ? empty + ", which has no elements"
+                       : address < 4096 ? "address " + std::to_string(address) + ", a null pointer"
+                                        : "memory that is not the device's";
+    bool past = nearest ? !nearest->mapped && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
+    give_up("out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
+                                 (past ? ": consistent with a missing or wrong check of the index against n" : ""),
+            place, 0, cudaErrorIllegalAddress);
 }
 
-// Whether what a thread did then comes before what this one does now.
-bool ordered(const Access& then) {
-    if (then.block != block_number) return fenced;  // blocks are ordered by fences and atomics alone, which is not followed further
-    if (then.who == uint32_t(self->number) + 1 || then.epoch != epoch) return true;
-    uint32_t warp = (then.who - 1) / 32;
-    return warp == uint32_t(self->number) / 32 && then.warp_epoch != warp_epochs[warp];
+// Whether that stretch, of this launch, comes before what the thread does now.
+bool ordered(uint32_t then) {
+    if (then == stretch) return true;
+    if (then < block_first) return fenced;  // blocks are ordered by fences and atomics alone, which is not followed further
+    int number = runners[then - launch_first];
+    Stretch s = stretches[then - block_first];
+    if (number == self->number || s.epoch != epoch) return true;
+    return number / 32 == self->number / 32 && s.warp_epoch != warp_epochs[number / 32];
+}
+
+template <class Name> void race(Access then, const char* did, bool write, uintptr_t place, Name what) {
+    const Thread& other = threads[runners[then.stretch - launch_first]];
+    bool waits = then.stretch >= block_first && other.state == AT_BARRIER;
+    give_up("race",
+            who() + (write ? " writes " : " reads ") + what() + " in line {place}, and " + who(then.stretch) + did + " it in line {other}: nothing orders the two" +
+                (waits ? "; " + who(then.stretch) + " waits at the __syncthreads() in line {third}, where thread " + triple(self->index) + " has not come yet" : ""),
+            place, base + then.place, cudaErrorLaunchFailure, waits ? other.place : 0);
 }
 
 // Two accesses to the same bytes: a fault unless something orders them. `what()` names the bytes, and is only asked for a fault.
-template <class Name> void touch(Touch& t, uint32_t stamp, bool write, bool atomic, uintptr_t place, Name what) {
-    if (t.stamp != stamp) t = Touch{}, t.stamp = stamp;
-    auto race = [&](const Access& then, const char* did) {
-        give_up("race", who() + (write ? " writes " : " reads ") + what() + " in line {place}, and " + who(then.block, then.who - 1) + did +
-                            " it in line {other}: nothing orders the two", place, then.place);
-    };
-    if (t.writer.who && !(atomic && t.atomic_write) && !ordered(t.writer)) return race(t.writer, " writes");
-    if (write)
-        for (const Access* reader : {&t.reader, &t.other_reader})
-            if (reader->who && !ordered(*reader)) return race(*reader, " reads");
-    Access now = {uint32_t(self->number) + 1, block_number, epoch, warp_epochs[self->number / 32], place};
+// Null stands for what was not written, or read, since the stretch `first`, from which on accesses count.
+template <class Name>
+inline void touch(Access* writer, Access* reader, Access* other_reader, uint32_t first, bool write, bool atomic, uintptr_t place, Name what) {
+    if (writer && writer->stretch >= first && !(atomic && writer->atomic) && !ordered(writer->stretch)) return race(*writer, " writes", write, place, what);
+    Access now = {stretch, uint32_t(place - base), atomic};
     if (write) {
-        t.writer = now, t.atomic_write = atomic;
+        for (const Access* then : {reader, other_reader})
+            if (then && then->stretch >= first && !ordered(then->stretch)) return race(*then, " reads", write, place, what);
+        *writer = now;
         return;
     }
-    if (t.reader.who && (t.reader.who != now.who || t.reader.block != now.block)) t.other_reader = t.reader;
-    t.reader = now;
+    if (reader->stretch >= first && reader->stretch != stretch && (reader->stretch < block_first || runners[reader->stretch - launch_first] != self->number))
+        *other_reader = *reader;
+    *reader = now;
+}
+
+void touch_global(Region& r, uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
+    size_t words = (r.end - r.start + 3) / 4, index = (address - r.start) / 4;
+    Touches& t = r.touches;
+    if (write && r.written_in != launch_first) {
+        t.bytes = words * sizeof(Access), r.written_in = launch_first;
+        if (!t.writer) t.writer = take_touches(t.bytes);
+    }
+    if (!write && r.read_in != launch_first) {
+        t.bytes = words * sizeof(Access), r.read_in = launch_first;
+        if (!t.reader) t.reader = take_touches(t.bytes), t.other_reader = take_touches(t.bytes);
+    }
+    bool was_written = r.written_in == launch_first, was_read = r.read_in == launch_first;
+    for (size_t i = 0; i < bytes && !fault.is; i += 4, index++)
+        touch(was_written ? t.writer + index : nullptr, was_read ? t.reader + index : nullptr, was_read ? t.other_reader + index : nullptr, launch_first, write,
+              atomic, place, [&] { return element_of(r, address + i); });
+}
+
+// What an output held before the call is nobody's: it is to be written before it is read.
+void check_written(Region& r, uintptr_t address, size_t bytes, bool write, bool reads, uintptr_t place) {
+    for (size_t offset = address - r.start; offset < address + bytes - r.start; offset += 4) {
+        if (reads && !r.written[offset / 4])
+            return give_up("unwritten_output", who() + " reads " + element_of(r, r.start + offset) +
+                                                   " in line {place}, where nothing has been written yet: the output's old contents are arbitrary", place);
+        r.written[offset / 4] |= write;
+    }
 }
 
 void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
@@ -422,31 +558,31 @@ void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uint
                        place, 0, cudaErrorIllegalAddress);
     }
     auto name = [&] { return at ? "the shared variable " + at->name : std::string("dynamic shared memory"); };
-    for (size_t i = 0; i < bytes && !fault.is; i++) {
-        Touch& t = shared_touches[offset + i];
-        if (!write && !atomic && (t.stamp != block_stamp || !t.writer.who))
+    for (size_t i = offset; i < offset + bytes && !fault.is; i++) {
+        if (!write && !atomic && shared_writer[i].stretch < block_first)
             return give_up("uninitialised_shared", who() + " reads " + name() + " in line {place}, where no thread of the block has written yet", place);
-        touch(t, block_stamp, write, atomic, place, name);
+        touch(shared_writer + i, shared_reader + i, shared_other_reader + i, block_first, write, atomic, place, name);
     }
 }
 
-void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
+void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place, bool reads) {
     if (!running) {
-        if (const Region* r = find_region(address))
+        const Region* r = find_region(address);
+        if (r && r->kind == DEVICE)
             give_up("host_access", std::string("the host's code ") + (write ? "writes " : "reads ") + r->name + " in line {place}: it is device memory, which only kernels may touch", place);
         return;
     }
     if (!self || fault.is) return;
-    uintptr_t stack = uintptr_t(fibers[self->fiber].stack);
-    if (address - stack < STACK_BYTES) return;
+    if (sample && (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES)) {
+        self->state = DONE, cut = true;
+        return yield();
+    }
+    if (address - stack_low < STACK_BYTES) return;
     if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
     if (Region* r = find_region(address)) {
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
-        if (bytes >= 4) {
-            if (r->touches.empty()) r->touches.resize((r->end - r->start + 3) / 4);
-            for (size_t i = 0; i < bytes && !fault.is; i += 4)
-                touch(r->touches[(address + i - r->start) / 4], launch_stamp, write, atomic, place, [&] { return element_of(*r, address + i); });
-        }
+        if (!r->written.empty()) check_written(*r, address, bytes, write, reads, place);
+        if (bytes >= 4 && !sample && !fault.is) touch_global(*r, address, bytes, write, atomic, place);
         return;
     }
     if (address >= host_low && address < host_high) return;  // the launch's own arguments
@@ -470,54 +606,74 @@ int add_module(dl_phdr_info* info, size_t, void* wanted) {
     return 0;
 }
 
-void add_region(const void* start, size_t bytes, const char* name, int element, size_t mapped) {
+Region& add_region(const void* start, size_t bytes, const char* name, int element, size_t mapped = 0, Kind kind = DEVICE) {
     uintptr_t low = uintptr_t(start);
-    regions[low + bytes] = Region{low, low + bytes, name, element, mapped, {}};
     recent[0] = recent[1] = nullptr;
+    return regions[low + bytes] = Region{low, low + bytes, name, element, mapped, kind, 0, 0, {}, {}};
+}
+
+auto remove_region(std::map<uintptr_t, Region>::iterator at) {
+    give_back_touches(at->second.touches);
+    if (at->second.mapped) munmap(reinterpret_cast<void*>(at->second.start), at->second.mapped);
+    recent[0] = recent[1] = nullptr;
+    return regions.erase(at);
 }
 
 }  // namespace
 
 // What the worker calls -----------------------------------------------------------------------------------------------------------
 extern "C" {
-void cuda_cpu_begin(int new_order) {
+uintptr_t cuda_cpu_base() {
+    Dl_info info;
+    return dladdr(reinterpret_cast<void*>(cuda_cpu_base), &info) ? uintptr_t(info.dli_fbase) : 0;
+}
+void cuda_cpu_begin(int new_order, int may_sample) {
+    sample = may_sample;
+    std::vector<size_t> sizes;  // a kernel may keep scratch memory from call to call; one that forgets to free it is not to fill the machine
+    for (auto& [end, r] : regions) sizes.push_back(r.mapped);
+    std::sort(sizes.begin(), sizes.end());
+    size_t sum = 0, limit = SIZE_MAX;
+    for (size_t bytes : sizes)
+        if ((sum += bytes) > KEPT_BYTES) limit = std::min(limit, bytes);
     for (auto at = regions.begin(); at != regions.end();) {
-        if (at->second.mapped) munmap(reinterpret_cast<void*>(at->second.start), at->second.mapped);
-        at = regions.erase(at);
+        bool keep = at->second.mapped && at->second.mapped < limit && !fault.is;
+        if (keep) give_back_touches(at->second.touches);
+        at = keep ? std::next(at) : remove_region(at);
     }
-    recent[0] = recent[1] = nullptr;
     fault = Fault{};
-    last_error = sticky = cudaSuccess;
+    last_error = sticky = refused = cudaSuccess;
+    empties.clear();
     order = new_order;
+    base = cuda_cpu_base();
     if (modules.empty()) dl_iterate_phdr(add_module, reinterpret_cast<void*>(shared));
 }
-void cuda_cpu_array(const void* start, size_t bytes, const char* name, int element) {
-    if (bytes) add_region(start, bytes, name, element, 0);
+void cuda_cpu_array(const void* start, size_t bytes, const char* name, int element, int output) {
+    if (!bytes) return void(empties.emplace_back(uintptr_t(start), name));
+    Region& r = add_region(start, bytes, name, element);
+    if (output && !sample) r.written.resize((bytes + 3) / 4);
 }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
-uintptr_t cuda_cpu_fault_place(int which) { return which ? fault.other : fault.place; }
-uintptr_t cuda_cpu_base() {
-    Dl_info info;
-    return dladdr(reinterpret_cast<void*>(cuda_cpu_begin), &info) ? uintptr_t(info.dli_fbase) : 0;
-}
+const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str() : nullptr; }
+int cuda_cpu_refused() { return refused; }
+uintptr_t cuda_cpu_place(int which) { return which == 0 ? fault.place : which == 1 ? fault.other : which == 2 ? fault.third : refusal_place; }
 
 // What the compiler calls ---------------------------------------------------------------------------------------------------------
 #define PLACE (uintptr_t(__builtin_return_address(0)) - 1)
 #define CUDA_CPU_CALLBACKS(size)                                                                                     \
-    void __tsan_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE); }                 \
-    void __tsan_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE); }                 \
-    void __tsan_unaligned_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE); }       \
-    void __tsan_unaligned_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE); }       \
-    void __tsan_volatile_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE); }        \
-    void __tsan_volatile_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE); }        \
+    void __tsan_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE, true); }                 \
+    void __tsan_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE, false); }                 \
+    void __tsan_unaligned_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE, true); }       \
+    void __tsan_unaligned_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE, false); }       \
+    void __tsan_volatile_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE, true); }        \
+    void __tsan_volatile_write##size(void* address) { check(uintptr_t(address), size, true, false, PLACE, false); }        \
     void __tsan_read_write##size(void* address) {                                                                   \
-        check(uintptr_t(address), size, false, false, PLACE);                                                       \
-        check(uintptr_t(address), size, true, false, PLACE);                                                        \
+        check(uintptr_t(address), size, false, false, PLACE, true);                                                       \
+        check(uintptr_t(address), size, true, false, PLACE, false);                                                        \
     }
 CUDA_CPU_CALLBACKS(1) CUDA_CPU_CALLBACKS(2) CUDA_CPU_CALLBACKS(4) CUDA_CPU_CALLBACKS(8) CUDA_CPU_CALLBACKS(16)
-void __tsan_read_range(void* address, size_t bytes) { check(uintptr_t(address), bytes, false, false, PLACE); }
-void __tsan_write_range(void* address, size_t bytes) { check(uintptr_t(address), bytes, true, false, PLACE); }
+void __tsan_read_range(void* address, size_t bytes) { check(uintptr_t(address), bytes, false, false, PLACE, true); }
+void __tsan_write_range(void* address, size_t bytes) { check(uintptr_t(address), bytes, true, false, PLACE, false); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
@@ -533,25 +689,28 @@ void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t pointer) {
     if (!running || !pointer) return;
     unsigned alignment = 1u << data->log_alignment;
     if (pointer % alignment)
-        give_up("misaligned", who() + " takes " + std::to_string(alignment) + " bytes at once, in line " + std::to_string(data->where.line) +
-                                  ", from an address that is not a multiple of " + std::to_string(alignment), PLACE, 0, cudaErrorMisalignedAddress);
+        give_up("misaligned", who() + " takes " + std::to_string(alignment) + " bytes at once, in line {place}, from an address that is not a multiple of " + std::to_string(alignment), PLACE, 0, cudaErrorMisalignedAddress);
 }
 
 // What the kernel calls -----------------------------------------------------------------------------------------------------------
 namespace cuda_cpu {
-uint3 cuda_cpu_thread_index() { return self ? self->index : uint3{}; }
-uint3 cuda_cpu_block_index() { return block_index; }
-uint3 cuda_cpu_block_size() { return config ? uint3(config->block) : uint3{}; }
-uint3 cuda_cpu_grid_size() { return config ? uint3(config->grid) : uint3{}; }
 int cuda_cpu_lane() { return self->number % 32; }
 void cuda_cpu_fence() { fenced = true; }
-void cuda_cpu_atomic(const void* address, size_t bytes) { check(uintptr_t(address), bytes, true, true, PLACE); }
+void cuda_cpu_atomic(const void* address, size_t bytes, bool reads) { check(uintptr_t(address), bytes, true, true, PLACE, reads); }
 int cuda_cpu_barrier(int value) {
     self->value = value;
     self->place = PLACE;
     self->state = AT_BARRIER;
     yield();
     return self->value;
+}
+unsigned cuda_cpu_active() {
+    uint64_t inbox[32];
+    unsigned arrived = 0;
+    self->mask = 0, self->inbox = inbox, self->arrived = &arrived, self->what = "__activemask", self->place = PLACE;
+    self->state = AT_WARP;
+    yield();
+    return arrived;
 }
 void cuda_cpu_warp(unsigned mask, uint64_t value, uint64_t* inbox, unsigned* arrived, const char* what) {
     if (!(mask >> (self->number % 32) & 1))
@@ -569,7 +728,7 @@ void* cuda_cpu_static_shared(const char* name, int line, size_t bytes, size_t al
     if (fresh) {
         size_t offset = (static_bytes + alignment - 1) / alignment * alignment;
         if (offset + bytes > STATIC_SHARED_BYTES)
-            give_up("too_much_shared", std::string("the shared variable ") + name + " in line " + std::to_string(line) + " brings the block's to " +
+            give_up("too_much_shared", std::string("the shared variable ") + name + " in line {place} brings the block's to " +
                                            std::to_string(offset + bytes) + " bytes; 49152 are allowed", PLACE, 0, cudaErrorLaunchOutOfResources);
         at->second = {name, offset, bytes};
         static_bytes = offset + bytes;
@@ -578,103 +737,328 @@ void* cuda_cpu_static_shared(const char* name, int line, size_t bytes, size_t al
 }
 void* cuda_cpu_dynamic_shared() { return shared + (static_bytes + 127) / 128 * 128; }
 
-void cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* new_closure) {
-    if (sticky != cudaSuccess) return;
+cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* new_closure) {
+    if (sticky != cudaSuccess) return sticky;
     dim3 g = wanted->grid, b = wanted->block;
+    uintptr_t place = PLACE;
+    auto refuse = [&](cudaError_t error, const std::string& why) {
+        refusal = std::string("line {refused} launches ") + wanted->name + " with " + why, refusal_place = place;
+        return last_error = refused = error;
+    };
+    auto shape = [](uint3 v, const char* what) { return v.y == 1 && v.z == 1 ? count(v.x, what) : triple(v) + " " + what + "s"; };
+    std::string both = shape(g, "block") + " of " + shape(b, "thread");
     uint64_t in_block = uint64_t(b.x) * b.y * b.z;
-    if (!g.x || !g.y || !g.z || !in_block || in_block > 1024 || b.x > 1024 || b.y > 1024 || b.z > 64 || g.x > 2147483647u || g.y > 65535 || g.z > 65535) {
-        last_error = cudaErrorInvalidConfiguration;
-        return;
-    }
-    if (wanted->shared_bytes > allowed_shared) {
-        last_error = cudaErrorInvalidValue;
-        return;
-    }
+    if (!g.x || !g.y || !g.z) return refuse(cudaErrorInvalidConfiguration, both + "; a grid needs at least 1 block");
+    if (!in_block) return refuse(cudaErrorInvalidConfiguration, both + "; a block needs at least 1 thread");
+    if (in_block > 1024) return refuse(cudaErrorInvalidConfiguration, count(in_block, "thread") + " in a block; 1024 are allowed");
+    if (b.z > 64) return refuse(cudaErrorInvalidConfiguration, both + "; a block may have (1024, 1024, 64)");
+    if (g.x > 2147483647u || g.y > 65535 || g.z > 65535) return refuse(cudaErrorInvalidConfiguration, both + "; a grid may have (2147483647, 65535, 65535)");
+    if (wanted->shared_bytes > allowed_shared)
+        return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " +
+                                                 (wanted->shared_bytes > SHARED_BYTES ? std::to_string(SHARED_BYTES) + " are allowed at most"
+                                                                                      : std::to_string(allowed_shared) + " are allowed unless cudaFuncSetAttribute asks for more"));
     config = wanted, entry = new_entry, closure = new_closure;
+    blockDim = b, gridDim = g;
     dynamic_bytes = wanted->shared_bytes;
     static_bytes = 0;
     host_low = uintptr_t(__builtin_frame_address(0)), host_high = host_low + (1 << 20);
-    launch_stamp++;
+    launch_first = stretch + 1;
+    runners.clear(), block_starts.clear();
     running = true, fenced = false;
     uint64_t blocks = uint64_t(g.x) * g.y * g.z;
-    for (uint64_t i = 0; i < blocks && !fault.is; i++) {
-        block_number = uint32_t(order % 2 ? blocks - 1 - i : i);
-        block_index = {block_number % g.x, block_number / g.x % g.y, block_number / g.x / g.y};
+    auto run = [&](uint64_t number) {
+        if (fault.is) return;
+        block_number = uint32_t(number);
+        blockIdx = {block_number % g.x, block_number / g.x % g.y, block_number / g.x / g.y};
         run_block();
+    };
+    launch_accesses = 0;
+    if (sample && blocks > SAMPLED_BLOCKS) {
+        std::set<uint64_t> some = {0, 1, blocks - 2, blocks - 1};
+        for (double part : {0.236, 0.382, 0.5, 0.618, 0.854}) some.insert(uint64_t(double(blocks) * part));
+        for (uint64_t number : some) run(number);
+    } else {
+        for (uint64_t i = 0; i < blocks && !fault.is; i++) run(order % 2 ? blocks - 1 - i : i);
     }
     running = false;
     config = nullptr;
     if (fault.is) abandon();
+    return cudaSuccess;  // what went wrong in a kernel, the calls after it tell
 }
 }  // namespace cuda_cpu
+}
 
 // The host's API ------------------------------------------------------------------------------------------------------------------
-cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-    size_t length = (bytes + 8191) / 4096 * 4096;
-    void* memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return last_error = cudaErrorMemoryAllocation;
-    memset(memory, POISON, bytes);
-    *pointer = memory;
-    add_region(memory, std::max(bytes, size_t(1)), "memory from cudaMalloc", 1, length);
+namespace {
+
+// One side of a copy or a fill: where its rows lie, and whether it is written.
+struct Side {
+    const void* start;
+    size_t pitch, width, height;
+    bool write;
+    size_t span() const { return pitch * (height - 1) + width; }
+};
+
+sigjmp_buf no_such_memory;
+void leave(int) { siglongjmp(no_such_memory, 1); }
+
+// Does what touches the host's memory, of which nothing is known; false if there is none.
+template <class Copy> bool guarded(Copy copy) {
+    struct sigaction action = {}, before[2];
+    action.sa_handler = leave;
+    sigaction(SIGSEGV, &action, &before[0]), sigaction(SIGBUS, &action, &before[1]);
+    bool there = !sigsetjmp(no_such_memory, 1);
+    if (there) copy();
+    sigaction(SIGSEGV, &before[0], nullptr), sigaction(SIGBUS, &before[1], nullptr);
+    return there;
+}
+
+bool is_symbol(uintptr_t start, size_t bytes) {
+    for (auto& [low, high] : symbols)
+        if (start >= low && start + bytes <= high) return true;
+    return false;
+}
+
+bool on_device(const void* pointer) { return find_region(uintptr_t(pointer)) || is_symbol(uintptr_t(pointer), 1); }
+
+cudaError_t wrong_side(const char* function, const Side& side, const std::string& what, uintptr_t place) {
+    give_up("out_of_bounds", std::string(function) + " in line {place} " + (side.write ? "writes " : "reads ") + count(side.width * side.height, "byte") +
+                                 (side.write ? " to " : " from ") + what, place, 0, cudaErrorInvalidValue);
+    sticky = cudaSuccess;  // the call is refused, the device lives
+    return cudaErrorInvalidValue;
+}
+
+cudaError_t check_side(const char* function, const Side& side, bool device, uintptr_t place) {
+    uintptr_t start = uintptr_t(side.start);
+    if (!start) return wrong_side(function, side, "a null pointer", place);
+    Region* r = find_region(start);
+    if (r && side.span() > r->end - start) return wrong_side(function, side, r->name + ", which has " + std::to_string(r->end - start) + " left", place);
+    if (device && !r && !is_symbol(start, side.span())) return wrong_side(function, side, "memory that is not the device's", place);
+    if (!device && r && r->kind == DEVICE) return wrong_side(function, side, r->name + ", which is the device's: the direction does not match the pointers", place);
+    if (r && side.write && !r->written.empty())
+        for (size_t row = 0; row < side.height; row++) {
+            size_t first = start + row * side.pitch - r->start;
+            memset(&r->written[first / 4], 1, (first + side.width - 1) / 4 - first / 4 + 1);
+        }
     return cudaSuccess;
 }
-cudaError_t cudaFree(void* pointer) {
-    for (auto at = regions.begin(); at != regions.end(); ++at)
-        if (at->second.start == uintptr_t(pointer)) {
-            if (at->second.mapped) munmap(pointer, at->second.mapped);
-            recent[0] = recent[1] = nullptr;
-            regions.erase(at);
-            return cudaSuccess;
-        }
-    return pointer ? last_error = cudaErrorInvalidValue : cudaSuccess;
+
+cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, uintptr_t place) {
+    if (sticky != cudaSuccess) return sticky;
+    if (to.pitch < to.width || from.pitch < from.width) return last_error = cudaErrorInvalidPitchValue;
+    if (unsigned(kind) > cudaMemcpyDefault) return last_error = cudaErrorInvalidMemcpyDirection;
+    if (!to.width || !to.height) return cudaSuccess;
+    bool to_device = kind == cudaMemcpyDefault ? on_device(to.start) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDefault ? on_device(from.start) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (cudaError_t error = check_side(function, from, from_device, place)) return last_error = error;
+    if (cudaError_t error = check_side(function, to, to_device, place)) return last_error = error;
+    if (sample && to.width * to.height >= LARGE_BYTES) return cudaSuccess;
+    bool there = guarded([&] {
+        for (size_t row = 0; row < to.height; row++)
+            memmove(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, static_cast<const char*>(from.start) + row * from.pitch, to.width);
+    });
+    return there ? cudaSuccess : last_error = wrong_side(function, to_device ? from : to, "host memory that is not there", place);
 }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { return memmove(to, from, bytes), cudaSuccess; }
-cudaError_t cudaMemset(void* to, int value, size_t bytes) { return memset(to, value, bytes), cudaSuccess; }
+
+cudaError_t fill(const char* function, Side to, int value, uintptr_t place) {
+    if (sticky != cudaSuccess) return sticky;
+    if (to.pitch < to.width) return last_error = cudaErrorInvalidPitchValue;
+    if (!to.width || !to.height) return cudaSuccess;
+    if (cudaError_t error = check_side(function, to, true, place)) return last_error = error;
+    if (sample && to.width * to.height >= LARGE_BYTES) return cudaSuccess;
+    for (size_t row = 0; row < to.height; row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.width);
+    return cudaSuccess;
+}
+
+cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind) {
+    if (sticky != cudaSuccess) return sticky;
+    if (!pointer) return last_error = cudaErrorInvalidValue;
+    *pointer = nullptr;
+    if (!bytes) return cudaSuccess;
+    size_t length = bytes > SIZE_MAX - 8191 ? 0 : (bytes + 8191) / 4096 * 4096;
+    void* memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return last_error = cudaErrorMemoryAllocation;
+    if (!sample || bytes < LARGE_BYTES) memset(memory, POISON, bytes);
+    *pointer = memory;
+    add_region(memory, bytes, name, 1, length, kind);
+    return cudaSuccess;
+}
+
+double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+const std::pair<cudaError_t, std::pair<const char*, const char*>> ERRORS[] = {
+    {cudaSuccess, {"cudaSuccess", "no error"}},
+    {cudaErrorInvalidValue, {"cudaErrorInvalidValue", "invalid argument"}},
+    {cudaErrorMemoryAllocation, {"cudaErrorMemoryAllocation", "out of memory"}},
+    {cudaErrorInvalidConfiguration, {"cudaErrorInvalidConfiguration", "invalid configuration argument"}},
+    {cudaErrorInvalidPitchValue, {"cudaErrorInvalidPitchValue", "invalid pitch argument"}},
+    {cudaErrorInvalidSymbol, {"cudaErrorInvalidSymbol", "invalid device symbol"}},
+    {cudaErrorInvalidDevicePointer, {"cudaErrorInvalidDevicePointer", "invalid device pointer"}},
+    {cudaErrorInvalidMemcpyDirection, {"cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"}},
+    {cudaErrorInvalidDevice, {"cudaErrorInvalidDevice", "invalid device ordinal"}},
+    {cudaErrorInvalidResourceHandle, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
+    {cudaErrorNotReady, {"cudaErrorNotReady", "device not ready"}},
+    {cudaErrorIllegalAddress, {"cudaErrorIllegalAddress", "an illegal memory access was encountered"}},
+    {cudaErrorLaunchOutOfResources, {"cudaErrorLaunchOutOfResources", "too many resources requested for launch"}},
+    {cudaErrorMisalignedAddress, {"cudaErrorMisalignedAddress", "misaligned address"}},
+    {cudaErrorLaunchFailure, {"cudaErrorLaunchFailure", "unspecified launch failure"}},
+    {cudaErrorNotSupported, {"cudaErrorNotSupported", "operation not supported"}},
+    {cudaErrorUnknown, {"cudaErrorUnknown", "unknown error"}},
+};
+
+}  // namespace
+
+struct CUevent_st {
+    double ms;
+};
+
+extern "C" {
+cudaError_t cudaMalloc(void** pointer, size_t bytes) { return allocate(pointer, bytes, "memory from cudaMalloc", DEVICE); }
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) { return allocate(pointer, bytes, "memory from cudaMallocManaged", MANAGED); }
+cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned) { return allocate(pointer, bytes, "memory from cudaMallocHost", PINNED); }
+cudaError_t cudaFree(void* pointer) {
+    if (sticky != cudaSuccess || !pointer) return sticky;
+    for (auto at = regions.begin(); at != regions.end(); ++at)
+        if (at->second.start == uintptr_t(pointer)) return remove_region(at), cudaSuccess;
+    return last_error = cudaErrorInvalidValue;
+}
+cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    return copy("cudaMemcpy", {to, bytes, bytes, 1, true}, {from, bytes, bytes, 1, false}, kind, PLACE);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+    return copy("cudaMemcpyAsync", {to, bytes, bytes, 1, true}, {from, bytes, bytes, 1, false}, kind, PLACE);
+}
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
+    return copy("cudaMemcpy2D", {to, to_pitch, width, height, true}, {from, from_pitch, width, height, false}, kind, PLACE);
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
+    return copy("cudaMemcpy2DAsync", {to, to_pitch, width, height, true}, {from, from_pitch, width, height, false}, kind, PLACE);
+}
+cudaError_t cudaMemset(void* to, int value, size_t bytes) { return fill("cudaMemset", {to, bytes, bytes, 1, true}, value, PLACE); }
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return fill("cudaMemsetAsync", {to, bytes, bytes, 1, true}, value, PLACE); }
+cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) { return fill("cudaMemset2D", {to, pitch, width, height, true}, value, PLACE); }
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
+    return fill("cudaMemset2DAsync", {to, pitch, width, height, true}, value, PLACE);
+}
+// A symbol is the variable itself; `to_symbol` or from it.
+cudaError_t cuda_cpu_copy_symbol(void* symbol, size_t size, void* other, size_t bytes, size_t offset, cudaMemcpyKind kind, bool to_symbol) {
+    if (sticky != cudaSuccess) return sticky;
+    if (offset > size || bytes > size - offset) return last_error = cudaErrorInvalidValue;
+    symbols.emplace_back(uintptr_t(symbol), uintptr_t(symbol) + size);
+    Side inside = {static_cast<char*>(symbol) + offset, bytes, bytes, 1, to_symbol}, outside = {other, bytes, bytes, 1, !to_symbol};
+    cudaError_t error = to_symbol ? copy("cudaMemcpyToSymbol", inside, outside, kind, PLACE) : copy("cudaMemcpyFromSymbol", outside, inside, kind, PLACE);
+    symbols.pop_back();
+    return error;
+}
+cudaError_t cuda_cpu_symbol_address(void** pointer, void* symbol, size_t size) {
+    symbols.emplace_back(uintptr_t(symbol), uintptr_t(symbol) + size);
+    return *pointer = symbol, sticky;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* pointer) {
+    const Region* r = find_region(uintptr_t(pointer));
+    void* p = const_cast<void*>(pointer);
+    Kind kind = r ? r->kind : DEVICE;
+    *a = !on_device(pointer) ? cudaPointerAttributes{cudaMemoryTypeUnregistered, -2, nullptr, p}
+                             : cudaPointerAttributes{kind == DEVICE ? cudaMemoryTypeDevice : kind == MANAGED ? cudaMemoryTypeManaged : cudaMemoryTypeHost, 0, p,
+                                                     kind == DEVICE ? nullptr : p};
+    return sticky;
+}
+cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
+    size_t used = 0;
+    for (auto& [end, r] : regions) used += r.end - r.start;
+    *total = TOTAL_BYTES;
+    *unused = TOTAL_BYTES - std::min(used, TOTAL_BYTES);
+    return sticky;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { return *stream = reinterpret_cast<cudaStream_t>(new char), sticky; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete reinterpret_cast<char*>(stream), sticky; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st{-1}, sticky; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, sticky; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+    if (!event) return last_error = cudaErrorInvalidResourceHandle;
+    return event->ms = now_ms(), sticky;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return event ? sticky : last_error = cudaErrorInvalidResourceHandle; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+    if (!start || !end || start->ms < 0 || end->ms < 0) return last_error = cudaErrorInvalidResourceHandle;
+    return *ms = float(end->ms - start->ms), sticky;
+}
 cudaError_t cudaPeekAtLastError() { return last_error; }
 cudaError_t cudaGetLastError() {
     cudaError_t error = last_error;
     last_error = sticky;
     return error;
 }
+cudaError_t cudaDeviceSynchronize() { return sticky; }
 const char* cudaGetErrorName(cudaError_t error) {
-    switch (error) {
-        case cudaSuccess: return "cudaSuccess";
-        case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-        case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-        case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-        case cudaErrorLaunchOutOfResources: return "cudaErrorLaunchOutOfResources";
-        case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-        case cudaErrorMisalignedAddress: return "cudaErrorMisalignedAddress";
-        case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-        default: return "cudaErrorUnknown";
-    }
+    for (auto& [value, words] : ERRORS)
+        if (value == error) return words.first;
+    return "unrecognized error code";
 }
-const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+const char* cudaGetErrorString(cudaError_t error) {
+    for (auto& [value, words] : ERRORS)
+        if (value == error) return words.second;
+    return "unrecognized error code";
+}
 cudaError_t cuda_cpu_allow_shared(size_t bytes) {
     if (bytes > SHARED_BYTES) return last_error = cudaErrorInvalidValue;
     allowed_shared = std::max(allowed_shared, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+    if (device) return last_error = cudaErrorInvalidDevice;
     *p = cudaDeviceProp{};
     strcpy(p->name, "CPU stand-in");
-    p->totalGlobalMem = size_t(16) << 30, p->sharedMemPerBlock = STATIC_SHARED_BYTES, p->sharedMemPerBlockOptin = SHARED_BYTES;
-    p->sharedMemPerMultiprocessor = 228 << 10, p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
+    auto ask = [](cudaDeviceAttr attribute) {
+        int value = 0;
+        return cudaDeviceGetAttribute(&value, attribute, 0), value;
+    };
+    p->totalGlobalMem = TOTAL_BYTES, p->sharedMemPerBlock = STATIC_SHARED_BYTES, p->sharedMemPerBlockOptin = SHARED_BYTES;
+    p->sharedMemPerMultiprocessor = 228 << 10, p->reservedSharedMemPerBlock = 1024, p->totalConstMem = 65536, p->memPitch = INT_MAX;
+    p->textureAlignment = 512, p->texturePitchAlignment = 32, p->surfaceAlignment = 512;
+    p->regsPerBlock = p->regsPerMultiprocessor = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024, p->maxThreadsDim[2] = 64;
     p->maxGridSize[0] = 2147483647, p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->major = 9, p->multiProcessorCount = 132, p->maxThreadsPerMultiProcessor = 2048, p->maxBlocksPerMultiProcessor = 32;
+    p->memoryBusWidth = ask(cudaDevAttrGlobalMemoryBusWidth), p->l2CacheSize = ask(cudaDevAttrL2CacheSize);
+    p->asyncEngineCount = ask(cudaDevAttrAsyncEngineCount), p->persistingL2CacheMaxSize = ask(cudaDevAttrMaxPersistingL2CacheSize);
+    p->accessPolicyMaxWindowSize = ask(cudaDevAttrMaxAccessPolicyWindowSize);
+    p->canMapHostMemory = p->concurrentKernels = p->ECCEnabled = p->unifiedAddressing = p->streamPrioritiesSupported = p->globalL1CacheSupported = 1;
+    p->localL1CacheSupported = p->managedMemory = p->concurrentManagedAccess = p->computePreemptionSupported = p->canUseHostPointerForRegisteredMem = 1;
+    p->cooperativeLaunch = p->hostRegisterSupported = p->memoryPoolsSupported = p->clusterLaunch = 1;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    if (device) return last_error = cudaErrorInvalidDevice;
     switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock: return *value = 1024, cudaSuccess;
+        case cudaDevAttrMaxThreadsPerBlock: case cudaDevAttrMaxBlockDimX: case cudaDevAttrMaxBlockDimY: return *value = 1024, cudaSuccess;
+        case cudaDevAttrMaxBlockDimZ: return *value = 64, cudaSuccess;
+        case cudaDevAttrMaxGridDimX: case cudaDevAttrMaxPitch: return *value = 2147483647, cudaSuccess;
+        case cudaDevAttrMaxGridDimY: case cudaDevAttrMaxGridDimZ: return *value = 65535, cudaSuccess;
         case cudaDevAttrMaxSharedMemoryPerBlock: return *value = STATIC_SHARED_BYTES, cudaSuccess;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: return *value = SHARED_BYTES, cudaSuccess;
-        case cudaDevAttrWarpSize: return *value = 32, cudaSuccess;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return *value = 228 << 10, cudaSuccess;
+        case cudaDevAttrReservedSharedMemoryPerBlock: return *value = 1024, cudaSuccess;
+        case cudaDevAttrTotalConstantMemory: case cudaDevAttrMaxRegistersPerBlock: case cudaDevAttrMaxRegistersPerMultiprocessor: return *value = 65536, cudaSuccess;
+        case cudaDevAttrWarpSize: case cudaDevAttrMaxBlocksPerMultiprocessor: return *value = 32, cudaSuccess;
         case cudaDevAttrMultiProcessorCount: return *value = 132, cudaSuccess;
         case cudaDevAttrMaxThreadsPerMultiProcessor: return *value = 2048, cudaSuccess;
+        case cudaDevAttrClockRate: return *value = 1980000, cudaSuccess;  // kHz, as an H100's, and so what follows
+        case cudaDevAttrMemoryClockRate: return *value = 2619000, cudaSuccess;
+        case cudaDevAttrGlobalMemoryBusWidth: return *value = 5120, cudaSuccess;
+        case cudaDevAttrL2CacheSize: return *value = 50 << 20, cudaSuccess;
+        case cudaDevAttrMaxPersistingL2CacheSize: return *value = 32768000, cudaSuccess;
+        case cudaDevAttrMaxAccessPolicyWindowSize: return *value = 128 << 20, cudaSuccess;
+        case cudaDevAttrAsyncEngineCount: return *value = 3, cudaSuccess;
+        case cudaDevAttrSingleToDoublePrecisionPerfRatio: return *value = 2, cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
-        case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor: case cudaDevAttrIntegrated: case cudaDevAttrKernelExecTimeout: return *value = 0, cudaSuccess;
+        case cudaDevAttrGpuOverlap: case cudaDevAttrCanMapHostMemory: case cudaDevAttrConcurrentKernels: case cudaDevAttrEccEnabled:
+        case cudaDevAttrUnifiedAddressing: case cudaDevAttrStreamPrioritiesSupported: case cudaDevAttrGlobalL1CacheSupported:
+        case cudaDevAttrLocalL1CacheSupported: case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess:
+        case cudaDevAttrComputePreemptionSupported: case cudaDevAttrCooperativeLaunch: case cudaDevAttrHostRegisterSupported:
+        case cudaDevAttrMemoryPoolsSupported: case cudaDevAttrClusterLaunch: return *value = 1, cudaSuccess;
     }
     return last_error = cudaErrorInvalidValue;
 }

@@ -36,7 +36,7 @@ using half2 = __half2;
 
 #define CUDA_CPU_HALF(T, operation)                                                                        \
     static inline T operator operation(T a, T b) { return T(float(a) operation float(b)); }               \
-    static inline T& operator operation##=(T& a, T b) { return a = a operation b; }
+    static CUDA_CPU_INLINE T& operator operation##=(T& a, T b) { return a = a operation b; }
 #define CUDA_CPU_HALVES(T)                                                                                 \
     CUDA_CPU_HALF(T, +) CUDA_CPU_HALF(T, -) CUDA_CPU_HALF(T, *) CUDA_CPU_HALF(T, /)                        \
     static inline T operator-(T a) { return T(-float(a)); }                                                \
@@ -55,6 +55,7 @@ using half2 = __half2;
     static inline T __hmin(T a, T b) { return a < b ? a : b; }                                             \
     static inline T __hfma(T a, T b, T c) { return T(std::fma(float(a), float(b), float(c))); }            \
     static inline T hexp(T a) { return T(std::exp(float(a))); }                                            \
+    static inline T htanh(T a) { return T(std::tanh(float(a))); }                                          \
     static inline T hlog(T a) { return T(std::log(float(a))); }                                            \
     static inline T hsqrt(T a) { return T(std::sqrt(float(a))); }                                          \
     static inline T hrsqrt(T a) { return T(1.0f / std::sqrt(float(a))); }

@@ -11,8 +11,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <ctime>
+#include <math.h>  // with the overloads for float in the global namespace, as CUDA has them
+#include <stdlib.h>
 #include <type_traits>
 #include <utility>
+
+// What touches the student's memory is inlined, so that its place in the code is in the student's line.
+#define CUDA_CPU_INLINE inline __attribute__((always_inline))
+#define CUDA_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 
 #define __global__
 #define __device__
@@ -27,9 +35,10 @@
 #define __CUDACC__ 1
 #define __CUDA_ARCH__ 900
 #define CUDART_VERSION 13000
-#define CUDART_INF_F INFINITY
-#define CUDART_NAN_F NAN
-#define CUDART_PI_F 3.141592654f
+#ifndef __clang__
+#define __builtin_assume(condition) ((void)0)
+#endif
+#define __assume(condition) __builtin_assume(condition)
 
 using uint = unsigned int;
 using uchar = unsigned char;
@@ -70,44 +79,156 @@ enum cudaError_t {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidPitchValue = 12,
+    cudaErrorInvalidSymbol = 13,
     cudaErrorInvalidDevicePointer = 17,
     cudaErrorInvalidMemcpyDirection = 21,
-    cudaErrorLaunchOutOfResources = 701,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
+    cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
+enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxL1 = 0, cudaSharedmemCarveoutMaxShared = 100 };
+enum cudaLimit {
+    cudaLimitStackSize,
+    cudaLimitPrintfFifoSize,
+    cudaLimitMallocHeapSize,
+    cudaLimitDevRuntimeSyncDepth,
+    cudaLimitDevRuntimePendingLaunchCount,
+    cudaLimitMaxL2FetchGranularity,
+    cudaLimitPersistingL2CacheSize,
+};
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
 enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMaxBlockDimX = 2,
+    cudaDevAttrMaxBlockDimY = 3,
+    cudaDevAttrMaxBlockDimZ = 4,
+    cudaDevAttrMaxGridDimX = 5,
+    cudaDevAttrMaxGridDimY = 6,
+    cudaDevAttrMaxGridDimZ = 7,
     cudaDevAttrMaxSharedMemoryPerBlock = 8,
+    cudaDevAttrTotalConstantMemory = 9,
     cudaDevAttrWarpSize = 10,
+    cudaDevAttrMaxPitch = 11,
+    cudaDevAttrMaxRegistersPerBlock = 12,
+    cudaDevAttrClockRate = 13,
+    cudaDevAttrGpuOverlap = 15,
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrKernelExecTimeout = 17,
+    cudaDevAttrIntegrated = 18,
+    cudaDevAttrCanMapHostMemory = 19,
+    cudaDevAttrConcurrentKernels = 31,
+    cudaDevAttrEccEnabled = 32,
+    cudaDevAttrMemoryClockRate = 36,
+    cudaDevAttrGlobalMemoryBusWidth = 37,
+    cudaDevAttrL2CacheSize = 38,
     cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+    cudaDevAttrAsyncEngineCount = 40,
+    cudaDevAttrUnifiedAddressing = 41,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrStreamPrioritiesSupported = 78,
+    cudaDevAttrGlobalL1CacheSupported = 79,
+    cudaDevAttrLocalL1CacheSupported = 80,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrMaxRegistersPerMultiprocessor = 82,
+    cudaDevAttrManagedMemory = 83,
+    cudaDevAttrSingleToDoublePrecisionPerfRatio = 87,
+    cudaDevAttrConcurrentManagedAccess = 89,
+    cudaDevAttrComputePreemptionSupported = 90,
+    cudaDevAttrCooperativeLaunch = 95,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+    cudaDevAttrHostRegisterSupported = 99,
+    cudaDevAttrMaxBlocksPerMultiprocessor = 106,
+    cudaDevAttrMaxPersistingL2CacheSize = 108,
+    cudaDevAttrMaxAccessPolicyWindowSize = 109,
+    cudaDevAttrReservedSharedMemoryPerBlock = 111,
+    cudaDevAttrMemoryPoolsSupported = 115,
+    cudaDevAttrClusterLaunch = 120,
 };
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
-    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, reservedSharedMemPerBlock, totalConstMem, memPitch;
+    size_t textureAlignment, texturePitchAlignment, surfaceAlignment;
+    int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
     int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, l2CacheSize, memoryBusWidth;
+    int asyncEngineCount, persistingL2CacheMaxSize, accessPolicyMaxWindowSize;
+    int integrated, canMapHostMemory, concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver, unifiedAddressing;
+    int streamPrioritiesSupported, globalL1CacheSupported, localL1CacheSupported, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID;
+    int hostNativeAtomicSupported, pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem;
+    int cooperativeLaunch, hostRegisterSupported, memoryPoolsSupported, clusterLaunch;
+};
+struct cudaPointerAttributes {
+    cudaMemoryType type;
+    int device;
+    void *devicePointer, *hostPointer;
+};
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout;
 };
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+using cudaHostFn_t = void (*)(void*);
+struct cudaLaunchAttribute;
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
 #define cudaStreamDefault 0
 #define cudaStreamNonBlocking 1
 #define cudaStreamLegacy ((cudaStream_t)1)
 #define cudaStreamPerThread ((cudaStream_t)2)
+#define cudaEventDefault 0
+#define cudaEventBlockingSync 1
+#define cudaEventDisableTiming 2
+#define cudaEventRecordDefault 0
+#define cudaEventWaitDefault 0
+#define cudaHostAllocDefault 0
+#define cudaHostAllocPortable 1
+#define cudaHostAllocMapped 2
+#define cudaHostAllocWriteCombined 4
+#define cudaMemAttachGlobal 1
+#define cudaMemAttachHost 2
+#define cudaOccupancyDefault 0
 
 extern "C" {
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned flags = cudaMemAttachGlobal);
+cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned flags = cudaHostAllocDefault);
 cudaError_t cudaFree(void* pointer);
+cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind);
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void* to, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr);
+cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height);
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream = nullptr);
+cudaError_t cudaMemGetInfo(size_t* unused, size_t* total);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorName(cudaError_t error);
@@ -115,74 +236,128 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cuda_cpu_allow_shared(size_t bytes);
+cudaError_t cuda_cpu_copy_symbol(void* symbol, size_t size, void* other, size_t bytes, size_t offset, cudaMemcpyKind kind, bool to_symbol);
+cudaError_t cuda_cpu_symbol_address(void** pointer, void* symbol, size_t size);
 }
 template <class T> cudaError_t cudaMalloc(T** pointer, size_t bytes) { return cudaMalloc(reinterpret_cast<void**>(pointer), bytes); }
 template <class T> cudaError_t cudaMallocAsync(T** pointer, size_t bytes, cudaStream_t) { return cudaMalloc(pointer, bytes); }
+template <class T> cudaError_t cudaMallocManaged(T** pointer, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
+    return cudaMallocManaged(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class T> cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigned flags = cudaHostAllocDefault) {
+    return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class T> cudaError_t cudaHostAlloc(T** pointer, size_t bytes, unsigned flags) { return cudaMallocHost(pointer, bytes, flags); }
 static inline cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
-static inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpy(to, from, bytes, kind);
-}
-static inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) { return cudaMemset(to, value, bytes); }
+
+// A symbol is the variable, on the device and here.
 template <class T>
-cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
-    std::memcpy(reinterpret_cast<char*>(&symbol) + offset, from, bytes);
-    return cudaSuccess;
+CUDA_CPU_INLINE cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+    return cuda_cpu_copy_symbol(const_cast<std::remove_cv_t<T>*>(&symbol), sizeof symbol, const_cast<void*>(from), bytes, offset, kind, true);
 }
-static inline cudaError_t cudaDeviceSynchronize() { return cudaPeekAtLastError(); }
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaPeekAtLastError(); }
-static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = nullptr, cudaSuccess; }
-static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = nullptr, cudaSuccess; }
-static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+template <class T>
+CUDA_CPU_INLINE cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    return cuda_cpu_copy_symbol(const_cast<std::remove_cv_t<T>*>(&symbol), sizeof symbol, const_cast<void*>(from), bytes, offset, kind, true);
+}
+template <class T>
+CUDA_CPU_INLINE cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+    return cuda_cpu_copy_symbol(const_cast<std::remove_cv_t<T>*>(&symbol), sizeof symbol, to, bytes, offset, kind, false);
+}
+template <class T>
+CUDA_CPU_INLINE cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, size_t bytes, size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+    return cuda_cpu_copy_symbol(const_cast<std::remove_cv_t<T>*>(&symbol), sizeof symbol, to, bytes, offset, kind, false);
+}
+template <class P, class T> cudaError_t cudaGetSymbolAddress(P** pointer, const T& symbol) {
+    return cuda_cpu_symbol_address(reinterpret_cast<void**>(pointer), const_cast<std::remove_cv_t<T>*>(&symbol), sizeof symbol);
+}
+template <class T> cudaError_t cudaGetSymbolSize(size_t* size, const T& symbol) { return *size = sizeof symbol, cudaSuccess; }
+
+// Everything is done when a call returns, so streams are in order whatever waits for whatever.
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+static inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaDeviceSynchronize(); }
+static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned = 0) { return cudaEventSynchronize(event); }
+static inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return cudaStreamCreateWithPriority(stream, flags, 0); }
+static inline cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) { return *priority = 0, cudaDeviceSynchronize(); }
+static inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaDeviceSynchronize(); }
+static inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags = 0) { return cudaEventCreateWithFlags(event, flags); }
+static inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream = nullptr, unsigned = 0) { return cudaEventRecord(event, stream); }
+static inline cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+static inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+    cudaError_t error = cudaDeviceSynchronize();
+    return error == cudaSuccess ? function(data), error : error;
+}
 static inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+static inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaDeviceSynchronize(); }
+static inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaDeviceSynchronize(); }
+static inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+static inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+template <class Kernel> cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) { return cudaDeviceSynchronize(); }
 template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute attribute, int value) {
     return attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ? cuda_cpu_allow_shared(value) : cudaSuccess;
 }
-template <class Kernel> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, size_t) {
-    return *blocks = threads > 0 ? std::max(1, 2048 / threads) : 0, cudaSuccess;
+template <class Kernel> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+    *attributes = {};
+    attributes->maxThreadsPerBlock = 1024, attributes->numRegs = 32, attributes->maxDynamicSharedSizeBytes = 48 << 10;
+    attributes->ptxVersion = attributes->binaryVersion = 90, attributes->preferredShmemCarveout = -1;
+    return cudaDeviceSynchronize();
 }
-template <class Kernel> cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel, size_t = 0, int = 0) {
-    return *grid = 264, *block = 1024, cudaSuccess;
+// As for kernels of 32 registers: what a thread takes is not known here.
+template <class Kernel> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, size_t shared) {
+    if (threads < 1) return cudaErrorInvalidValue;
+    size_t by_threads = threads > 1024 ? 0 : std::min(32, 2048 / ((threads + 31) / 32 * 32));
+    return *blocks = int(std::min(by_threads, (228u << 10) / (shared + 1024))), cudaSuccess;
+}
+template <class Kernel> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Kernel kernel, int threads, size_t shared, unsigned) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
+}
+template <class Kernel, class Bytes>
+cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, Kernel kernel, Bytes bytes, int limit = 0) {
+    int best = 0;
+    for (int threads = limit > 0 && limit < 1024 ? limit : 1024, blocks = 0; threads > 0; threads = (threads - 1) / 32 * 32)
+        if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, size_t(bytes(threads))); blocks * threads > best)
+            best = blocks * threads, *grid = 132 * blocks, *block = threads;
+    return best ? cudaSuccess : cudaErrorInvalidValue;
+}
+template <class Kernel> cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel kernel, size_t shared = 0, int limit = 0) {
+    return cudaOccupancyMaxPotentialBlockSizeVariableSMem(grid, block, kernel, [shared](int) { return shared; }, limit);
 }
 
 namespace cuda_cpu {
 struct Config {
-    int line;
     const char* name;
     dim3 grid, block;
     size_t shared_bytes;
 };
 extern "C" {
-void cuda_cpu_run(const Config* config, void (*entry)(void*), void* closure);
+cudaError_t cuda_cpu_run(const Config* config, void (*entry)(void*), void* closure);
 void* cuda_cpu_static_shared(const char* name, int line, size_t bytes, size_t alignment);
 void* cuda_cpu_dynamic_shared();
-uint3 cuda_cpu_thread_index() __attribute__((const));
-uint3 cuda_cpu_block_index() __attribute__((const));
-uint3 cuda_cpu_block_size() __attribute__((const));
-uint3 cuda_cpu_grid_size() __attribute__((const));
 int cuda_cpu_barrier(int value);  // number of threads that brought a value other than 0
 void cuda_cpu_warp(unsigned mask, uint64_t value, uint64_t* inbox, unsigned* arrived, const char* what);
+unsigned cuda_cpu_active();
 int cuda_cpu_lane();
-void cuda_cpu_atomic(const void* address, size_t bytes);
+void cuda_cpu_atomic(const void* address, size_t bytes, bool reads);
 void cuda_cpu_fence();
 [[noreturn]] void cuda_cpu_trap(const char* what);
 }
-inline void* static_shared(const char* name, int line, size_t bytes, size_t alignment) {
-    return cuda_cpu_static_shared(name, line, bytes, alignment);
-}
-inline void* dynamic_shared() { return cuda_cpu_dynamic_shared(); }
 
 template <class Body> struct Launch {
     Config config;
     Body body;
-    template <class... Arguments> void operator()(Arguments... arguments) {
-        auto once = [&] { body(arguments...); };
-        cuda_cpu_run(&config, [](void* closure) { (*static_cast<decltype(once)*>(closure))(); }, &once);
+    template <class... Arguments> CUDA_CPU_INLINE cudaError_t operator()(Arguments... arguments) {
+        auto once = [&]() CUDA_CPU_UNSEEN { body(arguments...); };
+        return cuda_cpu_run(&config, [](void* closure) CUDA_CPU_UNSEEN { (*static_cast<decltype(once)*>(closure))(); }, &once);
     }
 };
-template <class Body> Launch<Body> launch(int line, const char* name, Body body, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) {
-    return {{line, name, grid, block, shared}, body};
+template <class Body> Launch<Body> launch(const char* name, Body body, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) {
+    return {{name, grid, block, shared}, body};
+}
+template <class... Parameters, size_t... Positions>
+CUDA_CPU_INLINE cudaError_t launch_with(Config config, void (*kernel)(Parameters...), void** arguments, std::index_sequence<Positions...>) {
+    return Launch<decltype(kernel)>{config, kernel}(*static_cast<std::remove_reference_t<Parameters>*>(arguments[Positions])...);
 }
 
 template <class T> uint64_t to_bits(T value) {
@@ -196,7 +371,7 @@ template <class T> T from_bits(uint64_t bits) {
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
-template <class T> T shuffle(unsigned mask, T value, int source, bool valid, const char* what) {
+template <class T> CUDA_CPU_INLINE T shuffle(unsigned mask, T value, int source, bool valid, const char* what) {
     uint64_t inbox[32];
     unsigned arrived = 0;
     cuda_cpu_warp(mask, to_bits(value), inbox, &arrived, what);
@@ -204,46 +379,65 @@ template <class T> T shuffle(unsigned mask, T value, int source, bool valid, con
 }
 }  // namespace cuda_cpu
 
-#define threadIdx (::cuda_cpu::cuda_cpu_thread_index())
-#define blockIdx (::cuda_cpu::cuda_cpu_block_index())
-#define blockDim (::cuda_cpu::cuda_cpu_block_size())
-#define gridDim (::cuda_cpu::cuda_cpu_grid_size())
+// Constants, as far as one thread can see: the runtime changes them with the thread.
+#ifndef CUDA_CPU_RUNTIME
+extern const uint3 threadIdx __attribute__((visibility("hidden")));
+extern const uint3 blockIdx __attribute__((visibility("hidden")));
+extern const uint3 blockDim __attribute__((visibility("hidden")));
+extern const uint3 gridDim __attribute__((visibility("hidden")));
+#endif
 static constexpr int warpSize = 32;
 
+// The other ways to launch. A kernel's parameters are known from its type, which `rewrite.py` gives back to one cast to void*.
+template <class... Parameters>
+CUDA_CPU_INLINE cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t = nullptr) {
+    return cuda_cpu::launch_with({"a kernel", grid, block, shared}, kernel, arguments, std::index_sequence_for<Parameters...>{});
+}
+__attribute__((error("not on the CPU: cudaLaunchKernel with a kernel that is not named in the call"))) cudaError_t
+cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr);
+template <class... Parameters, class... Arguments>
+CUDA_CPU_INLINE cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes}, kernel}(Parameters(arguments)...);
+}
+template <class... Parameters>
+CUDA_CPU_INLINE cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), void** arguments) {
+    return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes, config->stream);
+}
+
 #define __syncthreads() ((void)::cuda_cpu::cuda_cpu_barrier(0))
-static inline int __syncthreads_count(int value) { return cuda_cpu::cuda_cpu_barrier(value != 0); }
-static inline int __syncthreads_or(int value) { return cuda_cpu::cuda_cpu_barrier(value != 0) != 0; }
-static inline int __syncthreads_and(int value) { return cuda_cpu::cuda_cpu_barrier(value == 0) == 0; }
-static inline void __threadfence() { cuda_cpu::cuda_cpu_fence(); }
-static inline void __threadfence_block() {}
-static inline void __threadfence_system() { cuda_cpu::cuda_cpu_fence(); }
-static inline void __trap() { cuda_cpu::cuda_cpu_trap("__trap()"); }
+static CUDA_CPU_INLINE int __syncthreads_count(int value) { return cuda_cpu::cuda_cpu_barrier(value != 0); }
+static CUDA_CPU_INLINE int __syncthreads_or(int value) { return cuda_cpu::cuda_cpu_barrier(value != 0) != 0; }
+static CUDA_CPU_INLINE int __syncthreads_and(int value) { return cuda_cpu::cuda_cpu_barrier(value == 0) == 0; }
+static CUDA_CPU_INLINE void __threadfence() { cuda_cpu::cuda_cpu_fence(); }
+static CUDA_CPU_INLINE void __threadfence_block() {}
+static CUDA_CPU_INLINE void __threadfence_system() { cuda_cpu::cuda_cpu_fence(); }
+static CUDA_CPU_INLINE void __trap() { cuda_cpu::cuda_cpu_trap("__trap()"); }
 #undef assert
 #define assert(condition) ((condition) ? (void)0 : ::cuda_cpu::cuda_cpu_trap("assert(" #condition ")"))
 
 // Warps: 32 threads that meet.
-static inline void __syncwarp(unsigned mask = 0xffffffffu) {
+static CUDA_CPU_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
     uint64_t inbox[32];
     unsigned arrived;
     cuda_cpu::cuda_cpu_warp(mask, 0, inbox, &arrived, "__syncwarp");
 }
-template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+template <class T> CUDA_CPU_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
     int lane = cuda_cpu::cuda_cpu_lane(), base = lane & ~(width - 1);
     return cuda_cpu::shuffle(mask, value, base + (source & (width - 1)), true, "__shfl_sync");
 }
-template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+template <class T> CUDA_CPU_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     int lane = cuda_cpu::cuda_cpu_lane(), source = lane - int(delta);
     return cuda_cpu::shuffle(mask, value, source & 31, source >= (lane & ~(width - 1)), "__shfl_up_sync");
 }
-template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+template <class T> CUDA_CPU_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     int lane = cuda_cpu::cuda_cpu_lane(), source = lane + int(delta);
     return cuda_cpu::shuffle(mask, value, source & 31, source < (lane & ~(width - 1)) + width, "__shfl_down_sync");
 }
-template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
+template <class T> CUDA_CPU_INLINE T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
     int lane = cuda_cpu::cuda_cpu_lane(), source = lane ^ bits;
     return cuda_cpu::shuffle(mask, value, source & 31, source < (lane & ~(width - 1)) + width, "__shfl_xor_sync");
 }
-static inline unsigned __ballot_sync(unsigned mask, int predicate) {
+static CUDA_CPU_INLINE unsigned __ballot_sync(unsigned mask, int predicate) {
     uint64_t inbox[32];
     unsigned arrived = 0, result = 0;
     cuda_cpu::cuda_cpu_warp(mask, predicate != 0, inbox, &arrived, "__ballot_sync");
@@ -251,9 +445,26 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate) {
         if ((arrived >> lane & 1) && inbox[lane]) result |= 1u << lane;
     return result;
 }
-static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
-template <class T, class Combine> T cuda_cpu_reduce(unsigned mask, T value, Combine combine) {
+static CUDA_CPU_INLINE int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+static CUDA_CPU_INLINE int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+#define __activemask() (::cuda_cpu::cuda_cpu_active())
+template <class T> CUDA_CPU_INLINE unsigned __match_any_sync(unsigned mask, T value) {
+    uint64_t inbox[32];
+    unsigned arrived = 0, result = 0;
+    cuda_cpu::cuda_cpu_warp(mask, cuda_cpu::to_bits(value), inbox, &arrived, "__match_any_sync");
+    for (int lane = 0; lane < 32; lane++)
+        if ((arrived >> lane & 1) && inbox[lane] == cuda_cpu::to_bits(value)) result |= 1u << lane;
+    return result;
+}
+template <class T> CUDA_CPU_INLINE unsigned __match_all_sync(unsigned mask, T value, int* all) {
+    uint64_t inbox[32];
+    unsigned arrived = 0;
+    cuda_cpu::cuda_cpu_warp(mask, cuda_cpu::to_bits(value), inbox, &arrived, "__match_all_sync");
+    for (int lane = 0; lane < 32; lane++)
+        if ((arrived >> lane & 1) && inbox[lane] != cuda_cpu::to_bits(value)) return *all = 0, 0;
+    return *all = 1, arrived;
+}
+template <class T, class Combine> CUDA_CPU_INLINE T cuda_cpu_reduce(unsigned mask, T value, Combine combine) {
     uint64_t inbox[32];
     unsigned arrived = 0;
     cuda_cpu::cuda_cpu_warp(mask, cuda_cpu::to_bits(value), inbox, &arrived, "__reduce_sync");
@@ -267,45 +478,60 @@ template <class T, class Combine> T cuda_cpu_reduce(unsigned mask, T value, Comb
         }
     return result;
 }
-template <class T> T __reduce_add_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return T(a + b); }); }
-template <class T> T __reduce_max_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a > b ? a : b; }); }
-template <class T> T __reduce_min_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a < b ? a : b; }); }
+template <class T> CUDA_CPU_INLINE T __reduce_add_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return T(a + b); }); }
+template <class T> CUDA_CPU_INLINE T __reduce_max_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a > b ? a : b; }); }
+template <class T> CUDA_CPU_INLINE T __reduce_and_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a & b; }); }
+template <class T> CUDA_CPU_INLINE T __reduce_or_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a | b; }); }
+template <class T> CUDA_CPU_INLINE T __reduce_xor_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a ^ b; }); }
+template <class T> CUDA_CPU_INLINE T __reduce_min_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a < b ? a : b; }); }
 
 // Atomics: each is one step, for threads change places only where they wait.
-template <class T, class Change> __attribute__((no_sanitize("thread"))) T cuda_cpu_change(T* address, Change change) {
-    cuda_cpu::cuda_cpu_atomic(address, sizeof(T));
+template <class T, class Change> __attribute__((noinline)) CUDA_CPU_UNSEEN T cuda_cpu_change_quietly(T* address, Change change) {
     T old = *address;
     *address = change(old);
     return old;
 }
+template <class T, class Change> CUDA_CPU_INLINE T cuda_cpu_change(T* address, Change change, bool reads = true) {
+    cuda_cpu::cuda_cpu_atomic(address, sizeof(T), reads);
+    return cuda_cpu_change_quietly(address, change);
+}
 template <class T> struct cuda_cpu_same { using type = T; };
 #define CUDA_CPU_ATOMIC(name, expression)                                                                                              \
-    template <class T> T name(T* address, typename cuda_cpu_same<T>::type value) {                                                    \
+    template <class T> CUDA_CPU_INLINE T name(T* address, typename cuda_cpu_same<T>::type value) {                                                    \
         return cuda_cpu_change(address, [&](T old) { return T(expression); });                                                        \
     }                                                                                                                                 \
-    template <class T> T name##_block(T* address, typename cuda_cpu_same<T>::type value) { return name(address, value); }             \
-    template <class T> T name##_system(T* address, typename cuda_cpu_same<T>::type value) { return name(address, value); }
+    template <class T> CUDA_CPU_INLINE T name##_block(T* address, typename cuda_cpu_same<T>::type value) { return name(address, value); }             \
+    template <class T> CUDA_CPU_INLINE T name##_system(T* address, typename cuda_cpu_same<T>::type value) { return name(address, value); }
 CUDA_CPU_ATOMIC(atomicAdd, old + value)
 CUDA_CPU_ATOMIC(atomicSub, old - value)
 CUDA_CPU_ATOMIC(atomicMax, old > value ? old : value)
 CUDA_CPU_ATOMIC(atomicMin, old < value ? old : value)
-CUDA_CPU_ATOMIC(atomicExch, value)
 CUDA_CPU_ATOMIC(atomicAnd, old & value)
 CUDA_CPU_ATOMIC(atomicOr, old | value)
 CUDA_CPU_ATOMIC(atomicXor, old ^ value)
 CUDA_CPU_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
 CUDA_CPU_ATOMIC(atomicDec, old == 0 || old > value ? value : old - 1)
 #undef CUDA_CPU_ATOMIC
-template <class T> T atomicCAS(T* address, typename cuda_cpu_same<T>::type expected, typename cuda_cpu_same<T>::type value) {
+template <class T> CUDA_CPU_INLINE T atomicExch(T* address, typename cuda_cpu_same<T>::type value) {
+    return cuda_cpu_change(address, [&](T) { return value; }, false);
+}
+template <class T> CUDA_CPU_INLINE T atomicExch_block(T* address, typename cuda_cpu_same<T>::type value) { return atomicExch(address, value); }
+template <class T> CUDA_CPU_INLINE T atomicExch_system(T* address, typename cuda_cpu_same<T>::type value) { return atomicExch(address, value); }
+template <class T> CUDA_CPU_INLINE T atomicCAS(T* address, typename cuda_cpu_same<T>::type expected, typename cuda_cpu_same<T>::type value) {
     return cuda_cpu_change(address, [&](T old) { return old == expected ? value : old; });
 }
 
 // Arithmetic that CUDA knows and C++ does not, or by another name. Fast intrinsics are as exact as the CPU's functions.
-template <class T> T __ldg(const T* address) { return *address; }
-template <class T> T __ldcg(const T* address) { return *address; }
-template <class T> T __ldcs(const T* address) { return *address; }
-template <class T> void __stcs(T* address, T value) { *address = value; }
-template <class T> void __stcg(T* address, T value) { *address = value; }
+template <class T> CUDA_CPU_INLINE T __ldg(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE T __ldcg(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE T __ldcs(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE T __ldca(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE T __ldlu(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE T __ldcv(const T* address) { return *address; }
+template <class T> CUDA_CPU_INLINE void __stwt(T* address, typename cuda_cpu_same<T>::type value) { *address = value; }
+template <class T> CUDA_CPU_INLINE void __stwb(T* address, typename cuda_cpu_same<T>::type value) { *address = value; }
+template <class T> CUDA_CPU_INLINE void __stcs(T* address, typename cuda_cpu_same<T>::type value) { *address = value; }
+template <class T> CUDA_CPU_INLINE void __stcg(T* address, typename cuda_cpu_same<T>::type value) { *address = value; }
 #define __expf cuda_cpu__expf
 static inline float cuda_cpu__expf(float x) { return std::exp(x); }
 #define __exp10f cuda_cpu__exp10f
@@ -334,6 +560,24 @@ static inline float __fsub_rn(float x, float y) { return x - y; }
 static inline float __fmul_rn(float x, float y) { return x * y; }
 static inline float __fdiv_rn(float x, float y) { return x / y; }
 static inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
+#define __tanhf cuda_cpu__tanhf
+static inline float cuda_cpu__tanhf(float x) { return std::tanh(x); }
+#define __sincosf cuda_cpu__sincosf
+static inline void cuda_cpu__sincosf(float x, float* sine, float* cosine) { *sine = std::sin(x), *cosine = std::cos(x); }
+static inline float fdividef(float x, float y) { return x / y; }
+static inline float rcbrtf(float x) { return 1.0f / std::cbrt(x); }
+static inline double rcbrt(double x) { return 1.0 / std::cbrt(x); }
+static inline double sinpi(double x) { return std::sin(std::remainder(x, 2.0) * 3.14159265358979323846); }
+static inline double cospi(double x) { return std::cos(std::remainder(x, 2.0) * 3.14159265358979323846); }
+static inline float sinpif(float x) { return float(sinpi(x)); }
+static inline float cospif(float x) { return float(cospi(x)); }
+static inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
+static inline double erfcx(double x) {
+    if (x < 25) return std::exp(x * x) * std::erfc(x);
+    double square = 0.5 / x / x;  // its series at infinity, to 1e-16
+    return 0.56418958354775628695 / x * (1 - square * (1 - 3 * square * (1 - 5 * square * (1 - 7 * square))));
+}
+static inline float erfcxf(float x) { return float(erfcx(x)); }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 static inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678118654752f); }
@@ -341,9 +585,38 @@ static inline int __float_as_int(float x) { return cuda_cpu::from_bits<int>(cuda
 static inline unsigned __float_as_uint(float x) { return cuda_cpu::from_bits<unsigned>(cuda_cpu::to_bits(x)); }
 static inline float __int_as_float(int x) { return cuda_cpu::from_bits<float>(cuda_cpu::to_bits(x)); }
 static inline float __uint_as_float(unsigned x) { return cuda_cpu::from_bits<float>(cuda_cpu::to_bits(x)); }
-static inline int __float2int_rn(float x) { return int(std::nearbyint(x)); }
-static inline int __float2int_rz(float x) { return int(x); }
+static inline double __longlong_as_double(long long x) { return cuda_cpu::from_bits<double>(cuda_cpu::to_bits(x)); }
+static inline long long __double_as_longlong(double x) { return cuda_cpu::from_bits<long long>(cuda_cpu::to_bits(x)); }
+// To an integer as a device does: what is too large becomes the largest, NaN 0, or in 64 bits the highest bit alone.
+template <class T> T cuda_cpu_to_integer(double x) {
+    if (std::isnan(x)) return sizeof(T) == 8 ? T(1ull << 63) : T(0);
+    if (x <= double(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+    if (x >= double(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+    return T(x);
+}
+#define CUDA_CPU_TO_INTEGER(from, name, T)                                                                                             \
+    static inline T __##from##2##name##_rn(from x) { return cuda_cpu_to_integer<T>(std::nearbyint(x)); }                             \
+    static inline T __##from##2##name##_rz(from x) { return cuda_cpu_to_integer<T>(std::trunc(x)); }                                 \
+    static inline T __##from##2##name##_ru(from x) { return cuda_cpu_to_integer<T>(std::ceil(x)); }                                  \
+    static inline T __##from##2##name##_rd(from x) { return cuda_cpu_to_integer<T>(std::floor(x)); }
+CUDA_CPU_TO_INTEGER(float, int, int)
+CUDA_CPU_TO_INTEGER(float, uint, unsigned)
+CUDA_CPU_TO_INTEGER(float, ll, long long)
+CUDA_CPU_TO_INTEGER(float, ull, unsigned long long)
+CUDA_CPU_TO_INTEGER(double, int, int)
+CUDA_CPU_TO_INTEGER(double, uint, unsigned)
+CUDA_CPU_TO_INTEGER(double, ll, long long)
+CUDA_CPU_TO_INTEGER(double, ull, unsigned long long)
+#undef CUDA_CPU_TO_INTEGER
 static inline float __int2float_rn(int x) { return float(x); }
+static inline float __uint2float_rn(unsigned x) { return float(x); }
+static inline float __ll2float_rn(long long x) { return float(x); }
+static inline float __ull2float_rn(unsigned long long x) { return float(x); }
+static inline double __int2double_rn(int x) { return x; }
+static inline double __uint2double_rn(unsigned x) { return x; }
+static inline double __ll2double_rn(long long x) { return double(x); }
+static inline double __ull2double_rn(unsigned long long x) { return double(x); }
+static inline float __double2float_rn(double x) { return float(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
@@ -353,10 +626,38 @@ static inline unsigned __brev(unsigned x) {
     for (int bit = 0; bit < 32; bit++) result |= (x >> bit & 1) << (31 - bit);
     return result;
 }
-static inline int __mul24(int x, int y) { return x * y; }
-static inline long long clock64() { return 0; }
-using std::isfinite;
-using std::isinf;
-using std::isnan;
+static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+static inline unsigned long long __brevll(unsigned long long x) { return (unsigned long long)__brev(unsigned(x)) << 32 | __brev(unsigned(x >> 32)); }
+static inline int __mulhi(int x, int y) { return int((long long)x * y >> 32); }
+static inline unsigned __umulhi(unsigned x, unsigned y) { return unsigned((unsigned long long)x * y >> 32); }
+static inline long long __mul64hi(long long x, long long y) { return (long long)((__int128)x * y >> 64); }
+static inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) { return (unsigned long long)((unsigned __int128)x * y >> 64); }
+static inline unsigned __sad(int x, int y, unsigned z) { return z + (x > y ? unsigned(x) - unsigned(y) : unsigned(y) - unsigned(x)); }
+static inline unsigned __usad(unsigned x, unsigned y, unsigned z) { return z + (x > y ? x - y : y - x); }
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    unsigned long long both = (unsigned long long)y << 32 | x;
+    unsigned result = 0;
+    for (int byte = 0; byte < 4; byte++) result |= unsigned(both >> 8 * (selector >> 4 * byte & 7) & 255) << 8 * byte;
+    return result;
+}
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+    return unsigned(((unsigned long long)high << 32 | low) << (by & 31) >> 32);
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return unsigned(((unsigned long long)high << 32 | low) >> (by & 31)); }
+static inline int __mul24(int x, int y) { return int(unsigned(x << 8 >> 8) * unsigned(y << 8 >> 8)); }
+static inline unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffff) * (y & 0xffffff); }
+static inline void __nanosleep(unsigned) {}
+static inline long long clock64() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+static inline float rsqrt(float x) { return rsqrtf(x); }
+static inline float rcbrt(float x) { return rcbrtf(x); }
+static inline float sinpi(float x) { return sinpif(x); }
+static inline float cospi(float x) { return cospif(x); }
+static inline float erfcx(float x) { return erfcxf(x); }
+static inline float normcdf(float x) { return normcdff(x); }
 template <class A, class B> constexpr std::common_type_t<A, B> min(A a, B b) { return b < a ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a); }
 template <class A, class B> constexpr std::common_type_t<A, B> max(A a, B b) { return a < b ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a); }

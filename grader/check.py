@@ -1,0 +1,213 @@
+"""`grader check`, the student's inner loop: the first mistake of each assignment, as soon as it is known.
+
+What can be seen without running anything is told at once, in the time that a judge takes to get ready; then the
+assignments are tried, the one whose file was saved last before all others, each up to its first case that does not
+pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from watchfiles import Change, DefaultFilter, watch
+
+from grader.assignment import Assignment, load_course
+from grader.grading import Grading, Request
+from grader.job import Event
+from grader.report.checking import CheckView
+from grader.report.model import CaseResult
+from grader.submission import SubmissionError
+
+MAX_SOURCE_BYTES = 1 << 20
+SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a file shows without being run: a result that decides, or nothing yet."""
+
+    assignment: Assignment
+    result: CaseResult | None
+
+
+class Saved(Exception):
+    """A file was saved while a check was going on: what it would say is no longer asked for."""
+
+
+def look(request: Request) -> list[Look]:
+    """A first look at every file that the request asks for. Raises CourseError, SubmissionError."""
+    assignments = load_course(request.course, request.assignments)
+    if not request.submission.is_dir():
+        expected = ", ".join(one.spec.file for one in assignments)
+        what = "is a file" if request.submission.is_file() else "no such folder"
+        raise SubmissionError(f"{request.submission}: {what}; expected a folder with {expected}")
+    return [Look(one, _look(request, one)) for one in assignments]
+
+
+def _look(request: Request, assignment: Assignment) -> CaseResult | None:
+    name, entry = assignment.spec.file, assignment.spec.entry
+    path, stub = request.submission / name, request.course / "starter" / name
+    if not path.is_file():
+        return CaseResult(
+            name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {request.submission}"
+        )
+    with path.open("rb") as file:
+        source = file.read(MAX_SOURCE_BYTES)
+    if stub.is_file() and stub.read_bytes() == source:
+        return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
+    if not name.endswith(".py"):
+        return None
+    try:
+        tree = ast.parse(source, name)
+    except SyntaxError as error:
+        shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()}\n'
+        return CaseResult(
+            name="syntax",
+            tries="Python can read the file",
+            outcome="failed",
+            message=f"{type(error).__name__} in line {error.lineno}: {error.msg}",
+            traceback=shown,
+        )
+    except (ValueError, RecursionError, MemoryError):
+        return None  # not for a first look: the worker will say
+    if entry not in (names := set(_top_level_names(tree))) and "*" not in names:
+        message = f"{name} has no function {entry!r}"
+        return CaseResult(name="entry", tries=f"the file has {entry}()", outcome="failed", message=message)
+    return None
+
+
+def _top_level_names(tree: ast.Module) -> Iterator[str]:
+    """Every name that the module may bind at its top level, in any branch; "*" for an import of everything."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Import() | ast.ImportFrom():
+                yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            case _:
+                pass
+
+
+def check(
+    request: Request,
+    view: CheckView,
+    looks: Sequence[Look],
+    grading: Grading | None = None,
+    outdated: Callable[[], bool] = bool,
+) -> None:
+    """Run what `looks` left open, and show everything on `view`.
+
+    Args:
+        grading: one that is on its way already; None starts one where it is needed.
+        outdated: asked between cases.
+
+    Raises:
+        Saved: `outdated` said so.
+        CourseError, SubmissionError, UsageError, InfraError: as `grader.grading.grade`.
+    """
+    for one in looks:
+        if one.result is not None:
+            view.seen(one.assignment, one.result)
+    runnable = sorted((one.assignment for one in looks if one.result is None), key=lambda one: -_saved_at(request, one))
+    if not runnable:
+        view.finish(None)
+        return
+
+    def on_event(event: Event) -> None:
+        view(event)
+        if outdated():
+            raise Saved
+
+    names = tuple(one.name for one in runnable)
+    triton = any(one.spec.language == "triton" for one in runnable)
+    with contextlib.nullcontext(grading) if grading else Grading(request.device, triton) as ready:
+        view.finish(ready.run(replace(request, assignments=names, stop_early=True), on_event))
+
+
+def _saved_at(request: Request, assignment: Assignment) -> float:
+    with contextlib.suppress(OSError):
+        return (request.submission / assignment.spec.file).stat().st_mtime
+    return 0.0
+
+
+class Watcher:
+    """A context manager that tells which files of a folder were saved."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._saved: set[Path] = set()
+        self._some = threading.Condition()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def _look(self) -> None:
+        for changes in watch(self._folder, watch_filter=_Sources(), stop_event=self._stop, debounce=200, step=20):
+            with self._some:
+                self._saved |= {Path(path).relative_to(self._folder) for _, path in changes}
+                self._some.notify_all()
+
+    def pending(self) -> bool:
+        with self._some:
+            return bool(self._saved)
+
+    def wait(self) -> set[Path]:
+        """The files saved since the last call, relative to the folder; waits until there is one."""
+        with self._some:
+            while not self._saved:
+                self._some.wait(timeout=1.0)  # in steps, so that Ctrl-C comes through
+            saved, self._saved = self._saved, set()
+            return saved
+
+
+class _Sources(DefaultFilter):
+    """Files that can belong to a submission; not an editor's or Python's own."""
+
+    def __call__(self, change: Change, path: str) -> bool:
+        return Path(path).suffix in SOURCE_SUFFIXES and super().__call__(change, path)
+
+
+def check_and_watch(request: Request, new_view: Callable[[set[Path]], CheckView]) -> None:
+    """Check everything, then what was saved, again and again, until interrupted.
+
+    A save during a check ends it. The judge of the next check gets ready while the student still types.
+
+    Args:
+        new_view: makes the view of one check, from the files whose saving led to it.
+    """
+    files = {one.spec.file: one.name for one in load_course(request.course, request.assignments)}
+    todo, saved = set(files.values()), set[Path]()
+
+    def concerned() -> set[str]:
+        """The assignments that the saved files belong to; a file that several may share concerns all."""
+        names = {files.get(path.as_posix()) for path in saved}
+        return set(files.values()) if None in names else {name for name in names if name}
+
+    with Watcher(request.submission) as watcher:
+        while True:
+            try:
+                with Grading(request.device) as grading:
+                    if not todo:
+                        saved = watcher.wait()
+                        todo = concerned()
+                    with new_view(saved) as view:
+                        looks = [one for one in look(request) if one.assignment.name in todo]
+                        check(request, view, looks, grading, outdated=watcher.pending)
+                    todo = set()
+            except Saved:
+                saved = watcher.wait()
+                todo |= concerned()

@@ -1,0 +1,75 @@
+"""The CPU's stand-in for the CUDA runtime, built once for each machine and put ready in a worker's runtime folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from grader.contender.contender import WorkerUnavailable
+
+BUILD_LIMIT_S = 180.0
+
+
+def cache_folder() -> Path:
+    """Where the grader keeps what it can make again, for the user who runs it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-lab-grader"
+
+
+def provide_runtime(runtime: Path, compiler: str) -> None:
+    """Put the object file of `worker/cuda_cpu/runtime.cpp` beside its staged source: from the cache, or built now.
+
+    Args:
+        runtime: the folder with the staged worker (see `stage_runtime`).
+        compiler: path of g++ or clang++.
+
+    Raises:
+        WorkerUnavailable: it does not build here.
+    """
+    sources = runtime / "grader" / "worker" / "cuda_cpu"
+    target = sources / "runtime.o"
+    if target.exists():
+        return
+    kept = cache_folder() / f"cuda-cpu-{_fingerprint(sources, compiler)}.o"
+    half = target.with_suffix(".half")
+    try:
+        shutil.copyfile(kept, half)
+    except OSError:
+        _build(runtime, compiler, half)
+        with contextlib.suppress(OSError):  # without a cache it is built in every run
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            copy = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
+            shutil.copyfile(half, copy)
+            copy.replace(kept)
+    half.replace(target)
+
+
+def _build(runtime: Path, compiler: str, target: Path) -> None:
+    command = [sys.executable, "-P", "-s", "-m", "grader.worker.cuda_cpu.build", compiler, str(target)]
+    environment = os.environ | {"PYTHONPATH": str(runtime), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=BUILD_LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkerUnavailable(f"the CPU's stand-in for CUDA could not be built: {error}") from None
+    if done.returncode != 0:
+        words = done.stderr.strip()[-2000:]
+        raise WorkerUnavailable(f"the CPU's stand-in for CUDA does not build with {compiler}:\n{words}")
+
+
+def _fingerprint(sources: Path, compiler: str) -> str:
+    """What the object file depends on: every source beside it, and the compiler."""
+    digest = hashlib.sha256()
+    for path in sorted(sources.rglob("*")):
+        if path.is_file() and path.suffix != ".o":
+            digest.update(path.relative_to(sources).as_posix().encode() + path.read_bytes())
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        digest.update(subprocess.run([compiler, "--version"], capture_output=True, timeout=20).stdout)
+    digest.update(compiler.encode())
+    return digest.hexdigest()[:24]

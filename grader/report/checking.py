@@ -1,0 +1,169 @@
+"""What `grader check` shows: one line for what is right, one large panel for the first mistake of an assignment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from grader.assignment import Assignment
+from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.report.model import NOT_RUN, CaseResult, Report
+from grader.report.terminal import LOG_LINES, STYLE, kernels, plain
+
+NAMED = 6  # cases that a line names; of more it gives the number
+
+
+class _Tally:
+    """One assignment while it is checked."""
+
+    def __init__(self, file: str, total: int) -> None:
+        self.file = file
+        self.total = total
+        self.passed: list[str] = []
+        self.done = 0
+        self.stopped = False
+
+
+class CheckView:
+    """Takes the events of a check; a context manager. `mistakes` counts the assignments with one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tallies: dict[str, _Tally] = {}
+        self._now: CaseStarted | None = None
+        self._spinner = Spinner("dots")
+        self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._progress)
+        self.mistakes = 0
+        self.infra_errors: tuple[str, ...] = ()
+
+    def __enter__(self) -> CheckView:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _progress(self) -> RenderableType:
+        line = Table.grid(padding=(0, 1))
+        tally = self._tallies.get(self._now.assignment) if self._now else None
+        if self._now is None or tally is None:
+            line.add_row(self._spinner, plain("starting ...", "dim"))
+        else:
+            line.add_row(self._spinner, plain(tally.file, "bold"), f"{tally.done}/{tally.total}", plain(self._now.case))
+        return line
+
+    def seen(self, assignment: Assignment, result: CaseResult) -> None:
+        """Show what a first look decided."""
+        self._show(assignment.spec.file, result, _Tally(assignment.spec.file, 0))
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned():
+                for part in event.parts:
+                    tally = self._tallies.setdefault(part.assignment, _Tally(part.file, 0))
+                    tally.total += part.cases
+            case CaseStarted():
+                self._now = event
+            case CaseDone():
+                self._done(self._tallies[event.assignment], event.result)
+            case _:
+                pass
+
+    def _done(self, tally: _Tally, result: CaseResult) -> None:
+        tally.done += 1
+        if result.outcome == "passed":
+            tally.passed.append(result.name)
+        elif result.outcome != "skipped" and not tally.stopped:
+            tally.stopped = True
+            self._show(tally.file, result, tally)
+        if tally.done == tally.total and not tally.stopped:
+            left = tally.total - len(tally.passed)
+            more = f", {left} not possible here" if left else ""
+            mark = STYLE["passed" if tally.passed else "skipped"]
+            self._console.print(
+                Text.assemble(mark, " ", (tally.file, "bold"), f"  {_cases(len(tally.passed))} passed{more}")
+            )
+
+    def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
+        mark, style = STYLE[result.outcome]
+        if result.outcome == "not_implemented":
+            passed = f" ({_cases(len(tally.passed))} passed)" if tally.passed else ""
+            self._console.print(Text.assemble((mark, style), " ", (file, "bold"), "  ", plain(result.message), passed))
+            return
+        self.mistakes += 1
+        blocks: list[RenderableType] = [plain(result.message, "bold")]
+        blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
+        if result.traceback:
+            blocks.append(Padding(plain(result.traceback.rstrip(), "dim"), (1, 0, 0, 0)))
+        if folded := _folded(tally):
+            blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
+        ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
+        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.name, "bold"), (ended, style))
+        tries = plain(result.tries, "dim") if result.tries else None
+        panel = Panel(
+            Group(*blocks), title=title, title_align="left", subtitle=tries, subtitle_align="left", border_style="red"
+        )
+        self._console.print(panel)
+
+    def finish(self, report: Report | None) -> None:
+        """Show what is known only at the end; None where nothing was run."""
+        self._now = None
+        if report is None:
+            if not self.mistakes:
+                self._console.print(plain("nothing to check yet", "dim"))
+            return
+        self.infra_errors = report.infra_errors
+        for one in report.assignments:
+            failed = any(part.outcome not in ("passed", "skipped", "not_implemented") for part in one.parts)
+            if one.kernels:
+                self._console.print(kernels(one.kernels))
+            if failed and one.log.text.strip():
+                lines = one.log.text.strip().splitlines()
+                self._console.print(plain(f"{one.file} printed:", "dim"))
+                shown = "\n".join(line[:200] for line in lines[-LOG_LINES:])
+                self._console.print(Padding(plain(shown, "dim"), (0, 0, 0, 2)))
+        for line in unknown_here(report):
+            self._console.print(plain(line, "dim"))
+        if self.mistakes:
+            self._console.print(plain(f"the same inputs again: --seed {report.seed}", "dim"))
+
+
+def _folded(tally: _Tally) -> str:
+    """What else there was, on one line."""
+    pieces = []
+    if tally.passed:
+        many = len(tally.passed) > NAMED
+        names = _cases(len(tally.passed)) if many else ", ".join(tally.passed)
+        pieces.append(f"passed before it: {names}")
+    if left := tally.total - tally.done:
+        pieces.append(f"not run: {left} more")
+    return " · ".join(pieces)
+
+
+def _cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
+
+
+def unknown_here(report: Report) -> list[str]:
+    """What this check cannot know, for the student to bear in mind."""
+    if report.environment.device == "cuda":
+        return ["not part of a check: speed; `grader run` grades it"]
+    skipped: Counter[str] = Counter()
+    for one in report.assignments:
+        for part in one.parts:
+            for case in part.cases:
+                if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
+                    skipped[case.message.removeprefix("needs a GPU: ")] += 1
+    lines = ["cannot be known without a GPU: speed, and whether Triton programs race with each other"]
+    return lines + [f"  {reason} ({_cases(count)})" for reason, count in skipped.items()]

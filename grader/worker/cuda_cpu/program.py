@@ -1,0 +1,108 @@
+"""A worker's half of CUDA C++ on the CPU: loads a `.cu` file and calls it on the arena. No PyTorch here: it starts at once."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grader import protocol
+from grader.worker import nvcc, windows
+from grader.worker.cuda_cpu.build import BuildFailed, Library, Unsupported, compile_library
+from grader.worker.errors import LoadError, set_root
+from grader.worker.windows import ELEMENT_BYTES, Floats
+
+
+class Kernel:
+    """The student's function `void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`, and what ptxas told of it."""
+
+    def __init__(self, library: Library, entry: str, ptxas: str) -> None:
+        self.ptxas = ptxas
+        self._library = library
+        self._function = getattr(library.functions, entry)
+        self._function.restype = None
+        self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+
+    def _run(self, x: Floats, y: Floats, order: int = 0, sample: bool = False) -> None:
+        self._library.begin(order, sample)
+        self._library.array(x.address, x.size_bytes, "x", ELEMENT_BYTES)
+        self._library.array(y.address, y.size_bytes, "y", ELEMENT_BYTES, output=not sample)
+        self._function(x.address, y.address, x.elements, None)
+        if fault := self._library.fault():
+            raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
+        if error := self._library.launch_fault():
+            raise LoadError("failed", f"the launch failed: {error}")
+
+    def call(self, x: Floats, y: Floats) -> None:
+        """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError."""
+        given, unwritten = x.content(), y.content()
+        self._run(x, y, order=0)
+        if x.content() != given:
+            return  # the judge says it better: an input was changed
+        forwards = y.content()
+        y.fill(unwritten)
+        self._run(x, y, order=1)
+        if y.content() != forwards:
+            raise LoadError("failed", "the result depends on the order in which threads run: consistent with a race")
+
+    def sample(self, x: Floats, y: Floats) -> None:
+        """Run large launches in part, to see where their accesses go. Raises LoadError."""
+        self._run(x, y, sample=True)
+
+
+def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
+    """Build the file at `path`.
+
+    Args:
+        build: `compiler` is g++ or clang++, `limit_s` its seconds; where `nvcc` is not None, it compiles the file for `arch`
+            as well, and what it refuses is a failed build.
+
+    Raises:
+        LoadError: build_failed; unsupported, where only a GPU can run it; failed, where the entry is missing.
+    """
+    set_root(path.parent)
+    scratch = Path(os.environ["TMPDIR"])
+    trial = nvcc.Trial(path, build["nvcc"], build["arch"], scratch, build["limit_s"]) if build["nvcc"] else None
+    try:
+        try:
+            library = compile_library(path, scratch, build["compiler"], build["limit_s"])
+        finally:
+            ptxas = _told(trial, path.name) if trial else ""  # what nvcc refuses is wrong, whatever the CPU says of it
+    except Unsupported as error:
+        raise LoadError("unsupported", f"{path.name}, {error}") from None
+    except (BuildFailed, nvcc.CompileError) as error:
+        raise LoadError("build_failed", str(error)) from None
+    if not hasattr(library.functions, entry):
+        raise LoadError(
+            "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
+        )
+    return Kernel(library, entry, ptxas)
+
+
+def _told(trial: nvcc.Trial, name: str) -> str:
+    """What ptxas told; nothing where nvcc itself does not work. Raises nvcc.CompileError."""
+    try:
+        return trial.finish()
+    except nvcc.NvccUnusable as error:
+        print(f"nvcc does not work here, so {name} was only built for the CPU:\n{error}", file=sys.stderr)
+        return ""
+
+
+def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> None:
+    """Answer a "call" frame: y is in the arena afterwards. Raises LoadError."""
+    refs = [*frame["args"], *frame["outputs"]]
+    if frame["windows"] > 1:
+        with windows.repeated(files[0], refs, frame["windows"]) as floats:
+            kernel.sample(*floats)
+        return
+    memory = mmap.mmap(files[0], frame["arena"]["bytes"])
+    view = ctypes.c_char.from_buffer(memory)
+    try:
+        kernel.call(*(Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs))
+    finally:
+        del view
+        memory.close()

@@ -1,0 +1,88 @@
+"""What went wrong in a worker, as the student should read it."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+MAX_MESSAGE = 4000
+MAX_TRACEBACK = 12000
+SUBMISSION_FRAMES = 12
+
+_root = ""  # the staged submission
+
+
+class LoadError(Exception):
+    """The student's code could not be run as the contract says; `kind` is the outcome's name."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def set_root(folder: Path) -> None:
+    """Say where the submission lies: frames from there are the student's own."""
+    global _root
+    _root = str(folder)
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames."""
+    if isinstance(error, LoadError):
+        return {"kind": error.kind, "type": "", "message": _clean(str(error))[:MAX_TRACEBACK], "traceback": ""}
+    return {
+        "kind": _kind(error),
+        "type": _clean(type(error).__name__)[:100],
+        "message": _clean(_message(error))[:MAX_MESSAGE],
+        "traceback": _clean(_own_traceback(error))[-MAX_TRACEBACK:],
+    }
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which undecodable file names bring and no JSON reader likes."""
+    return text.encode(errors="replace").decode()
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, NotImplementedError):
+        return "not_implemented"
+    if isinstance(error, MemoryError) or any(one.__name__ == "OutOfMemoryError" for one in type(error).__mro__):
+        return "out_of_memory"  # the second is PyTorch's, which not every worker imports
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return "crashed"
+    if "CUDA error" in _message(error) or type(error).__name__ == "AcceleratorError":
+        return "crashed"
+    return "failed"
+
+
+def _message(error: BaseException) -> str:
+    """The error's own words; for Triton's wrapped errors, those of the cause."""
+    seen = error
+    while seen.__cause__ is not None and type(seen).__name__ in ("InterpreterError", "CompilationError"):
+        seen = seen.__cause__
+    try:
+        text = str(seen)
+    except BaseException as failure:
+        text = f"(its message cannot be shown: {type(failure).__name__})"
+    return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)
+
+
+def _own_traceback(error: BaseException) -> str:
+    """The frames that lie in the submission, with paths as the student knows them, through the chain of causes."""
+    frames: list[traceback.FrameSummary] = []
+    seen: BaseException | None = error
+    while seen is not None:
+        frames += _submission_frames(seen.__traceback__)
+        seen = seen.__cause__
+    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_root):
+        text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which is told apart
+    else:
+        text = "".join(traceback.format_list(frames[-SUBMISSION_FRAMES:]))
+    return text.replace(f"{_root}{os.sep}", "")
+
+
+def _submission_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    return [frame for frame in traceback.extract_tb(trace) if frame.filename.startswith(_root)]

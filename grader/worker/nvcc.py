@@ -1,0 +1,99 @@
+"""nvcc: a `.cu` file → a library for this GPU, or, where there is none, only what the compiler says of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
+PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
+MAX_TOLD = 16_000
+
+
+class CompileError(Exception):
+    """nvcc refused the student's source, or did not finish; the message is nvcc's."""
+
+
+class NvccUnusable(Exception):
+    """nvcc itself does not work here; the message is its own."""
+
+
+class Trial:
+    """Compiles a file for a GPU that is not there, beside whatever else is done meanwhile.
+
+    Args:
+        nvcc: the compiler.
+        arch: for what, as `sm_90`.
+        limit_s: seconds that it may take.
+    """
+
+    def __init__(self, source: Path, nvcc: str, arch: str, scratch: Path, limit_s: float) -> None:
+        command = [nvcc, "-cubin", *OPTIONS, f"-arch={arch}", "-o", str(scratch / "trial.cubin"), source.name]
+        self._source = source
+        self._limit_s = limit_s
+        self._process = subprocess.Popen(
+            command, cwd=source.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+
+    def abandon(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def finish(self) -> str:
+        """What ptxas told. Raises CompileError, NvccUnusable."""
+        try:
+            output, _ = self._process.communicate(timeout=self._limit_s)
+        except subprocess.TimeoutExpired:
+            self.abandon()
+            raise CompileError(f"nvcc did not finish within {self._limit_s:g} s") from None
+        if self._process.returncode == 0:
+            return told(output)
+        if _blames(output, self._source.parent):
+            raise CompileError(without_told(output))
+        raise NvccUnusable(output)
+
+
+def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path, limit_s: float) -> tuple[str, str]:
+    """Build the student's `source` and our `extra` into the shared library `target`.
+
+    Returns:
+        what ptxas told, and the warnings.
+
+    Raises:
+        CompileError: nvcc refused it or took longer than `limit_s` seconds.
+    """
+    # The file is named as the student knows it, so that the compiler's messages are too.
+    command = [nvcc, "-shared", "-Xcompiler", "-fPIC", *OPTIONS, f"-arch={arch}", "-o", str(target), source.name]
+    try:
+        done = subprocess.run(
+            [*command, str(extra)],
+            cwd=source.parent,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"nvcc did not finish within {limit_s:g} s") from None
+    output = done.stderr + done.stdout
+    if done.returncode != 0:
+        raise CompileError(without_told(output))
+    return told(output), without_told(output)
+
+
+def told(output: str) -> str:
+    """The lines of ptxas -v."""
+    return "\n".join(match.group(1) for match in PTXAS.finditer(output))[:MAX_TOLD]
+
+
+def without_told(output: str) -> str:
+    return PTXAS.sub("", output)
+
+
+def _blames(output: str, folder: Path) -> bool:
+    """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
+    return any(
+        not Path(name).is_absolute() and (folder / name).is_file()
+        for name in re.findall(r"^([^\s(:]+)[(:]\d+[):].*\berror\b", output, re.MULTILINE)
+    )

@@ -1,0 +1,80 @@
+"""`grader init`: a folder to work in, with the stubs, the handouts and a word on how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grader.assignment import Assignment
+
+HANDOUTS = "handouts"
+GITIGNORE = """\
+__pycache__/
+*.pyc
+.venv/
+grader-report/
+*.so
+*.o
+*.cubin
+*.ptx
+"""
+README = """\
+# {title}
+
+| assignment | your file | what is asked | points |
+|---|---|---|---|
+{rows}
+
+Work on the files beside this one; each starts with what is checked and the steps to take. Then:
+
+    grader check                # the first mistake in each file, in seconds; without a GPU too
+    grader check --watch        # the same again whenever you save
+    grader check -a {first}
+    grader run .                # everything, with points; speed needs a GPU
+
+Files that are still as they came count as not handed in. You may add modules of your own and import them. What you hand in is
+this folder; `handouts/`, hidden files and whatever else is no source file are ignored.
+"""
+
+
+class FolderError(Exception):
+    """The folder cannot be made; the message says what is in the way."""
+
+
+def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -> list[Path]:
+    """Fill `target` with every assignment's stub and handout, a README and a .gitignore; return the files made.
+
+    The folder may exist, as a fresh git clone does, but nothing in it is overwritten.
+
+    Raises:
+        FolderError: a file is in the way, or the folder cannot be written to.
+    """
+    contents: dict[Path, str] = {Path(".gitignore"): GITIGNORE}
+    rows = []
+    for one in assignments:
+        stub, handout = course / "starter" / one.spec.file, one.folder / "README.md"
+        points = f"{one.points:g}"
+        told = ""
+        if handout.is_file():
+            told = f"[{HANDOUTS}/{one.name}.md]({HANDOUTS}/{one.name}.md)"
+            contents[Path(HANDOUTS, f"{one.name}.md")] = handout.read_text(encoding="utf-8")
+        if stub.is_file():
+            contents[Path(one.spec.file)] = stub.read_text(encoding="utf-8")
+        rows.append(f"| {one.spec.title} | `{one.spec.file}` | {told} | {points} |")
+    title = "GPU lab assignments" if len(assignments) > 1 else assignments[0].spec.title
+    contents[Path("README.md")] = README.format(title=title, rows="\n".join(rows), first=assignments[0].name)
+    if target.exists() and not target.is_dir():
+        raise FolderError(f"{target}: is a file; name a folder")
+    taken = [str(path) for path in contents if (target / path).exists() or (target / path).is_symlink()]
+    if taken:
+        raise FolderError(f"{target}: nothing was written, for these would be overwritten: {', '.join(sorted(taken))}")
+    made = []
+    try:
+        for path, text in contents.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            with (target / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+            made.append(path)
+    except OSError as error:
+        raise FolderError(f"{error.filename}: cannot be written ({error.strerror})") from None
+    return made

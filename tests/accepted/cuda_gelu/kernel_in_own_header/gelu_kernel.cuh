@@ -1,0 +1,17 @@
+#pragma once
+
+__device__ __forceinline__ float gelu_of(float v) {
+    return 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+}
+
+__global__ void gelu_kernel(const float* x, float* y, int64_t n) {
+    __shared__ float tile[256];
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) tile[threadIdx.x] = x[i];
+    __syncthreads();
+    if (i < n) y[i] = gelu_of(tile[threadIdx.x]);
+}
+
+inline void launch_gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    gelu_kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}

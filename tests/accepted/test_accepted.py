@@ -1,0 +1,33 @@
+"""Right kernels, written in different ways: every case passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.corpus import DEVICES, Device, Entry, cases, entries, words
+
+ACCEPTED = entries("accepted")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("entry", ACCEPTED, ids=lambda entry: entry.id)
+def test_a_right_kernel_passes(entry: Entry, device: Device, tmp_path: Path) -> None:
+    report = entry.grade(device, tmp_path)
+    assert report.infra_errors == ()
+    ran = [case for case in cases(report) if case.outcome != "skipped"]
+    assert ran, "every case was skipped"
+    for case in ran:
+        assert case.outcome == "passed", f"{case.name} {case.outcome}: {words(case)}"
+
+
+def test_every_folder_has_its_toml() -> None:
+    assert all(entry.accepted.how for entry in ACCEPTED)
+
+
+def test_there_are_enough_of_them() -> None:
+    counts = Counter(entry.assignment for entry in ACCEPTED)
+    assert counts
+    assert all(count > 12 for count in counts.values()), counts

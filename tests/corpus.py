@@ -1,0 +1,174 @@
+"""The corpus: wrong kernels in `mutants/`, right ones in `accepted/`, a folder for each, below the name of its assignment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import tomllib
+from contextlib import redirect_stdout
+from functools import cached_property
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import pytest
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from grader.assignment import load_course
+from grader.job import Event, Finished, Job
+from grader.report.model import CaseResult, Outcome, Report
+from grader.runfolder import run_folder
+from grader.submission import stage
+from tests.conftest import ROOT
+
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(["grader.judge.session"])
+Device = Literal["cpu", "cuda"]
+SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
+# On a GPU as well, where there is one: `make gpu-corpus` runs those.
+ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
+DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
+HANGING_LIMIT_S = 2  # for kernels without an end: every case waits for its own
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Expected(Strict):
+    """The first case that does not pass, in the order of problem.toml.
+
+    case: its name; only left out where more than one may be the first.
+    says: regular expressions, each found in its message or its diagnosis.
+    """
+
+    outcome: Outcome
+    case: str | None = None
+    says: tuple[str, ...] = ()
+
+    @field_validator("says")
+    @classmethod
+    def _patterns(cls, says: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in says:
+            re.compile(pattern)
+        return says
+
+
+class Mutant(Strict):
+    """mutant.toml: one plausible mistake, and what the grader says of it."""
+
+    mistake: str = Field(min_length=10, pattern=r"^[^\n]+$")
+    cpu: Expected
+    cuda: Expected
+
+
+class Accepted(Strict):
+    """accepted.toml: how this right kernel differs from the others."""
+
+    how: str = Field(min_length=10, pattern=r"^[^\n]+$")
+
+
+Model = TypeVar("Model", Mutant, Accepted)
+
+
+class Entry:
+    """A folder of the corpus, which is a submission."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.assignment = folder.parent.name
+        self.id = f"{self.assignment}-{folder.name}"
+
+    @cached_property
+    def mutant(self) -> Mutant:
+        return self._toml("mutant.toml", Mutant)
+
+    @cached_property
+    def accepted(self) -> Accepted:
+        return self._toml("accepted.toml", Accepted)
+
+    def _toml(self, name: str, model: type[Model]) -> Model:
+        return model.model_validate(tomllib.loads((self.folder / name).read_text(encoding="utf-8")))
+
+    def grade(self, device: Device, scratch: Path, *, hangs: bool = False, stop_early: bool = False) -> Report:
+        """The report on this folder, from a judge and workers of its own; in `scratch` lies what it needs beside."""
+        course = _impatient_course(scratch, self.assignment) if hangs else ROOT
+        return judge(self.folder, course, self.assignment, device, stop_early)
+
+
+def judge(submission: Path, course: Path, assignment: str, device: Device, stop_early: bool = False) -> Report:
+    """The report of a judge that is forked from a process where everything is imported: seconds less than a new one for each."""
+    receiver, sender = FORKSERVER.Pipe(duplex=False)
+    process = FORKSERVER.Process(target=_judge, args=(submission, course, assignment, device, stop_early, sender))
+    process.start()
+    sender.close()
+    try:
+        return Report.model_validate_json(receiver.recv_bytes())
+    except EOFError:
+        raise AssertionError("the judge ended without a report") from None
+    finally:
+        process.join()
+
+
+def _judge(
+    submission: Path, course: Path, assignment: str, device: Device, stop_early: bool, sender: Connection
+) -> None:
+    from grader.contender.pool import WorkerPool
+    from grader.judge import state
+    from grader.judge.session import run_session
+
+    if device == "cpu":
+        state.find_nvcc = lambda: None  # its words are not those of the CPU's compiler, and not every machine has it
+    with run_folder() as folder:
+        (one,) = load_course(course, [assignment])
+        staged = stage(submission, folder / "submission", (one.spec.file,))
+        job = Job(
+            course=course,
+            assignments=(assignment,),
+            submission=staged.folder,
+            info=staged.info,
+            refused=staged.refused,
+            seed=SEED,
+            stop_early=stop_early,
+        )
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Finished):
+                sender.send_bytes(event.report.model_dump_json().encode())
+
+        pool = WorkerPool(device, folder)
+        try:
+            with (folder / "log").open("w") as log, redirect_stdout(log):
+                run_session(job, pool, on_event)
+        finally:
+            pool.close()
+
+
+def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:
+    """Every folder of that kind, for all assignments."""
+    names = sorted(path.name for path in (ROOT / "assignments").iterdir())
+    return [Entry(path) for name in names for path in sorted((ROOT / "tests" / kind / name).glob("*")) if path.is_dir()]
+
+
+def cases(report: Report) -> list[CaseResult]:
+    """All cases in the order of problem.toml."""
+    return [case for one in report.assignments for part in one.parts for case in part.cases]
+
+
+def words(case: CaseResult) -> str:
+    """What a student reads of a case."""
+    return "\n".join([case.message, *case.diagnosis])
+
+
+def _impatient_course(scratch: Path, assignment: str) -> Path:
+    """The course with time limits of a few seconds."""
+    course = scratch / "course"
+    for room in ("assignments", "reference", "starter"):
+        shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
+    toml = course / "assignments" / assignment / "problem.toml"
+    limit = f"{{ cpu = {HANGING_LIMIT_S}, cuda = {HANGING_LIMIT_S} }}"
+    text = re.sub(r"time_limit_s = \{.*?\}", f"time_limit_s = {limit}", toml.read_text(encoding="utf-8"))
+    toml.write_text(re.sub(r"time_limit_s = \d+", f"time_limit_s = {HANGING_LIMIT_S}", text), encoding="utf-8")
+    return course

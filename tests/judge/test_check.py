@@ -1,0 +1,238 @@
+"""`grader check` and `grader init`, as a student types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import IMPORTS, Course
+
+RIGHT = "def double(x):\n    return x * 2\n"
+TRIPLES = "def double(x):\n    print('tripling')\n    return x * 3\n"
+TOLD_AT_ONCE = "def double(x:\n    return x\n"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": IMPORTS, "COLUMNS": "150", "PYTHONUNBUFFERED": "1"}
+
+
+def check(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader", "check", *map(str, arguments), "--device", "cpu"]
+    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120)
+
+
+def hand_in(folder: Path, **files: str) -> Path:
+    target = folder / "mine"
+    target.mkdir(exist_ok=True)
+    for age, (name, content) in enumerate(files.items()):
+        (target / f"{name}.py").write_text(content)
+        os.utime(target / f"{name}.py", (10_000 - age, 10_000 - age))  # the first is the youngest
+    return target
+
+
+def test_one_mistake_of_each_assignment_is_shown_and_the_rest_is_not_run(course: Course, tmp_path: Path) -> None:
+    course.add("good", ("one", "two"))
+    course.add("bad", ("one", "two", "three"))
+    done = check(tmp_path, hand_in(tmp_path, good=RIGHT, bad=TRIPLES), "--course", course.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "✓ good.py  2 cases passed" in done.stdout
+    assert "✗ bad.py  one" in done.stdout
+    assert "1.5 times expected" in done.stdout
+    assert "not run: 2 more" in done.stdout
+    assert "✗ bad.py  two" not in done.stdout
+    assert re.search(r"bad.py printed:\s+tripling", done.stdout), "a student looks for their prints"
+    assert done.stdout.count("tripling") == 1, "the other cases did not run"
+    assert "without a GPU: speed" in done.stdout
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_the_file_that_was_saved_last_comes_first(course: Course, tmp_path: Path) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        course.add(name)
+    done = check(tmp_path, hand_in(tmp_path, beta=RIGHT, gamma=RIGHT, alpha=RIGHT), "--course", course.folder)
+    assert done.returncode == 0
+    assert re.findall(r"✓ (\w+)\.py", done.stdout) == ["beta", "gamma", "alpha"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "code"),
+    [
+        (TOLD_AT_ONCE, ["✗ task.py  syntax", "SyntaxError in line 1", "def double(x:"], 1),
+        ("def duoble(x):\n    return x\n", ["✗ task.py", "task.py has no function 'double'"], 1),
+        ("", ["task.py has no function 'double'"], 1),
+        (
+            "def double(x):\n    raise NotImplementedError('double: to do')\n",
+            ["○ task.py", "still the starter's stub"],
+            0,
+        ),
+    ],
+    ids=["syntax", "misspelt", "empty", "stub"],
+)
+def test_what_needs_no_run_is_told_without_one(
+    course: Course, tmp_path: Path, content: str, words: list[str], code: int
+) -> None:
+    course.add("task")
+    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
+    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert all(word in done.stdout for word in words), done.stdout
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "if True:\n    def double(x):\n        return x * 2\n",
+        "from helper import double\n",
+        "from helper import *\n",
+        "twice = lambda x: x * 2\ndouble = twice\n",
+        "class Twice:\n    def __call__(self, x):\n        return x * 2\n\n(other, double) = (1, Twice())\n",
+        "exec('def double(x): return x * 2')\ndouble: object\n",
+    ],
+    ids=["in a branch", "imported", "star", "assigned", "unpacked", "exec"],
+)
+def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path, content: str) -> None:
+    course.add("task")
+    done = check(tmp_path, hand_in(tmp_path, task=content, helper=RIGHT), "--course", course.folder)
+    assert (done.returncode, "✓ task.py  1 case passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_a_stub_half_done_is_no_mistake(course: Course, tmp_path: Path) -> None:
+    course.add("task", ("one", "two"))
+    content = """
+calls = []
+
+def double(x):
+    calls.append(1)
+    if len(calls) > 1:
+        raise NotImplementedError("the rest")
+    return x * 2
+"""
+    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"○ task.py .*the rest \(1 case passed\)", done.stdout), done.stdout
+
+
+def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    done = check(tmp_path, tmp_path / "nowhere", "--course", course.folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no such folder; expected a folder with task.py" in done.stderr
+
+
+def test_the_seed_brings_the_same_inputs_back(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    tells = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
+    first = check(tmp_path, hand_in(tmp_path, task=tells), "--course", course.folder)
+    (seed,) = re.findall(r"--seed (\d+)", first.stdout)
+    again = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--seed", seed)
+    (one,), (two,) = (re.findall(r"ValueError: (\S+)", ran.stdout) for ran in (first, again))
+    assert one == two
+
+
+# Watching ---------------------------------------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """`grader check --watch` in progress."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        command = [sys.executable, "-m", "grader", "check", "--watch", *map(str, arguments), "--device", "cpu"]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.text = ""
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.text += line
+
+    def shows(self, pattern: str, limit_s: float = 60) -> str:
+        """Wait for what matches and forget everything up to its end; what was shown before it."""
+        deadline = time.monotonic() + limit_s
+        while (found := re.search(pattern, self.text)) is None:
+            assert time.monotonic() < deadline, f"{pattern!r} was not shown:\n{self.text}"
+            assert self.process.poll() is None, self.text
+            time.sleep(0.02)
+        before, self.text = self.text[: found.start()], self.text[found.end() :]
+        return before
+
+
+@pytest.fixture
+def watching(course: Course, tmp_path: Path) -> Iterator[Watching]:
+    course.add("alpha")
+    course.add("beta", ("one", "two"))
+    hand_in(tmp_path, alpha=RIGHT, beta=RIGHT)
+    running = Watching(tmp_path, tmp_path / "mine", "--course", course.folder)
+    yield running
+    running.process.kill()
+    running.process.wait()
+    running.reader.join()
+    running.process.stdout.close()
+
+
+def test_what_was_saved_is_checked_again_and_nothing_else(watching: Watching, tmp_path: Path) -> None:
+    watching.shows("✓ beta.py  2 cases passed")
+    watching.shows("without a GPU")
+    (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
+    watching.shows("beta.py saved at")
+    assert "alpha" not in watching.shows("✗ beta.py  one")
+    (tmp_path / "mine" / "beta.py").write_text(RIGHT)
+    watching.shows("beta.py saved at")
+    watching.shows("✓ beta.py  2 cases passed")
+    (tmp_path / "mine" / "helper.py").write_text("anyone may import this")
+    watching.shows("helper.py saved at")
+    both = watching.shows("without a GPU")
+    assert "✓ alpha.py" in both
+    assert "✓ beta.py" in both
+
+
+def test_a_save_ends_the_check_that_is_out_of_date(watching: Watching, tmp_path: Path) -> None:
+    slow = "import time\ndef double(x):\n    time.sleep(2)\n    return x * 2\n"
+    watching.shows("without a GPU")
+    (tmp_path / "mine" / "beta.py").write_text(slow)
+    watching.shows("beta.py saved at")
+    time.sleep(0.7)
+    (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
+    assert "✓ beta.py" not in watching.shows("✗ beta.py  one"), "the slow version was not waited for"
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(watching: Watching, tmp_path: Path) -> None:
+    watching.shows("without a GPU")
+    time.sleep(0.5)  # the next judge is on its way
+    watching.process.send_signal(signal.SIGINT)
+    assert watching.process.wait(timeout=30) == 0
+    assert "Traceback" not in watching.text
+    deadline = time.monotonic() + 5
+    while list((tmp_path / "tmp").iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+# A folder to begin with ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_folder_can_be_checked_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "grader", "init", "labs"]
+    for code, words in ((0, "grader check --watch"), (2, "would be overwritten")):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code
+        assert words in done.stdout + done.stderr
+    done = check(tmp_path, "labs")
+    assert done.returncode == 0
+    assert done.stdout.count("still the starter's stub") == 4

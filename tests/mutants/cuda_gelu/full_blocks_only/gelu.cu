@@ -1,0 +1,17 @@
+#include <cstdint>
+#include <cuda_runtime.h>
+
+__device__ float gelu_of(float v) {
+    return 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+}
+
+__global__ void gelu_kernel(const float* x, float* y, int64_t n) {
+    int64_t start = (int64_t)blockIdx.x * blockDim.x;
+    if (start + blockDim.x > n) return;
+    y[start + threadIdx.x] = gelu_of(x[start + threadIdx.x]);
+}
+
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    if (n == 0) return;
+    gelu_kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}

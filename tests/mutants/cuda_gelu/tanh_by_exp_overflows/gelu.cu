@@ -1,0 +1,18 @@
+#include <cstdint>
+#include <cuda_runtime.h>
+
+__device__ float gelu_of(float v) {
+    float u = 0.7978845608f * (v + 0.044715f * v * v * v);
+    float e = expf(2.0f * u);
+    return 0.5f * v * (1.0f + (e - 1.0f) / (e + 1.0f));
+}
+
+__global__ void gelu_kernel(const float* x, float* y, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = gelu_of(x[i]);
+}
+
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    if (n == 0) return;
+    gelu_kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}

@@ -1,0 +1,59 @@
+"""What `ptxas -v` says becomes registers, spills and shared memory; anything else becomes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.verdict.resources import MAX_KERNELS, kernel_name, kernel_resources
+
+# As nvcc 13.0 printed it.
+TOLD = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z4tilePKfPfl' for 'sm_90'
+ptxas info    : Function properties for _Z4tilePKfPfl
+    2048 bytes stack frame, 132 bytes spill stores, 140 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 2048 bytes cumulative stack size, 4224 bytes smem
+ptxas info    : Compile time = 19.035 ms
+ptxas info    : Compiling entry function '_ZN35_GLOBAL__N__74b52007_7_gelu_cu_gelu11gelu_kernelEPKfPfl' for 'sm_90'
+ptxas info    : Function properties for _ZN35_GLOBAL__N__74b52007_7_gelu_cu_gelu11gelu_kernelEPKfPfl
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers
+"""
+
+
+def test_each_kernel_has_its_own_numbers() -> None:
+    first, second = kernel_resources(TOLD)
+    assert (first.name, first.arch, first.registers, first.static_shared_bytes) == ("tile", "sm_90", 255, 4224)
+    assert (first.spill_store_bytes, first.spill_load_bytes) == (132, 140)
+    assert (second.name, second.registers, second.static_shared_bytes) == ("gelu_kernel", 32, 0)
+    assert (second.spill_store_bytes, second.spill_load_bytes) == (0, 0), (
+        "the first kernel's spills are not the second's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_Z4geluPKfPfl", "gelu"),
+        ("_Z4geluILi256EEvPKfPfl", "gelu"),
+        ("_ZN7kernels4fast4geluEPKfPfl", "gelu"),
+        ("gelu", "gelu"),
+        ("_Z", "_Z"),
+        ("_Z999gelu", "gelu"),
+    ],
+)
+def test_a_mangled_name_is_told_as_the_student_wrote_it(symbol: str, name: str) -> None:
+    assert kernel_name(symbol) == name
+
+
+@given(st.text())
+def test_words_of_any_other_form_give_no_kernel(text: str) -> None:
+    assert kernel_resources(text) == ()
+
+
+def test_a_worker_cannot_fill_the_report() -> None:
+    assert len(kernel_resources(TOLD * 1000)) == MAX_KERNELS
+    (one,) = kernel_resources("Compiling entry function '" + "k" * 1999 + "' for 'sm_90'\nUsed 9999 registers")
+    assert len(one.name) == 200
