@@ -3,7 +3,7 @@
 
 __device__ float gelu_of(float v) {
     float t = tanhf(0.7978845608f * (v + 0.044715f * v * v * v));
-    return v * (1.0f + t) * 0.5f;
+    return 0.5f * (v + v * t);
 }
 
 __global__ void gelu_kernel(const float* x, float* y, int64_t n) {
