@@ -35,7 +35,7 @@ from grader.contender.arena import Arena
 from grader.report.model import Outcome
 
 START_LIMIT_S = 120.0
-WATCH_INTERVAL_S = 0.1
+WATCH_INTERVAL_S = 0.05
 MAX_PROCESSES = 256
 LOG_HEAD_BYTES = 24 * 1024
 LOG_TAIL_BYTES = 24 * 1024

@@ -66,8 +66,12 @@ class Judge:
             raise fault
         contender = self._contenders.get(assignment.name)
         if contender is None or not contender.lives():
-            return self._load(assignment)
-        self._pool.prepare()  # not before the first case: what it shows should not wait for the next worker's start
+            contender = self._load(assignment)
+            if (
+                self.device_name == "cpu"
+            ):  # on a laptop's few cores, what the first case shows should not wait for a start
+                return contender
+        self._pool.prepare()
         return contender
 
     def _check_present(self, assignment: Assignment) -> None:

@@ -34,9 +34,7 @@ def test_what_is_skipped_on_a_cpu_has_its_reason(reference: Ran) -> None:
         for case in part.cases
         if case.outcome == "skipped"
     ]
-    assert {reason for name, reason in skipped if name == "cuda_gelu"} == {
-        "needs a GPU: n and the offsets need 64 bits"
-    }
+    assert "cuda_gelu" not in {name for name, _ in skipped}, "CUDA C++ runs whole without a GPU"
     assert all("needs a GPU" in reason for _, reason in skipped)
     assert ("softmax", "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly") in skipped
 
