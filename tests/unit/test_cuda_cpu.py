@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from grader.worker.cuda_cpu.build import (
     Library,
     Unsupported,
     compile_library,
+    compile_runtime,
     find_compiler,
     refuse_unsupported,
 )
@@ -207,10 +210,23 @@ LIMITS = {
 }
 
 
+@functools.cache
+def runtime_object(compiler: str) -> bytes:
+    """The part that is the same for every source; a judge has it ready too."""
+    with tempfile.TemporaryDirectory() as folder:
+        compile_runtime(compiler, Path(folder, "runtime.o"))
+        return Path(folder, "runtime.o").read_bytes()
+
+
+def compiled(source: Path, scratch: Path, compiler: str) -> Library:
+    (scratch / "runtime.o").write_bytes(runtime_object(compiler))
+    return compile_library(source, scratch, compiler, limit_s=120)
+
+
 def build(folder: Path, source: str) -> Library:
     assert COMPILER is not None
     (folder / "student.cu").write_text(source)
-    return compile_library(folder / "student.cu", folder, COMPILER, limit_s=120)
+    return compiled(folder / "student.cu", folder, COMPILER)
 
 
 def call(library: Library, name: str, x: np.ndarray, outputs: int, n: int, m: int = 0, order: int = 0) -> np.ndarray:
@@ -363,7 +379,7 @@ def test_the_compilers_messages_have_the_students_lines(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")
 def test_clang_builds_it_too(tmp_path: Path, x: np.ndarray) -> None:
     (tmp_path / "student.cu").write_text(RIGHT)
-    library = compile_library(tmp_path / "student.cu", tmp_path, "clang++", limit_s=120)
+    library = compiled(tmp_path / "student.cu", tmp_path, "clang++")
     clean(library, call(library, "reduce", x, 1, 1000))
 
 
@@ -666,7 +682,7 @@ def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         pytest.skip(f"{request.param} is not installed")
     folder = tmp_path_factory.mktemp("features")
     (folder / "student.cu").write_text(FEATURES)
-    return compile_library(folder / "student.cu", folder, request.param, limit_s=120)
+    return compiled(folder / "student.cu", folder, request.param)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -718,7 +734,7 @@ def test_a_name_of_cudas_that_is_not_known_is_no_failed_build(
         pytest.skip(f"{compiler} is not installed")
     (tmp_path / "student.cu").write_text(f'\nextern "C" void f(float* y) {{\n  {code}\n}}\n')
     with pytest.raises(Unsupported, match=rf"line 3: {name} is not known to the CPU's CUDA: misspelt, or something"):
-        compile_library(tmp_path / "student.cu", tmp_path, compiler, limit_s=120)
+        compiled(tmp_path / "student.cu", tmp_path, compiler)
 
 
 def test_a_kernel_that_cudaLaunchKernel_cannot_know_is_unsupported(tmp_path: Path) -> None:  # noqa: N802
