@@ -115,7 +115,8 @@ def check(
     for one in looks:
         if one.result is not None:
             view.seen(one.assignment, one.result)
-    runnable = sorted((one.assignment for one in looks if one.result is None), key=lambda one: -_saved_at(request, one))
+    runnable = [one.assignment for one in looks if one.result is None]
+    runnable.sort(key=lambda one: -_minute_saved(request, one))  # of those saved together, in the course's order
     if not runnable:
         view.finish(None)
         return
@@ -131,10 +132,10 @@ def check(
         view.finish(ready.run(replace(request, assignments=names, stop_early=True), on_event))
 
 
-def _saved_at(request: Request, assignment: Assignment) -> float:
+def _minute_saved(request: Request, assignment: Assignment) -> int:
     with contextlib.suppress(OSError):
-        return (request.submission / assignment.spec.file).stat().st_mtime
-    return 0.0
+        return int((request.submission / assignment.spec.file).stat().st_mtime // 60)
+    return 0
 
 
 class Watcher:

@@ -37,7 +37,7 @@ def hand_in(folder: Path, **files: str) -> Path:
     target.mkdir(exist_ok=True)
     for age, (name, content) in enumerate(files.items()):
         (target / f"{name}.py").write_text(content)
-        os.utime(target / f"{name}.py", (10_000 - age, 10_000 - age))  # the first is the youngest
+        os.utime(target / f"{name}.py", (10_000 - 100 * age, 10_000 - 100 * age))  # the first is the youngest
     return target
 
 
@@ -63,6 +63,16 @@ def test_the_file_that_was_saved_last_comes_first(course: Course, tmp_path: Path
     done = check(tmp_path, hand_in(tmp_path, beta=RIGHT, gamma=RIGHT, alpha=RIGHT), "--course", course.folder)
     assert done.returncode == 0
     assert re.findall(r"✓ (\w+)\.py", done.stdout) == ["beta", "gamma", "alpha"]
+
+
+def test_files_that_were_saved_together_come_in_the_courses_order(course: Course, tmp_path: Path) -> None:
+    for name in ("beta", "alpha"):
+        course.add(name)
+    folder = hand_in(tmp_path, beta=RIGHT, alpha=RIGHT)
+    for age, name in enumerate(("beta.py", "alpha.py")):
+        os.utime(folder / name, (6010 - age, 6010 - age))
+    done = check(tmp_path, folder, "--course", course.folder)
+    assert re.findall(r"✓ (\w+)\.py", done.stdout) == ["alpha", "beta"]
 
 
 @pytest.mark.parametrize(
