@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,11 @@ from grader.grading import Grading, Request
 from grader.job import Event
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
+from grader.sandbox.base import InfraError
 from grader.submission import SubmissionError
 
 MAX_SOURCE_BYTES = 1 << 20
+BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
 SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 
 
@@ -52,43 +55,53 @@ def look(request: Request) -> list[Look]:
 def _look(request: Request, assignment: Assignment) -> CaseResult | None:
     name, entry = assignment.spec.file, assignment.spec.entry
     path, stub = request.submission / name, request.course / "starter" / name
-    if not path.is_file():
+    if path.exists() and not path.is_file():
+        return None  # something odd: staging says what
+    try:
+        with path.open("rb") as file:
+            source = file.read(MAX_SOURCE_BYTES + 1)
+    except OSError:
+        if path.exists():
+            return None
         return CaseResult(
             name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {request.submission}"
         )
-    with path.open("rb") as file:
-        source = file.read(MAX_SOURCE_BYTES)
     if stub.is_file() and stub.read_bytes() == source:
         return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
-    if not name.endswith(".py"):
+    if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     try:
-        tree = ast.parse(source, name)
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source, name)
     except SyntaxError as error:
-        shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()}\n'
+        where = f" in line {error.lineno}" if error.lineno else ""
+        shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()[:200]}\n' if where else ""
         return CaseResult(
             name="syntax",
             tries="Python can read the file",
             outcome="failed",
-            message=f"{type(error).__name__} in line {error.lineno}: {error.msg}",
+            message=f"{type(error).__name__}{where}: {error.msg}",
             traceback=shown,
         )
     except (ValueError, RecursionError, MemoryError):
         return None  # not for a first look: the worker will say
-    if entry not in (names := set(_top_level_names(tree))) and "*" not in names:
+    names = set(_names(tree))
+    if entry not in names and not names & BINDS_UNSEEN:
         message = f"{name} has no function {entry!r}"
         return CaseResult(name="entry", tries=f"the file has {entry}()", outcome="failed", message=message)
     return None
 
 
-def _top_level_names(tree: ast.Module) -> Iterator[str]:
-    """Every name that the module may bind at its top level, in any branch; "*" for an import of everything."""
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Every name that stands somewhere in the module, so that none that it binds is missed; "*" for an import of everything."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name
-            case ast.Name(ctx=ast.Store()):
+            case ast.Name():
                 yield node.id
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
             case ast.Import() | ast.ImportFrom():
                 yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
             case _:
@@ -182,15 +195,21 @@ class _Sources(DefaultFilter):
         return Path(path).suffix in SOURCE_SUFFIXES and super().__call__(change, path)
 
 
-def check_and_watch(request: Request, new_view: Callable[[set[Path]], CheckView]) -> None:
+def check_and_watch(
+    request: Request, new_view: Callable[[set[Path]], CheckView], complain: Callable[[str], None]
+) -> None:
     """Check everything, then what was saved, again and again, until interrupted.
 
     A save during a check ends it. The judge of the next check gets ready while the student still types.
 
     Args:
         new_view: makes the view of one check, from the files whose saving led to it.
+        complain: takes the words of a check that could not be done; the next save tries again.
+
+    Raises:
+        CourseError, SubmissionError: there is nothing to watch.
     """
-    files = {one.spec.file: one.name for one in load_course(request.course, request.assignments)}
+    files = {one.assignment.spec.file: one.assignment.name for one in look(request)}
     todo, saved = set(files.values()), set[Path]()
 
     def concerned() -> set[str]:
@@ -210,5 +229,10 @@ def check_and_watch(request: Request, new_view: Callable[[set[Path]], CheckView]
                         check(request, view, looks, grading, outdated=watcher.pending)
                     todo = set()
             except Saved:
-                saved = watcher.wait()
-                todo |= concerned()
+                pass
+            except (InfraError, SubmissionError, OSError) as error:
+                complain(str(error))
+            else:
+                continue
+            saved = watcher.wait()
+            todo |= concerned()

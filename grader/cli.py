@@ -121,13 +121,11 @@ def check_(
     with _failures("interrupted"):
         if watch:
             with suppress(KeyboardInterrupt):  # how watching is ended
-                check.check_and_watch(request, new_view)
+                check.check_and_watch(request, new_view, lambda words: complaints.print(words, markup=False))
             raise typer.Exit
         looks = check.look(request)
         with new_view(set()) as view:
             check.check(request, view, looks)
-    for fault in view.infra_errors:
-        complaints.print(f"infra_error: {fault}", markup=False)
     if view.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if view.mistakes:

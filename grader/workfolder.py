@@ -63,9 +63,12 @@ def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -
         rows.append(f"| {one.spec.title} | `{one.spec.file}` | {told} | {points} |")
     title = "GPU lab assignments" if len(assignments) > 1 else assignments[0].spec.title
     contents[Path("README.md")] = README.format(title=title, rows="\n".join(rows), first=assignments[0].name)
-    if target.exists() and not target.is_dir():
-        raise FolderError(f"{target}: is a file; name a folder")
-    taken = [str(path) for path in contents if (target / path).exists() or (target / path).is_symlink()]
+    try:
+        if target.exists() and not target.is_dir():
+            raise FolderError(f"{target}: is a file; name a folder")
+        taken = [str(path) for path in contents if (target / path).exists() or (target / path).is_symlink()]
+    except OSError as error:
+        raise FolderError(f"{target}: cannot be used ({error.strerror})") from None
     if taken:
         raise FolderError(f"{target}: nothing was written, for these would be overwritten: {', '.join(sorted(taken))}")
     made = []

@@ -124,6 +124,8 @@ class CheckView:
                 self._console.print(plain("nothing to check yet", "dim"))
             return
         self.infra_errors = report.infra_errors
+        for fault in report.infra_errors:
+            self._console.print(plain(f"the grader failed: {fault}", "bold magenta"))
         for one in report.assignments:
             failed = any(part.outcome not in ("passed", "skipped", "not_implemented") for part in one.parts)
             if one.kernels:

@@ -11,6 +11,7 @@ from typing import Any
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
+MAX_CAUSES = 20
 
 _root = ""  # the staged submission
 
@@ -61,7 +62,9 @@ def _kind(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     """The error's own words; for Triton's wrapped errors, those of the cause."""
     seen = error
-    while seen.__cause__ is not None and type(seen).__name__ in ("InterpreterError", "CompilationError"):
+    for _ in range(MAX_CAUSES):
+        if seen.__cause__ is None or type(seen).__name__ not in ("InterpreterError", "CompilationError"):
+            break
         seen = seen.__cause__
     try:
         text = str(seen)
@@ -74,7 +77,9 @@ def _own_traceback(error: BaseException) -> str:
     """The frames that lie in the submission, with paths as the student knows them, through the chain of causes."""
     frames: list[traceback.FrameSummary] = []
     seen: BaseException | None = error
-    while seen is not None:
+    for _ in range(MAX_CAUSES):  # `raise e from e` makes a chain without an end
+        if seen is None:
+            break
         frames += _submission_frames(seen.__traceback__)
         seen = seen.__cause__
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_root):

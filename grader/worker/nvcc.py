@@ -93,6 +93,8 @@ def without_told(output: str) -> str:
 
 def _blames(output: str, folder: Path) -> bool:
     """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
+    if re.search(r"^ptxas\b.*\berror\b", output, re.MULTILINE):
+        return True  # the code was understood, and asks for more than a device has
     return any(
         not Path(name).is_absolute() and (folder / name).is_file()
         for name in re.findall(r"^([^\s(:]+)[(:]\d+[):].*\berror\b", output, re.MULTILINE)

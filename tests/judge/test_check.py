@@ -107,9 +107,10 @@ def test_what_needs_no_run_is_told_without_one(
         "from helper import *\n",
         "twice = lambda x: x * 2\ndouble = twice\n",
         "class Twice:\n    def __call__(self, x):\n        return x * 2\n\n(other, double) = (1, Twice())\n",
-        "exec('def double(x): return x * 2')\ndouble: object\n",
+        "exec('def double(x): return x * 2')\n",
+        "globals()['double'] = lambda x: x * 2\n",
     ],
-    ids=["in a branch", "imported", "star", "assigned", "unpacked", "exec"],
+    ids=["in a branch", "imported", "star", "assigned", "unpacked", "exec", "globals"],
 )
 def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path, content: str) -> None:
     course.add("task")
@@ -133,9 +134,10 @@ def double(x):
     assert re.search(r"○ task.py .*the rest \(1 case passed\)", done.stdout), done.stdout
 
 
-def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--watch"]], ids=["once", "watch"])
+def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path: Path, options: list[str]) -> None:
     course.add("task")
-    done = check(tmp_path, tmp_path / "nowhere", "--course", course.folder)
+    done = check(tmp_path, tmp_path / "nowhere", "--course", course.folder, *options)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no such folder; expected a folder with task.py" in done.stderr
 

@@ -243,3 +243,9 @@ def test_a_log_of_just_what_is_kept_leaves_nothing_out() -> None:
 
 def test_a_log_that_is_no_text_can_be_shown() -> None:
     assert logged(b"\xff\x00a\xc3").text() == "\N{REPLACEMENT CHARACTER}a\N{REPLACEMENT CHARACTER}"
+
+
+def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
+    error = ValueError("boom")
+    error.__cause__ = error
+    assert describe(error)["message"] == "boom"
