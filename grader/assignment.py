@@ -132,11 +132,20 @@ class Band(Strict):
 
 
 class SpeedCase(Strict):
-    """One input on which speed is measured, and the bands it is paid by."""
+    """One input on which speed is measured, and the bands it is paid by. Keys that are not listed here belong to `problem.py`."""
 
     name: Slug
     dtype: DType = "float32"
-    bands: tuple[Band, ...]
+    devices: tuple[Device, ...] = ("cuda",)
+    bands: tuple[Band, ...] = Field(min_length=1)
+    roofline: Literal["copy", "matmul"] = Field(default="copy", description="what shows this machine's limit")
+    vendor: tuple[Slug, ...] = Field(
+        default=(), description="functions of baselines.py, the best there is; timed with --table"
+    )
+    memory_gib: Number | None = Field(default=None, gt=0, description="GPU memory that timing this size needs")
+    smaller: tuple[dict[str, Any], ...] = Field(
+        default=(), description="what to take where memory is short, in order: keys of `problem.py`, and memory_gib"
+    )
     params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -146,6 +155,18 @@ class SpeedCase(Strict):
             return data
         known = {key: value for key, value in data.items() if key in cls.model_fields}
         return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+
+
+class Timing(Strict):
+    """How speed is measured (see `grader/judge/timing.py` and `grader/judge/race.py`)."""
+
+    batch_s: Number = Field(default=0.008, gt=0, description="how long the calls of a batch should take together")
+    max_calls: Annotated[int, Field(strict=True, ge=4, le=200)] = 128
+    rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 7
+    max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
+    budget_s: Number = Field(default=12, gt=0, description="no new round after so long, whatever is still undecided")
+    margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
+    slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")
 
 
 class Part(Strict):
@@ -187,6 +208,7 @@ class AssignmentSpec(Strict):
     )
     limits: Limits
     tolerance: Tolerance
+    timing: Timing = Timing()
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
     @model_validator(mode="after")
@@ -208,6 +230,9 @@ class AssignmentSpec(Strict):
             for name in checks:
                 if name in cases or checks.count(name) > 1:
                     raise ValueError(f"part {part.name!r} has two cases or checks named {name!r}")
+            speed = [case.name for case in part.speed]
+            if len(set(speed)) != len(speed):
+                raise ValueError(f"part {part.name!r} has two speed cases of the same name: {speed}")
         missing = [device for device in get_args(Device) if device not in self.limits.time_limit_s]
         if missing:
             raise ValueError(f"[limits] time_limit_s needs a number for {missing[0]!r} too")

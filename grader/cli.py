@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,10 +26,12 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
+from grader.job import Benchmarked, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import json_schema
-from grader.report.terminal import Progress, ReportConsole, plain, print_report
+from grader.report.style import plain
+from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.sandbox.base import InfraError, UsageError
 from grader.submission import SubmissionError
 from grader.workfolder import FolderError, make_folder
@@ -77,15 +80,40 @@ def run(
         Path | None, typer.Option("--output", "-o", help="folder for report.json (default: ./grader-report)")
     ] = None,
     fail_under: Annotated[float | None, typer.Option(help="exit with 1 when fewer points are earned")] = None,
+    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="measure speed where there is a CUDA GPU")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="leave out the largest cases, and time few rounds: for a first look")
+    ] = False,
+    table: Annotated[
+        bool,
+        typer.Option("--table", help="time the reference and vendors' kernels too; print pytest-benchmark's table"),
+    ] = False,
     course: Course = None,
 ) -> None:
-    """Grade a folder: correctness of every assignment found in it, into a report."""
+    """Grade a folder: correctness and speed of every assignment found in it, into a report."""
     _catch_signals()
-    request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
+    request = Request(
+        submission,
+        course or default_course(),
+        tuple(assignment or ()),
+        device.value,
+        seed,
+        speed=speed,
+        effort="quick" if quick else "full",
+        contenders="all" if table else "needed",
+    )
     folder = _report_folder(output, submission)
+    benchmarks: list[str] = []
     with _failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
-        report = grade(request, progress)
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Benchmarked):
+                benchmarks.append(event.json_text)
+            progress(event)
+
+        report = grade(request, on_event)
     print_report(report, console)
+    _keep_benchmarks(benchmarks, folder, table)
     try:
         console.print(f"report: {write_report(report, folder)}", soft_wrap=True, markup=False)
     except OSError as error:
@@ -200,6 +228,25 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     except OSError as error:
         _stop(f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE)
     return folder
+
+
+def _keep_benchmarks(records: list[str], folder: Path, table: bool) -> None:
+    """pytest-benchmark's record beside the report, and its table on the screen."""
+    path = folder / "benchmark.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of an earlier run
+        for record in records:
+            path.write_text(record, encoding="utf-8")
+    except OSError as error:
+        _stop(f"infra_error: the benchmarks could not be written: {error}", EXIT_INFRA)
+    if table and records:
+        command = [sys.executable, "-m", "pytest_benchmark", "compare", str(path.resolve()), "--name", "short"]
+        command += ["--columns", "min,median,max,iqr,rounds", "--sort", "name"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        console.print(plain(done.stdout if done.returncode == 0 else done.stderr), soft_wrap=True)
+    elif table:
+        console.print("no table: nothing was timed in this run")
 
 
 def _version(wanted: bool) -> None:

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from grader.assignment import load_course
 from grader.job import Event, Job, WantedDevice
-from grader.report.model import Report
+from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
 from grader.sandbox.host import HostSandbox
 from grader.submission import stage
@@ -24,6 +25,9 @@ class Request:
     assignments: names; empty for all of them.
     seed: replays a run; None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass.
+    speed: measure speed where the device allows it.
+    effort: `quick` leaves out the largest cases and times fewer rounds.
+    contenders: who is timed beside the submission (see `Job`).
     """
 
     submission: Path
@@ -32,6 +36,9 @@ class Request:
     device: WantedDevice = "auto"
     seed: int | None = None
     stop_early: bool = False
+    speed: bool = True
+    effort: Effort = "full"
+    contenders: Literal["needed", "all"] = "needed"
 
 
 class Grading:
@@ -75,6 +82,9 @@ class Grading:
             refused=submission.refused,
             seed=request.seed,
             stop_early=request.stop_early,
+            speed=request.speed,
+            effort=request.effort,
+            contenders=request.contenders,
         )
         return self._sandbox.run(job, on_event)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from grader.report.model import CaseResult, Report, SubmissionInfo
+from grader.report.model import CaseResult, Effort, Report, SpeedCaseResult, SubmissionInfo
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
@@ -24,6 +24,9 @@ class Job(Message):
     submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
     seed: None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
+    speed: whether speed is measured.
+    effort: `quick` leaves out the largest cases and times fewer rounds.
+    contenders: `needed` are those that bands and roofline are about; `all` are the reference and vendors' kernels too.
     """
 
     course: Path
@@ -33,6 +36,9 @@ class Job(Message):
     refused: dict[str, str]
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop_early: bool = False
+    speed: bool = True
+    effort: Effort = "full"
+    contenders: Literal["needed", "all"] = "needed"
 
 
 class PlannedPart(Message):
@@ -65,6 +71,27 @@ class CaseDone(Message):
     result: CaseResult
 
 
+class CaseNote(Message):
+    """What is being done in the case that was started last."""
+
+    event: Literal["case_note"] = "case_note"
+    text: str
+
+
+class SpeedDone(Message):
+    event: Literal["speed_done"] = "speed_done"
+    assignment: str
+    part: str
+    result: SpeedCaseResult
+
+
+class Benchmarked(Message):
+    """pytest-benchmark's own record of the speed cases, as the JSON text that `pytest-benchmark compare` reads."""
+
+    event: Literal["benchmarked"] = "benchmarked"
+    json_text: str
+
+
 class Finished(Message):
     event: Literal["finished"] = "finished"
     report: Report
@@ -78,6 +105,9 @@ class Refused(Message):
     message: str
 
 
-Event = Annotated[Planned | CaseStarted | CaseDone | Finished | Refused, Field(discriminator="event")]
+Event = Annotated[
+    Planned | CaseStarted | CaseNote | CaseDone | SpeedDone | Benchmarked | Finished | Refused,
+    Field(discriminator="event"),
+]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 MAX_EVENT_BYTES = 32 << 20

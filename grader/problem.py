@@ -1,7 +1,8 @@
 """`problem.py`: the code half of an assignment, loaded by the judge and trusted.
 
 A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`,
-`oracle`, `baseline` and `cost` (see `Problem`).
+`oracle`, `baseline` and `cost` (see `Problem`). Beside it lies `baselines.py`: `eager`, plain PyTorch with the arguments that
+a student's function takes, and the vendors' functions that problem.toml names. A worker loads it to be timed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -70,6 +73,17 @@ class Problem(Protocol):
 _FUNCTIONS = ("make_inputs", "outputs", "oracle", "baseline", "cost")
 
 
+def load_beside(path: str, name: str) -> ModuleType:
+    """Import the file `name` in the folder of `path`: how a problem.py gets at its baselines.py."""
+    file = Path(path).with_name(name)
+    spec = importlib.util.spec_from_file_location(f"grader_{file.parent.name}_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     """Import `problem.py` of an assignment; return it with its `Params` model.
 
@@ -115,17 +129,31 @@ def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Para
         ) from None
 
 
-def bind_speed_params(assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]) -> Params:
-    """As `bind_params`, for a case of [[part.speed]]. Raises CourseError."""
-    try:
-        return model.model_validate(part.defaults | case.params)
-    except ValidationError as error:
+def bind_speed_sizes(
+    assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]
+) -> list[tuple[Params, float | None]]:
+    """The sizes of a case of [[part.speed]], the declared one first, each with the GiB of GPU memory it needs.
+
+    Raises:
+        CourseError: an unknown key or a wrong value.
+    """
+    sizes = []
+    for change in ({"memory_gib": case.memory_gib}, *case.smaller):
+        own = {key: value for key, value in change.items() if key != "memory_gib"}
+        memory_gib = change.get("memory_gib")
         path = assignment.folder / "problem.toml"
-        common = ", ".join(name for name in SpeedCase.model_fields if name != "params")
-        raise CourseError(
-            f"in part {part.name!r}, speed case {case.name!r}:\n{explain(path, error, model)}\n"
-            f"(beside the keys every speed case may have: {common})"
-        ) from None
+        try:
+            params = model.model_validate(part.defaults | case.params | own)
+        except ValidationError as error:
+            common = ", ".join(name for name in SpeedCase.model_fields if name != "params")
+            raise CourseError(
+                f"in part {part.name!r}, speed case {case.name!r}:\n{explain(path, error, model)}\n"
+                f"(beside the keys every speed case may have: {common})"
+            ) from None
+        if memory_gib is not None and not (isinstance(memory_gib, int | float) and memory_gib > 0):
+            raise CourseError(f"{path}: speed case {case.name!r}: memory_gib must be a number above 0")
+        sizes.append((params, memory_gib))
+    return sizes
 
 
 def by_slices(

@@ -7,8 +7,12 @@ the Unix socket.
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 
 From the contender:
-    {"id", "do": "load", "path", "entry", "compiler" (nvcc, or null for Python), "build_limit_s"}
+    {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
+    {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
+    {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...]}
+    {"id", "do": "time", "calls"}                         call it on so many of the sets, and tell the time of each
+    {"id", "do": "release"}                               unmap what "prepare" has mapped
 From the worker, one for each request, with its id, and one with id 0 when it is ready:
     {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}
 """

@@ -6,7 +6,9 @@ from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, by_slices
+from grader.problem import Call, Cost, Params, by_slices, load_beside
+
+eager = load_beside(__file__, "baselines.py").eager
 
 
 class SoftmaxParams(Params):
@@ -65,7 +67,7 @@ def oracle(call: Call) -> dict[str, torch.Tensor]:
 
 
 def baseline(call: Call) -> dict[str, torch.Tensor]:
-    return {"y": torch.softmax(call.args["x"], dim=-1)}
+    return {"y": eager(call.args["x"])}
 
 
 def cost(params: SoftmaxParams, dtype: torch.dtype) -> Cost:

@@ -7,7 +7,9 @@ from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, by_slices
+from grader.problem import Call, Cost, Params, by_slices, load_beside
+
+eager = load_beside(__file__, "baselines.py").eager
 
 # Magnitudes from the smallest subnormal to nearly the largest float, both zeros among them: each must survive beside ordinary values.
 EXTREMES = [
@@ -79,7 +81,7 @@ def oracle(call: Call) -> dict[str, torch.Tensor]:
 
 
 def baseline(call: Call) -> dict[str, torch.Tensor]:
-    return {"y": torch.nn.functional.gelu(call.args["x"], approximate="tanh")}
+    return {"y": eager(call.args["x"])}
 
 
 def cost(params: GeluParams, dtype: torch.dtype) -> Cost:

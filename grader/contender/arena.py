@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -86,15 +87,10 @@ class Arena:
         self.outputs = {name: self._place_output(name, shape, dtype) for name, shape in outputs.items()}
         length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
         self._memory = _DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
+        self._device = device
         self.bytes = self._memory.bytes
-        self.bytes.fill_(GUARD_BYTE)
-        for slot in self.outputs.values():
-            self._region(slot).fill_(POISON_BYTE)
-        for name, tensor in inputs.items():
-            slot = self.inputs[name]
-            self._region(slot).copy_(_storage_bytes(tensor))
-        if device.type == "cuda":
-            torch.cuda.synchronize()  # the worker's context does not wait for this one's copies
+        self.wipe()
+        self.fill(inputs)
 
     def __enter__(self) -> Arena:
         return self
@@ -108,6 +104,34 @@ class Arena:
         """Give the memory back. Tensors that lie in it must not be used any more."""
         del self.bytes
         self._memory.close()
+
+    def wipe(self) -> None:
+        """Leave nothing of inputs and outputs: everything is guard, but for the poison where outputs will be."""
+        self.bytes.fill_(GUARD_BYTE)
+        for slot in self.outputs.values():
+            self._region(slot).fill_(POISON_BYTE)
+        self._synchronize()
+
+    def fill(self, names: Iterable[str]) -> None:
+        """Put the inputs of these names where the worker finds them."""
+        for name in names:
+            self._region(self.inputs[name]).copy_(_storage_bytes(self._originals[name]))
+        self._synchronize()
+
+    def forget(self) -> None:
+        """Drop the judge's own inputs; their memory is free unless someone else holds them."""
+        self._originals = {}
+
+    def replace(self, inputs: dict[str, torch.Tensor]) -> None:
+        """Take other inputs of the same names, sizes and layouts; `fill` puts them in place."""
+        assert {name: _storage_bytes(tensor).numel() for name, tensor in inputs.items()} == {
+            name: slot.length for name, slot in self.inputs.items()
+        }
+        self._originals = inputs
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()  # a worker's context does not wait for what this one has queued
 
     @property
     def files(self) -> tuple[int, ...]:
@@ -124,15 +148,15 @@ class Arena:
         slot = self.outputs[name]
         return self._region(slot).clone().view(slot.dtype).view(slot.shape)
 
-    def changed_inputs(self) -> list[str]:
-        """Names of the inputs whose storage is no longer what the judge put there."""
+    def changed_inputs(self, names: Iterable[str] | None = None) -> list[str]:
+        """Names of the inputs, of all or of these, whose storage is no longer what the judge put there."""
         return [
             name
-            for name, tensor in self._originals.items()
+            for name in (self._originals if names is None else names)
             if not all(
                 torch.equal(mine, theirs)
                 for mine, theirs in zip(
-                    _storage_bytes(tensor).split(CHECK_BYTES),
+                    _storage_bytes(self._originals[name]).split(CHECK_BYTES),
                     self._region(self.inputs[name]).split(CHECK_BYTES),
                     strict=True,
                 )

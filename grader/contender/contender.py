@@ -21,10 +21,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -44,6 +45,8 @@ BEYOND = "consistent with a store or load beyond the end of a tensor, as when a 
 
 
 WorkerKind = Literal["cpu", "cuda", "cuda_cpu"]
+MAX_CALLS = 256  # of one timed batch
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class ContenderFault(Exception):
@@ -84,6 +87,8 @@ class Reply(BaseModel):
 
     ok: bool
     returned: tuple[Returned, ...] = Field(default=(), max_length=64)
+    kinds: tuple[tuple[Returned, ...], ...] = Field(default=(), max_length=16)
+    times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
     ptxas: str = Field(default="", max_length=20_000)
     error: WorkerError | None = None
     broken: bool = False
@@ -155,12 +160,13 @@ class Contender:
         kind: `cuda`, `cpu` (Triton interpreted), or `cuda_cpu` (CUDA C++ where the CPU stands in for the GPU).
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
+        caches: for workers that never see a submission: where compiled kernels are kept from run to run.
 
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
     """
 
-    def __init__(self, kind: WorkerKind, runtime: Path, scratch: Path) -> None:
+    def __init__(self, kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None = None) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
         self.alive = True
@@ -173,7 +179,7 @@ class Contender:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind, str(os.getpid())],
                 cwd=scratch,
-                env=_environment(self.device, runtime, scratch),
+                env=_environment(self.device, runtime, scratch, caches),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
@@ -221,14 +227,19 @@ class Contender:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
 
-    def load(self, path: Path, entry: str, build: Build | None, limits: Limits) -> None:
-        """Load the student's file, built where `build` is not None. Raises ContenderFault."""
+    def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
+        """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`.
+
+        Raises:
+            ContenderFault: it cannot be loaded.
+        """
         self._loaded_from = path
         request = {
             "do": "load",
             "path": str(path),
             "entry": entry,
             "build": None if build is None else asdict(build),
+            "compiled": compiled,
         }
         reply = self._ask(request, limits)
         self.ptxas = reply.ptxas
@@ -265,12 +276,79 @@ class Contender:
             "outputs": [slot.ref() for slot in arena.outputs.values()],
             "windows": windows,
         }
-        reply = self._ask(request, limits, arena.files)
+        return self._do(request, limits, arena.files).returned
+
+    def load_yardstick(self, name: str, limits: Limits) -> None:
+        """Load one of `grader/worker/yardsticks.py` instead of a file. Raises ContenderFault."""
+        self._do({"do": "yardstick", "name": name}, limits)
+
+    def prepare(
+        self, arena: Arena, sets: Sequence[tuple[list[str], str | None, list[str]]], options: list[Any], limits: Limits
+    ) -> None:
+        """Map an arena for timed batches, until `release`.
+
+        Args:
+            sets: the names of each set's inputs, upstream gradient and outputs in the arena.
+
+        Raises:
+            ContenderFault: the worker failed to.
+        """
+        request = {
+            "do": "prepare",
+            "arena": arena.address,
+            "options": options,
+            "sets": [
+                {
+                    "args": [arena.inputs[name].ref() for name in args],
+                    "upstream": None if upstream is None else arena.inputs[upstream].ref(),
+                    "outputs": [arena.outputs[name].ref() for name in outputs],
+                }
+                for args, upstream, outputs in sets
+            ],
+        }
+        self._do(request, limits, arena.files)
+
+    def time(self, calls: int, limits: Limits) -> tuple[tuple[float, ...], tuple[tuple[Returned, ...], ...]]:
+        """Run a batch on the first `calls` sets.
+
+        Returns the seconds that it says each call took, a claim, and every kind of what came back.
+
+        Raises:
+            ContenderFault: there was no answer.
+        """
+        reply = self._do({"do": "time", "calls": calls}, limits)
+        if len(reply.times_s) != calls or not reply.kinds:
+            self.kill()
+            raise ContenderFault("crashed", "the worker answered a timed batch with something that is no answer")
+        return reply.times_s, reply.kinds
+
+    def release(self, limits: Limits) -> None:
+        """Unmap what `prepare` has mapped. Raises ContenderFault."""
+        self._do({"do": "release"}, limits)
+
+    def _do(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        """Ask, and raise the fault that the reply tells of."""
+        reply = self._ask(request, limits, files)
         if reply.broken:
             self.kill()
         if reply.error is not None:
             raise _fault(reply.error)
-        return reply.returned
+        return reply
+
+    def freeze(self) -> None:
+        """Stop the worker, with all its threads, where it stands; returns when it has stopped. It may be frozen already."""
+        if self.alive:
+            processes.freeze(self._process)
+
+    def freeze_rest(self) -> None:
+        """Stop what the worker has started too; `freeze` reaches only those that stayed in its process group."""
+        if self.alive:
+            processes.freeze_tree(self._process)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.alive:
+            processes.thaw(self._process)
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         self._request += 1
@@ -380,7 +458,7 @@ def build_fault(output: str) -> ContenderFault:
     )
 
 
-def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
+def _environment(device: str, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
     """What a worker finds in its environment: nothing of the judge's but where its tools are."""
     passed = (
         "PATH",
@@ -396,7 +474,9 @@ def _environment(device: str, runtime: Path, scratch: Path) -> dict[str, str]:
     environment |= {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TRITON_CACHE_DIR": str((caches or scratch) / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str((caches or scratch) / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # one kernel is not worth a pool of processes
         "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
         "XDG_CACHE_HOME": str(scratch / "cache"),
         "LANG": "C.UTF-8",

@@ -45,12 +45,16 @@ class WorkerPool:
         if self._spare is None:
             self._spare = self._start(self.device)
 
+    def start(self, caches: Path | None) -> Contender:
+        """A worker of the device's kind that is on its way (see `Contender.ready`), for code that keeps its caches."""
+        return self._start(self.device, caches)
+
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
 
-    def _start(self, kind: WorkerKind) -> Contender:
-        worker = Contender(kind, self.runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}")
+    def _start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
+        worker = Contender(kind, self.runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}", caches)
         self._workers.append(worker)
         return worker
 

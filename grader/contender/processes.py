@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -85,6 +86,34 @@ def end(process: subprocess.Popen[bytes]) -> None:
     _started.pop(process.pid, None)
 
 
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stop a worker's process group, and wait until the worker has stopped, or has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGSTOP)
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
+def freeze_tree(process: subprocess.Popen[bytes]) -> None:
+    """Stop everything that a worker started, whatever group it went to."""
+    for _ in range(10):  # what is not stopped yet may start more
+        running = [one for one in tree(process.pid) if _status(one) not in (psutil.STATUS_STOPPED, None)]
+        if not running:
+            return
+        for one in running:
+            with contextlib.suppress(psutil.Error):
+                one.suspend()
+
+
+def thaw(process: subprocess.Popen[bytes]) -> None:
+    """Let a worker and everything it started go on."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGCONT)
+    for one in tree(process.pid):
+        with contextlib.suppress(psutil.Error):
+            one.resume()
+
+
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
     """Memory that processes hold, shared memory included; libraries and files count for nobody.
 
@@ -105,9 +134,14 @@ def _kilobytes(process: psutil.Process, file: str, pattern: str) -> int:
 
 
 def _lives(process: psutil.Process) -> bool:
+    return _status(process) not in (None, psutil.STATUS_ZOMBIE)
+
+
+def _status(process: psutil.Process) -> str | None:
+    """What the process is doing; None when it is gone."""
     with contextlib.suppress(psutil.Error):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+        return str(process.status())
+    return None
 
 
 def _collect(pid: int) -> None:

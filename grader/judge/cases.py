@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from grader.assignment import Assignment, Case, Device, Group, Part
-from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_params, load_problem
+from grader.assignment import Assignment, Case, Device, Part, SpeedCase
+from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_sizes, load_problem
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class BoundCase:
     assignment: Assignment
     problem: Problem
     part: Part
-    group: Group
     case: Case
     params: Params
 
@@ -43,19 +42,80 @@ class BoundCase:
         return self.problem.make_inputs(self.params, self.dtype, generator)
 
 
+@dataclass(frozen=True)
+class BoundSpeedCase(BoundCase):
+    """A speed case at one size. `tries` of its `case` names the size."""
+
+    speed: SpeedCase
+
+    @property
+    def id(self) -> str:
+        return f"{self.assignment.name}-{self.part.name}-speed-{self.case.name}"
+
+    @property
+    def opponents(self) -> list[str]:
+        """The baselines that bands name."""
+        return list(dict.fromkeys(band.vs for band in self.speed.bands))
+
+    def contenders(self, everyone: bool) -> list[str]:
+        """Who runs beside the submission: what bands and roofline need, or everyone there is."""
+        more = ["eager", "compile", "reference", *self.speed.vendor] if everyone else []
+        return list(dict.fromkeys([*self.opponents, *more, self.speed.roofline]))
+
+
+@dataclass(frozen=True)
+class SpeedSizes:
+    """A speed case in all its sizes, the declared one first; `memory_gib` of each is what it needs, if anything is said."""
+
+    cases: tuple[BoundSpeedCase, ...]
+    memory_gib: tuple[float | None, ...]
+
+    @property
+    def declared(self) -> BoundSpeedCase:
+        return self.cases[0]
+
+    def fitting(self, free_gib: float) -> BoundSpeedCase | None:
+        """The first size that fits."""
+        pairs = zip(self.cases, self.memory_gib, strict=True)
+        return next((case for case, needed in pairs if needed is None or needed <= free_gib), None)
+
+
 def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundCase]:
-    """Every case of the assignments. Raises CourseError."""
+    """Every correctness case of the assignments. Raises CourseError."""
     bound = []
     for assignment in assignments:
         problem, model = load_problem(assignment)
         for part in assignment.spec.parts:
-            for speed_case in part.speed:
-                bind_speed_params(assignment, part, speed_case, model)
-            for group in part.groups:
-                for case in group.cases:
-                    bound.append(
-                        BoundCase(
-                            assignment, problem, part, group, case, bind_params(assignment, part, case, model, device)
-                        )
-                    )
+            for case in part.cases:
+                params = bind_params(assignment, part, case, model, device)
+                bound.append(BoundCase(assignment, problem, part, case, params))
     return bound
+
+
+def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
+    """Every speed case of the assignments. Raises CourseError."""
+    bound = []
+    for assignment in assignments:
+        problem, model = load_problem(assignment)
+        for part in assignment.spec.parts:
+            for speed in part.speed:
+                cases, needs = [], []
+                for params, memory_gib in bind_speed_sizes(assignment, part, speed, model):
+                    case = Case(name=speed.name, tries=_size(params, part), dtype=speed.dtype, params={})
+                    cases.append(BoundSpeedCase(assignment, problem, part, case, params, speed))
+                    needs.append(memory_gib)
+                bound.append(SpeedSizes(tuple(cases), tuple(needs)))
+    return bound
+
+
+def _size(params: Params, part: Part) -> str:
+    """What distinguishes a speed case's input, as `shape 16384 × 16384` or `batch 48, n 4096, d 64, causal`."""
+    words = []
+    for name, value in params.model_dump(exclude_defaults=True, exclude=set(part.defaults)).items():
+        if value is True:
+            words.append(name)
+        elif isinstance(value, tuple | list):
+            words.append(f"{name} {' × '.join(map(str, value))}")
+        else:
+            words.append(f"{name} {value}")
+    return ", ".join(words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -20,41 +20,74 @@ if TYPE_CHECKING:
     from grader.judge.state import Judge
 
 Outputs: TypeAlias = Mapping[str, torch.Tensor]
-Measure: TypeAlias = Callable[[Outputs], dict[str, Errors]]
+
+
+class Scale:
+    """What the outputs of one call should be, and how errors of it are measured."""
+
+    def __init__(self, case: BoundCase, call: Call) -> None:
+        self._spec = case.assignment.spec.tolerance
+        self.expected = case.problem.oracle(call)
+        self.scales = tolerance.scales(self.expected, self._spec.scale, self._spec.unit)
+
+    def measure(self, outputs: Outputs) -> dict[str, Errors]:
+        """The errors of a set of outputs, by name."""
+        return {
+            name: tolerance.measure(outputs[name], expected, self.scales[name], self._spec.scale[name])
+            for name, expected in self.expected.items()
+        }
+
+    def beyond(self, outputs: Outputs, name: str, limit: float) -> torch.Tensor:
+        """Which elements of an output are off by more than `limit`."""
+        expected, scale = self.expected[name], self.scales[name]
+        return tolerance.beyond(outputs[name], expected, scale, self._spec.scale[name], limit)
+
+
+def _floor(judge: Judge, case: BoundCase) -> Errors:
+    spec = case.assignment.spec.tolerance
+    precision = spec.precision(case.case.dtype, judge.device_name)
+    return Errors(spec.floor[precision], spec.floor_rms[precision])
+
+
+def _budgets(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
+    """By output: k times the yardstick's errors plus the floor."""
+    k, floor = case.assignment.spec.tolerance.k, _floor(judge, case)
+    return {name: tolerance.budget(k, errors, floor) for name, errors in yardsticks.items()}
+
+
+class Ruler:
+    """The budget of one call, for looking quickly at many calls of the same kind: PyTorch is asked once, not each time."""
+
+    def __init__(self, judge: Judge, case: BoundCase, call: Call) -> None:
+        self._case = case
+        self._budgets = _budgets(judge, case, Scale(case, call).measure(case.problem.baseline(call)))
+
+    def accepts(self, call: Call, got: Outputs) -> bool:
+        """Whether the outputs are right by that budget; where not, `compare` has the last word."""
+        return _within(Scale(self._case, call).measure(got), self._budgets)
 
 
 def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: Evidence) -> None:
     """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test."""
-    spec = case.assignment.spec.tolerance
-    precision = spec.precision(case.case.dtype, judge.device_name)
-    expected = case.problem.oracle(call)
-    scale = tolerance.scales(expected, spec.scale, spec.unit)
-    floor = Errors(spec.floor[precision], spec.floor_rms[precision])
-
-    def measure(outputs: Outputs) -> dict[str, Errors]:
-        return {
-            name: tolerance.measure(outputs[name], expected[name], scale[name], spec.scale[name]) for name in expected
-        }
-
-    pytorch = measure(case.problem.baseline(call))
-    budgets = {name: tolerance.budget(spec.k, pytorch[name], floor) for name in expected}
-    errors = measure(got)
+    scale = Scale(case, call)
+    expected = scale.expected
+    pytorch = scale.measure(case.problem.baseline(call))
+    budgets = _budgets(judge, case, pytorch)
+    errors = scale.measure(got)
     reference: dict[str, Errors] | None = None
     if not _within(errors, budgets):
         # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
         # for its own.
-        reference = measure(judge.reference_answer(case, call))
-        _check_reference(case, reference, budgets, spec.reference_cap)
-        budgets = {
-            name: tolerance.budget(spec.k, Errors.larger(pytorch[name], reference[name]), floor) for name in expected
-        }
-    _refuse_trivial(case, call, expected, measure, budgets)
+        reference = scale.measure(judge.reference_answer(case, call))
+        _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
+        budgets = _budgets(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
+    _refuse_trivial(case, call, scale, budgets)
     evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
     lines: list[str] = []
     for name in expected:
         if errors[name].within(budgets[name]):
             continue
-        bad = tolerance.beyond(got[name], expected[name], scale[name], spec.scale[name], budgets[name].worst)
+        bad = scale.beyond(got, name, budgets[name].worst)
         found = bool(bad.any())
         lines += diagnosis.explain(name, got[name], expected[name], bad) if found else diagnosis.small_errors(name)
     if lines:
@@ -76,12 +109,15 @@ def _check_reference(
             )
 
 
-def _refuse_trivial(
-    case: BoundCase, call: Call, expected: Outputs, measure: Measure, budgets: Mapping[str, Errors]
-) -> None:
+def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> None:
     """Refuse a case that an answer without work would pass, unless its `degenerate` says why that is right; and the reverse."""
     passing = next(
-        (name for name, outputs in _trivial_answers(case, call, expected) if _within(measure(outputs), budgets)), None
+        (
+            name
+            for name, outputs in _trivial_answers(case, call, scale.expected)
+            if _within(scale.measure(outputs), budgets)
+        ),
+        None,
     )
     if passing is not None and case.case.degenerate is None:
         raise CaseRefused(

@@ -32,7 +32,7 @@ def describe_environment(device: Device) -> Environment:
         device=device,
         gpu=None if gpu is None else gpu.name,
         gpu_memory_gib=None if gpu is None else round(gpu.total_memory / 2**30, 1),
-        driver=_driver() if gpu is not None else None,
+        driver=driver_version() if gpu is not None else None,
         cuda=torch.version.cuda if gpu is not None else None,
         nvcc=_nvcc(),
         cpu=_cpu(),
@@ -40,7 +40,8 @@ def describe_environment(device: Device) -> Environment:
     )
 
 
-def _driver() -> str | None:
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, if there is one."""
     import pynvml
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grader.report.model import OutputError
+from grader.report.model import BandResult, OutputError, SpeedMeasurement
 
 
 class CheckFailed(Exception):
@@ -26,3 +26,6 @@ class Evidence:
 
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
+    bands: tuple[BandResult, ...] = ()
+    measured: SpeedMeasurement | None = None
+    words: str = ""  # for a speed case that was not measured to the end

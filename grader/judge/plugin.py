@@ -4,28 +4,32 @@ A check is a test that takes the `contender` fixture. `test_correctness` is run 
 assignment may add checks of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and
 whose points are those of the group that names it under `checks`.
 
-Fixtures: `judge` (the session's state), `assignment`, `case` (parametrised over the cases), `contender` (the
-submission's worker, loaded), `evidence` (where a check leaves what it measured).
+Fixtures: `judge` (the session's state), `assignment`, `case` and `speed_case` (parametrised over the cases), `contender` (the
+submission's worker, loaded), `evidence` (where a check leaves what it measured). `benchmark` is pytest-benchmark's; its timer is
+the judge's record of device time.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import clear_frames
+from typing import Any
 
 import pytest
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, ContenderFault
-from grader.job import CaseDone, CaseStarted
-from grader.judge.cases import BoundCase
-from grader.judge.environment import find_compiler, interpreter_fault
+from grader.job import CaseDone, CaseStarted, SpeedDone
+from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
+from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.state import Judge
-from grader.report.model import NOT_RUN, CaseResult, Outcome
+from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED, CaseResult, Outcome, SpeedCaseResult
+from grader.verdict.scoring import speed_points
 
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey["Place"]()
@@ -39,16 +43,27 @@ class Place:
     part: str
     name: str
     tries: str
+    speed: SpeedSizes | None = None
 
 
 class JudgePlugin:
-    """Binds tests to cases, and keeps each one's result in `results`, by assignment, part and name.
+    """Binds tests to cases, and keeps each one's result in `results` and `speed_results`, by assignment, part and name.
 
-    `faults` are those of the grader itself; `refusal` says why the assignments' own checks could not be collected.
+    `benchmarks` is pytest-benchmark's record, once the session has ended. `faults` are those of the grader itself; `refusal`
+    says why the assignments' own checks could not be collected.
     """
 
-    def __init__(self, judge: Judge, assignments: Sequence[Assignment], cases: Sequence[BoundCase]) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        assignments: Sequence[Assignment],
+        cases: Sequence[BoundCase],
+        speed_cases: Sequence[SpeedSizes],
+    ) -> None:
         self.judge = judge
+        self.speed_cases = speed_cases
+        self.speed_results: dict[tuple[str, str, str], SpeedCaseResult] = {}
+        self.benchmarks = ""
         self.assignments = {assignment.name: assignment for assignment in assignments}
         self.cases = cases
         self.results: dict[tuple[str, str, str], CaseResult] = {}
@@ -75,14 +90,48 @@ class JudgePlugin:
 
     @pytest.fixture
     def contender(self, request: pytest.FixtureRequest, assignment: Assignment) -> Contender:
+        place = request.node.stash[PLACE]
+        if place.speed is not None:
+            self._allow_timing(assignment, place)
         case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
         return self.judge.contender(assignment, self._reason_to_skip(assignment, case))
+
+    @pytest.fixture
+    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
+        """The largest size that this machine has the memory for."""
+        sizes: SpeedSizes = request.param
+        free_gib = self.judge.free_gib()
+        if (fitting := sizes.fitting(free_gib)) is None:
+            needed = min(one for one in sizes.memory_gib if one is not None)
+            raise pytest.skip.Exception(f"needs {needed:g} GiB of GPU memory, {free_gib:.0f} GiB are free")
+        return fitting
+
+    def _allow_timing(self, assignment: Assignment, place: Place) -> None:
+        """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
+        assert place.speed is not None
+        devices = place.speed.declared.speed.devices
+        if self.judge.device_name not in devices:
+            raise pytest.skip.Exception(NEEDS_GPU if devices == ("cuda",) else "not graded here")
+        self.judge.check_present(assignment)
+        results = [one for key, one in self.results.items() if key[:2] == (place.assignment, place.part)]
+        wrong = [one for one in results if one.outcome not in ("passed", *UNDECIDED)]
+        if wrong:
+            names = ", ".join(one.name for one in wrong[:4]) + (" ..." if len(wrong) > 4 else "")
+            raise NotTimed(
+                wrong[0].outcome, f"not timed: speed counts where the answers are right, and here {names} went wrong"
+            )
+        if any(one.outcome == "infra_error" for one in results):
+            raise pytest.skip.Exception("not timed: the grader failed in a correctness case")
+        if not any(one.outcome == "passed" for one in results):
+            raise pytest.skip.Exception("not timed: no correctness case could be run here")
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         """Why a case is not run, or nothing."""
         if stopped := self._stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
         cuda = assignment.spec.language == "cuda"
+        if case is not None and case.case.memory_gib is not None and self.judge.job.effort == "quick":
+            return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.judge.device_name) is None:
             if self.judge.device_name == "cuda":
                 return "nvcc was not found: install the CUDA toolkit or put nvcc on the PATH (or set CUDA_HOME)"
@@ -111,18 +160,32 @@ class JudgePlugin:
     # -------------------------------------------------------------------------------------------------------------------
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "speed_case" in metafunc.fixturenames:
+            ids = [sizes.declared.id for sizes in self.speed_cases]
+            metafunc.parametrize("speed_case", self.speed_cases, ids=ids, indirect=True)
         if "case" in metafunc.fixturenames:
             metafunc.parametrize("case", self.cases, ids=[case.id for case in self.cases])
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
-            if isinstance(case, BoundCase):
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            case, speed = params.get("case"), params.get("speed_case")
+            if isinstance(speed, SpeedSizes):
+                declared = speed.declared
+                item.stash[PLACE] = Place(
+                    declared.assignment.name, declared.part.name, declared.name, declared.case.tries, speed
+                )
+                item.add_marker(pytest.mark.benchmark(timer=self.judge.record))
+            elif isinstance(case, BoundCase):
                 item.stash[PLACE] = Place(case.assignment.name, case.part.name, case.name, self._tries(case))
             else:
                 item.stash[PLACE] = self._place_of_check(item)
         self._find_all_checks(
-            {(place.assignment, place.part, place.name) for place in (item.stash[PLACE] for item in items)}
+            {
+                (place.assignment, place.part, place.name)
+                for place in (item.stash[PLACE] for item in items)
+                if place.speed is None
+            }
         )
         # All tests of an assignment together, so that its worker is started once.
         order = list(self.assignments)
@@ -171,7 +234,8 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         place = item.stash[PLACE]
-        self.judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.name))
+        name = place.name if place.speed is None else f"speed of {place.name}"
+        self.judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -179,7 +243,10 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            self._keep(item, self._result(item, error))
+            if item.stash[PLACE].speed is None:
+                self._keep(item, self._result(item, error))
+            else:
+                self._keep_speed(item, error, call.duration)
         if error is not None:
             clear_frames(
                 error.__traceback__
@@ -201,34 +268,92 @@ class JudgePlugin:
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
-        outcome: Outcome = "passed"
-        message, traceback = "", ""
-        details: tuple[str, ...] = ()
-        match error:
-            case None:
-                pass
-            case ContenderFault():
-                outcome, message, traceback = error.outcome, error.message, error.traceback
-            case CheckFailed():
-                outcome, message, details = "failed", error.message, error.details
-            case AssertionError():
-                outcome, message = "failed", str(error) or "the check does not hold"
-            case pytest.skip.Exception():
-                outcome, message = "skipped", str(error) or "skipped"
-            case CaseRefused() | MemoryError():
-                outcome, message = "infra_error", str(error) or type(error).__name__
-            case _:
-                outcome, message = "infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000]
+        end = _end(error)
         return CaseResult(
             name=place.name,
             tries=place.tries,
-            outcome=outcome,
-            message=message,
-            diagnosis=details,
-            traceback=traceback,
+            outcome=end.outcome,
+            message=end.message,
+            diagnosis=end.details,
+            traceback=end.traceback,
             errors=tuple(evidence.errors),
             time_s=evidence.time_s,
         )
+
+    def _keep_speed(self, item: pytest.Item, error: BaseException | None, duration_s: float) -> None:
+        place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
+        assert place.speed is not None
+        key = (place.assignment, place.part, place.name)
+        if key in self.speed_results and error is None:
+            return  # its teardown has nothing to add
+        end = _end(error)
+        bands = place.speed.declared.speed.bands
+        timed = getattr(item, "funcargs", {}).get("speed_case", place.speed.declared)
+        result = SpeedCaseResult(
+            name=place.name,
+            size=timed.case.tries,
+            outcome=end.outcome,
+            message=end.message or evidence.words,
+            diagnosis=end.details,
+            traceback=end.traceback,
+            points=speed_points(bands, evidence.bands, end.outcome),
+            bands=evidence.bands,
+            measured=evidence.measured,
+            time_s=duration_s,
+        )
+        self.speed_results[key] = result
+        if result.outcome == "infra_error":
+            self.faults.append(f"{place.assignment}, {place.part}, speed of {place.name}: {result.message}")
+        self.judge.emit(SpeedDone(assignment=place.assignment, part=place.part, result=result))
+
+    # pytest-benchmark
+    # -------------------------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_benchmark_generate_machine_info(self) -> dict[str, object]:
+        return describe_environment(self.judge.device_name).model_dump()
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_benchmark_generate_commit_info(self) -> dict[str, object]:
+        return {"id": self.judge.job.info.sha256, "dirty": False}
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
+        for one in output_json["benchmarks"]:
+            one["params"] = None  # whole objects of ours; what they are is in `param` and `group`
+        self.benchmarks = json.dumps(output_json, default=str)
+
+
+class NotTimed(ContenderFault):
+    """A speed case whose answers are not right: it ends as they did."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a test ended, in the report's terms."""
+
+    outcome: Outcome
+    message: str = ""
+    details: tuple[str, ...] = ()
+    traceback: str = ""
+
+
+def _end(error: BaseException | None) -> _End:
+    match error:
+        case None:
+            return _End("passed")
+        case ContenderFault():
+            return _End(error.outcome, error.message, traceback=error.traceback)
+        case CheckFailed():
+            return _End("failed", error.message, error.details)
+        case AssertionError():
+            return _End("failed", str(error) or "the check does not hold")
+        case pytest.skip.Exception():
+            return _End("skipped", str(error) or "skipped")
+        case CaseRefused() | MemoryError():
+            return _End("infra_error", str(error) or type(error).__name__)
+        case _:
+            return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000])
 
 
 def check_files(assignments: Sequence[Assignment]) -> list[Path]:

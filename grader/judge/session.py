@@ -13,8 +13,8 @@ import torch
 
 from grader.assignment import Assignment, CourseError, Device, Group, Part, load_course
 from grader.contender.pool import WorkerPool
-from grader.job import Event, Finished, Job, Planned, PlannedPart
-from grader.judge.cases import bind_cases
+from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
+from grader.judge.cases import bind_cases, bind_speed_cases
 from grader.judge.environment import describe_environment
 from grader.judge.plugin import JudgePlugin, check_files
 from grader.judge.state import Judge
@@ -25,14 +25,14 @@ from grader.report.model import (
     PartResult,
     Points,
     Report,
+    SpeedCaseResult,
     SpeedResult,
     worst,
 )
 from grader.verdict.resources import kernel_resources
-from grader.verdict.scoring import group_points
+from grader.verdict.scoring import group_points, speed_points
 
 HERE = Path(__file__).parent
-SPEED_NOTE = "not graded yet"
 
 
 class Interrupted(Exception):
@@ -50,6 +50,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
     judge = Judge(job, pool, emit)
     assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
     cases = bind_cases(assignments, pool.device)
+    speed_cases = bind_speed_cases(assignments)
     judge.look(assignments)
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
@@ -59,14 +60,20 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
             part=part.name,
             file=one.spec.file,
             title=f"{one.spec.title}: {part.title}",
-            cases=_size(part),
+            cases=_size(part, job.speed),
         )
         for one in assignments
         for part in one.spec.parts
     ]
     emit(Planned(device=pool.device, parts=tuple(parts)))
-    plugin = JudgePlugin(judge, assignments, cases)
+    plugin = JudgePlugin(judge, assignments, cases, speed_cases if job.speed else [])
+    if job.speed:
+        timed = [sizes.declared for sizes in speed_cases if pool.device in sizes.declared.speed.devices]
+        names = (name for case in timed for name in case.contenders(everyone=job.contenders == "all"))
+        judge.baselines.start(sorted({"null", *names}) if timed else [])
     _run_pytest(plugin, assignments)
+    if plugin.benchmarks:
+        emit(Benchmarked(json_text=plugin.benchmarks))
     emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
 
 
@@ -82,7 +89,16 @@ def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed on this machine has no say in a grading
     os.environ.pop("PYTEST_ADDOPTS", None)
     files = [HERE / "test_correctness.py", *check_files(assignments)]
-    arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib", *map(str, files)]
+    arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
+    if plugin.speed_cases:
+        files.append(HERE / "test_speed.py")
+        arguments += [
+            "-p",
+            "pytest_benchmark.plugin",
+            "--benchmark-json",
+            os.devnull,
+        ]  # the plugin keeps what it is told
+    arguments += map(str, files)
     code = pytest.main(arguments, plugins=[plugin])
     if plugin.refusal:
         raise CourseError(plugin.refusal)
@@ -102,6 +118,7 @@ def _gather(
         started=started,
         duration_s=duration_s,
         seed=judge.seed,
+        effort=job.effort,
         environment=describe_environment(judge.device_name),
         submission=job.info,
         score=Points.total([correctness, speed]),
@@ -131,7 +148,7 @@ def _part_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> Par
         title=part.title,
         outcome=worst(case.outcome for group in groups for case in group.cases),
         points=Points.total(group.points for group in groups),
-        speed=SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points), note=SPEED_NOTE),
+        speed=_speed_result(plugin, assignment, part),
         groups=groups,
     )
 
@@ -152,5 +169,22 @@ def _result(plugin: JudgePlugin, assignment: Assignment, part: Part, name: str) 
     return CaseResult(name=name, tries="", outcome="infra_error", message=message)
 
 
-def _size(part: Part) -> int:
-    return sum(len(group.cases) + len(group.checks) for group in part.groups)
+def _speed_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> SpeedResult:
+    if not plugin.judge.job.speed:
+        return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
+    cases = []
+    for case in part.speed:
+        found = plugin.speed_results.get((assignment.name, part.name, case.name))
+        if found is None:
+            message = "did not run: no test of this name was collected"
+            plugin.faults.append(f"{assignment.name}, {part.name}, speed of {case.name}: {message}")
+            points = speed_points(case.bands, (), "infra_error")
+            found = SpeedCaseResult(
+                name=case.name, size="", outcome="infra_error", message=message, points=points, bands=()
+            )
+        cases.append(found)
+    return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
+
+
+def _size(part: Part, speed: bool) -> int:
+    return sum(len(group.cases) + len(group.checks) for group in part.groups) + (len(part.speed) if speed else 0)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Build, Contender, ContenderFault, Limits
-from grader.contender.cuda_cpu import provide_runtime
+from grader.contender.contender import Contender, ContenderFault
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
+from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase
-from grader.judge.environment import find_compiler, find_nvcc
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.gpu import Gauge
+from grader.judge.loading import load_file
+from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
 from grader.problem import Call
 from grader.report.model import WorkerLog
@@ -35,6 +37,11 @@ class Judge:
         job: what to grade.
         pool: where its workers come from; whoever made it closes it.
         emit: takes the events of the run.
+
+    Attributes:
+        baselines: the contenders that a submission is timed against.
+        gauge: the GPU's clocks, and whether it is quiet.
+        record: the device time that the submission took while it was timed.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -43,6 +50,9 @@ class Judge:
         self.device = torch.device(pool.device)
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
+        self.baselines = Baselines(pool, job.course)
+        self.gauge = Gauge(self.device if job.speed else torch.device("cpu"))
+        self.record = DeviceTime()
         self._absent: dict[str, str] = {}
         self._pool = pool
         self._contenders: dict[str, Contender] = {}
@@ -59,7 +69,7 @@ class Judge:
         Raises:
             ContenderFault: there is nothing to run, or it could not be loaded.
         """
-        self._check_present(assignment)
+        self.check_present(assignment)
         if skip:
             raise ContenderFault("skipped", skip)
         if fault := self._unloadable.get(assignment.name):
@@ -74,7 +84,8 @@ class Judge:
         self._pool.prepare()
         return contender
 
-    def _check_present(self, assignment: Assignment) -> None:
+    def check_present(self, assignment: Assignment) -> None:
+        """Raises ContenderFault where there is nothing to run."""
         if why := self._absent.get(assignment.spec.file):
             raise ContenderFault("not_implemented", why)
 
@@ -88,6 +99,17 @@ class Judge:
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
 
+    @property
+    def gpu_name(self) -> str:
+        return torch.cuda.get_device_name() if self.device_name == "cuda" else "CPU"
+
+    def free_gib(self) -> float:
+        """GPU memory that is free; without a GPU none is needed, and there is no end of it."""
+        if self.device_name == "cpu":
+            return math.inf
+        torch.cuda.empty_cache()
+        return float(torch.cuda.mem_get_info(self.device)[0]) / 2**30
+
     def _take(self, assignment: Assignment) -> Contender:
         on_cpu = assignment.spec.language == "cuda" and self.device_name == "cpu"
         return self._pool.take("cuda_cpu" if on_cpu else None)
@@ -98,7 +120,7 @@ class Judge:
         contender = self._take(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
-            _load_file(contender, self.job.submission, assignment)
+            load_file(contender, self.job.submission, assignment)
         except ContenderFault as fault:
             self._unloadable[assignment.name] = fault
             contender.kill()
@@ -113,7 +135,7 @@ class Judge:
             contender = self._references.get(assignment.name)
             if contender is None or not contender.lives():
                 contender = self._take(assignment)
-                _load_file(contender, self.job.course / "reference", assignment)
+                load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())
         except ContenderFault as fault:
@@ -137,16 +159,3 @@ class Judge:
         if len(joined) > MAX_LOG:
             joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
         return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))
-
-
-def _load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:
-    spec = assignment.spec
-    time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
-    limits = Limits(time_s, spec.limits.memory_gib)
-    build = None
-    if spec.language == "cuda" and (compiler := find_compiler(contender.device)):
-        on_cpu = contender.device == "cpu"
-        if on_cpu:
-            provide_runtime(contender.runtime, compiler)
-        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch)
-    contender.load(folder / spec.file, spec.entry, build, limits)

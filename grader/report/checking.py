@@ -16,7 +16,8 @@ from rich.text import Text
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.model import NOT_RUN, CaseResult, Report
-from grader.report.terminal import LOG_LINES, STYLE, kernels, plain
+from grader.report.style import STYLE, plain
+from grader.report.terminal import LOG_LINES, kernels
 
 NAMED = 6  # cases that a line names; of more it gives the number
 

@@ -27,6 +27,8 @@ Outcome = Literal[
     "skipped",
     "infra_error",
 ]
+NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded without one
+Effort = Literal["full", "quick"]
 NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: a part is called by the first of these that one of its cases has.
@@ -127,11 +129,89 @@ class GroupResult(Model):
     cases: tuple[CaseResult, ...]
 
 
+class Interval(Model):
+    """A median and its 95% confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class ContenderTime(Model):
+    """How fast one contender was."""
+
+    name: str
+    time_s: Interval = Field(description="of one call")
+    calls: int = Field(ge=1, description="in a batch, each on inputs of its own")
+    bytes_per_s: float = Field(ge=0, description="of the bytes that must be read and written at the least")
+    flops_per_s: float = Field(ge=0)
+    roofline_share: float = Field(ge=0, description="of what this machine does at most, measured in the same rounds")
+    speedup: Interval | None = Field(default=None, description="its time over the submission's, paired by round")
+
+
+class BandResult(Model):
+    """Points for being at least `speedup` times as fast as a baseline."""
+
+    vs: str
+    speedup: float
+    points: float
+    reached: bool
+    undecided: bool = Field(
+        default=False, description="the interval lies across the edge: paid, for the doubt is the grader's"
+    )
+
+
+class RoundRecord(Model):
+    """One round: the order of contenders, how the GPU stood, and seconds of a call of each."""
+
+    order: tuple[str, ...]
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    times_s: dict[str, float]
+    judged_s: float = Field(description="of the submission, by the judge's clock")
+
+
+class SpeedMeasurement(Model):
+    """What was measured of one speed case. Absent parts were not measured."""
+
+    roofline: str = Field(description="the contender that shows what this machine does at most")
+    contenders: tuple[ContenderTime, ...]
+    claimed_s: Interval = Field(description="of the submission, by its worker's clock")
+    judged_s: Interval = Field(description="of the submission, by the judge's clock")
+    corroborated: bool = Field(description="whether the claim stands; where not, the judge's time counts")
+    flags: tuple[str, ...] = ()
+    rounds: tuple[RoundRecord, ...]
+
+
+class SpeedCaseResult(Model):
+    """What became of one speed case. `passed` means that it was timed; the bands say what that is worth."""
+
+    name: str
+    size: str
+    outcome: Outcome
+    message: str = ""
+    diagnosis: tuple[str, ...] = ()
+    traceback: str = ""
+    points: Points
+    bands: tuple[BandResult, ...]
+    measured: SpeedMeasurement | None = None
+    time_s: float = Field(default=0.0, ge=0, description="what measuring it took")
+
+    @model_validator(mode="after")
+    def _explained(self) -> SpeedCaseResult:
+        if self.outcome != "passed" and not self.message:
+            raise ValueError(f"speed case {self.name!r} is {self.outcome} without a message")
+        if self.outcome == "passed" and self.measured is None and not self.message:
+            raise ValueError(f"speed case {self.name!r} passed without a measurement")
+        return self
+
+
 class SpeedResult(Model):
-    """A part's speed points. Not graded yet: declared so that nobody takes them for lost."""
+    """A part's speed points and the cases they are for."""
 
     points: Points
-    note: str
+    cases: tuple[SpeedCaseResult, ...] = ()
 
 
 class PartResult(Model):
@@ -207,6 +287,9 @@ class Report(Model):
     started: datetime
     duration_s: float = Field(ge=0)
     seed: int = Field(ge=0, description="replays the run: grader run --seed")
+    effort: Effort = Field(
+        default="full", description="a quick run leaves out the largest cases and times fewer rounds"
+    )
     isolation: str = Field(default="unisolated", description="what kept the submission from the rest of the machine")
     environment: Environment
     submission: SubmissionInfo

@@ -16,30 +16,19 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
 from grader.report.model import (
+    NEEDS_GPU,
     AssignmentResult,
     CaseResult,
     KernelResources,
     Outcome,
     PartResult,
-    Points,
     Report,
     worst,
 )
-
-STYLE: dict[Outcome, tuple[str, str]] = {
-    "passed": ("✓", "green"),
-    "failed": ("✗", "bold red"),
-    "not_implemented": ("○", "yellow"),
-    "build_failed": ("✗", "bold red"),
-    "crashed": ("✗", "bold red"),
-    "timed_out": ("✗", "bold red"),
-    "out_of_memory": ("✗", "bold red"),
-    "forbidden": ("✗", "bold magenta"),
-    "skipped": ("–", "bright_black"),
-    "infra_error": ("!", "bold magenta"),
-}
+from grader.report.speed import speed_case
+from grader.report.style import STYLE, plain, points_text
 
 
 class ReportConsole(Console):
@@ -62,6 +51,7 @@ class Progress:
         self._parts: dict[tuple[str, str], tuple[str, int]] = {}
         self._counts: dict[tuple[str, str], Counter[Outcome]] = {}
         self._now: tuple[str, str, str] | None = None
+        self._doing = ""
         self._spinner = Spinner("dots")
         self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._table)
 
@@ -82,7 +72,10 @@ class Progress:
                 self._counts = {key: Counter() for key in self._parts}
             case CaseStarted():
                 self._now = (event.assignment, event.part, event.case)
-            case CaseDone():
+                self._doing = ""
+            case CaseNote():
+                self._doing = event.text
+            case CaseDone() | SpeedDone():
                 key = (event.assignment, event.part)
                 counts = self._counts.setdefault(key, Counter())
                 counts[event.result.outcome] += 1
@@ -105,7 +98,7 @@ class Progress:
                 plain(title),
                 f"{counts.total()}/{total}",
                 _tally(counts),
-                self._now[2] if running and self._now else "",
+                plain(f"{self._now[2]} {self._doing}", "dim") if running and self._now else "",
             )
         return table
 
@@ -148,7 +141,7 @@ def _part(part: PartResult) -> list[RenderableType]:
     head.add_column(justify="right")
     head.add_row(
         plain(part.title, "bold"),
-        Text.assemble("correctness ", _points(part.points), "   speed ", _points(part.speed.points)),
+        Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points)),
     )
     blocks: list[RenderableType] = [head]
     stories = _stories(part)
@@ -163,7 +156,7 @@ def _part(part: PartResult) -> list[RenderableType]:
     for group in part.groups:
         marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
         note = Text("  some cases need a GPU", style="dim") if group.provisional else Text("")
-        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), _points(group.points))
+        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
     blocks.append(table)
     blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]
     if len(stories) > MAX_FAILURES:
@@ -173,6 +166,9 @@ def _part(part: PartResult) -> list[RenderableType]:
         blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
+    unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
+    blocks += [Padding(plain(f"– speed: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(unmeasured)]
     return blocks
 
 
@@ -201,14 +197,6 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
     return Group(*lines)
 
 
-def plain(text: str, style: str = "") -> Text:
-    """Somebody else's words: no markup, and no control characters, with which they could rewrite the screen."""
-    return Text(
-        "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
-        style,
-    )
-
-
 def kernels(found: Sequence[KernelResources]) -> RenderableType:
     """What the CUDA compiler tells of each kernel."""
     lines = []
@@ -219,15 +207,6 @@ def kernels(found: Sequence[KernelResources]) -> RenderableType:
             plain(f"{one.name}: {one.registers} registers{spills or ', no spills'}{shared} ({one.arch})", "dim")
         )
     return Group(*lines)
-
-
-def _points(points: Points) -> Text:
-    if points.possible == 0:
-        return Text("–", style="dim")
-    if points.graded == 0:
-        return Text(f"not graded ({points.possible:g})", style="bright_black")
-    style = "green" if points.earned == points.graded else "yellow" if points.earned else "red"
-    return Text(f"{points.earned:g}/{points.graded:g}", style=style)
 
 
 def _summary(report: Report) -> RenderableType:
@@ -248,7 +227,15 @@ def _summary(report: Report) -> RenderableType:
             Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost")
         )
     if open_speed:
-        lines.append(Text(f"       {open_speed:g} points of speed: not graded yet; they are not lost"))
+        cases = [case for one in report.assignments for part in one.parts for case in part.speed.cases]
+        why = (
+            "speed was not asked for"
+            if not cases
+            else "; ".join(sorted({case.message for case in cases if case.points.graded == 0}))
+        )
+        lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
+    if report.effort == "quick":
+        lines.append(Text("       a quick look: a full run tries larger cases too, and times more rounds"))
     lines += [plain(f"note: {note}", "yellow") for note in report.submission.notes]
     lines += [plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"

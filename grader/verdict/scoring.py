@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grader.report.model import UNDECIDED, Outcome, Points
+from grader.assignment import Band
+from grader.report.model import UNDECIDED, BandResult, Outcome, Points
 
 
 def group_points(possible: float, outcomes: Sequence[Outcome]) -> tuple[Points, bool]:
@@ -19,3 +20,12 @@ def group_points(possible: float, outcomes: Sequence[Outcome]) -> tuple[Points, 
     if not decided or "infra_error" in outcomes:
         return Points(earned=0, graded=0, possible=possible), False
     return Points(earned=possible, graded=possible, possible=possible), len(decided) < len(outcomes)
+
+
+def speed_points(bands: Sequence[Band], results: Sequence[BandResult], outcome: Outcome) -> Points:
+    """The points of a speed case: those of the bands that are reached; none where it failed, not graded where that is nobody's fault."""
+    possible = sum(band.points for band in bands)
+    if outcome in UNDECIDED:
+        return Points(earned=0, graded=0, possible=possible)
+    earned = sum(one.points for one in results if one.reached) if outcome == "passed" else 0
+    return Points(earned=earned, graded=possible, possible=possible)

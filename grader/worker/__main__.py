@@ -50,7 +50,8 @@ def main() -> None:
             with contextlib.suppress(Exception):  # the student may have closed or replaced them
                 stream.flush()
         protocol.send(connection, reply | {"id": frame["id"]})
-        gc.collect()
+        if frame["do"] != "time":  # a timed batch does so before it begins
+            gc.collect()
     os._exit(0)
 
 
@@ -65,18 +66,32 @@ def torch_answers(device: str) -> Answer:
         torch.cuda.init()
         torch.zeros(1, device="cuda")
 
-    from grader.worker import load, run
+    from grader.worker import load, run, timing, yardsticks
 
     gc.enable()
     gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
     function: Any = None
+    bench: timing.Bench | None = None
 
     def answer(frame: protocol.Frame, files: list[int]) -> protocol.Frame:
-        nonlocal function
-        if frame["do"] == "load":
-            function, ptxas = load.load(Path(frame["path"]), frame["entry"], frame["build"])
-            return {"ok": True, "ptxas": ptxas}
-        return run.call(function, frame, files, device)
+        nonlocal function, bench
+        match frame["do"]:
+            case "load":
+                function, ptxas = load.load(Path(frame["path"]), frame["entry"], frame["build"], frame["compiled"])
+                return {"ok": True, "ptxas": ptxas}
+            case "yardstick":
+                function = yardsticks.load(frame["name"])
+            case "prepare":
+                bench = timing.Bench(frame, files, device)
+            case "time":
+                assert bench is not None
+                return bench.time(function, frame["calls"])
+            case "release":
+                assert bench is not None
+                bench.close()
+            case _:
+                return run.call(function, frame, files, device)
+        return {"ok": True}
 
     return answer
 

@@ -34,14 +34,18 @@ class Loaded(NamedTuple):
     ptxas: str = ""
 
 
-def load(path: Path, entry: str, build: dict[str, Any] | None) -> Loaded:
+def load(path: Path, entry: str, build: dict[str, Any] | None, compiled: bool = False) -> Loaded:
     """The student's function from the file at `path`.
 
     Args:
         build: how a CUDA file is built: `compiler` is nvcc, `limit_s` its seconds. None for Python.
+        compiled: make it `torch.compile(function, dynamic=False)`, with nothing kept of what was compiled before.
     """
     set_root(path.parent)
     sys.path.insert(0, str(path.parent))
+    if compiled:
+        torch._dynamo.reset()
+        return Loaded(torch.compile(_load_python(path, entry), dynamic=False))
     return Loaded(_load_python(path, entry)) if build is None else _load_cuda(path, entry, build)
 
 
@@ -105,15 +109,21 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
     function.restype, last_error.restype = None, ctypes.c_char_p
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
 
+    def on_stream(stream: torch.cuda.Stream) -> Callable[[torch.Tensor, torch.Tensor], None]:
+        def launch(x: torch.Tensor, y: torch.Tensor) -> None:
+            function(x.data_ptr(), y.data_ptr(), x.numel(), stream.cuda_stream)
+            if error := last_error():
+                raise RuntimeError(f"the launch failed: {error.decode()}")
+
+        return launch
+
     def call(x: torch.Tensor, y: torch.Tensor) -> None:
         stream = torch.cuda.Stream()  # not the default stream: the contract gives the function the one to launch on
         stream.wait_stream(torch.cuda.current_stream())
-        function(x.data_ptr(), y.data_ptr(), x.numel(), stream.cuda_stream)
-        if error := last_error():
-            raise RuntimeError(f"the launch failed: {error.decode()}")
+        on_stream(stream)(x, y)
         stream.synchronize()
 
-    call.writes_to_output = True  # type: ignore[attr-defined]
+    call.on_stream = on_stream  # type: ignore[attr-defined]
     return Loaded(call, ptxas)
 
 

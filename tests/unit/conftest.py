@@ -56,7 +56,7 @@ def make_part() -> Callable[..., PartResult]:
             title=fields.pop("title", "The forward pass"),
             outcome=worst(case.outcome for case in cases),
             points=points,
-            speed=SpeedResult(points=speed or Points(earned=0, graded=0, possible=6), note="not graded yet"),
+            speed=SpeedResult(points=speed or Points(earned=0, graded=0, possible=6)),
             groups=(group,),
         )
 

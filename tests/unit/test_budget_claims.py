@@ -364,7 +364,6 @@ def test_a_case_that_cannot_tell_right_from_wrong_is_refused() -> None:
         case.assignment,
         case.problem,
         case.part,
-        case.group,
         case.case.model_copy(update={"degenerate": None}),
         case.params,
     )
@@ -380,7 +379,6 @@ def test_a_case_that_calls_itself_degenerate_without_being_so_is_refused() -> No
         case.assignment,
         case.problem,
         case.part,
-        case.group,
         case.case.model_copy(update={"degenerate": "so they say"}),
         case.params,
     )

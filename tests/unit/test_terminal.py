@@ -64,7 +64,7 @@ def test_a_failure_is_told_with_everything_that_helps(
         "debug: 1",
         "debug: 2",
         "Score  0 of 4 points graded in this run  (of 10 in all)",
-        "6 points of speed: not graded yet; they are not lost",
+        "6 points of speed are not graded (speed was not asked for); they are not lost",
         "seed 4711",
         "CPU, no GPU (Z80)",
     ):

@@ -1,0 +1,193 @@
+"""Measures every speed case on this GPU, contender by contender, and how well a verdict repeats.
+
+    python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case NAME ...] [--output benchmarks/NAME]
+
+Writes NAME.json, everything that was measured, and NAME.md, the tables made from it. Each repetition is a race of its own with a
+new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grader.assignment import load_course
+from grader.contender.pool import WorkerPool
+from grader.job import Job
+from grader.judge.cases import BoundSpeedCase, bind_speed_cases
+from grader.judge.environment import describe_environment
+from grader.judge.evidence import Evidence
+from grader.judge.loading import load_file
+from grader.judge.measurement import band_results, measurement
+from grader.judge.race import Race
+from grader.judge.state import Judge
+from grader.report.model import SubmissionInfo
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    arguments = parse()
+    folder = Path(arguments.submission).resolve()
+    record: dict[str, Any] = {
+        "command": "python benchmarks/speed_record.py " + " ".join(sys.argv[1:]),
+        "environment": describe_environment("cuda").model_dump(),
+        "submission": folder.name,
+        "cases": [],
+    }
+    with session(folder, arguments.contenders) as (judge, pool):
+        for sizes in bind_speed_cases(load_course(ROOT)):
+            case = sizes.fitting(judge.free_gib())
+            if case is None or (arguments.case and case.id not in arguments.case):
+                continue
+            if not (folder / case.assignment.spec.file).exists():
+                continue
+            runs = [repetition(judge, pool, case, folder) for _ in range(arguments.repetitions)]
+            record["cases"].append({"id": case.id, "size": case.case.tries, "repetitions": runs})
+            print("\n".join(tables({**record, "cases": record["cases"][-1:]})), flush=True)
+    output = Path(arguments.output)
+    output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--repetitions", type=int, default=10)
+    parser.add_argument("--submission", default=str(ROOT / "reference"))
+    parser.add_argument("--case", action="append", default=[], help="as softmax-softmax-speed-wide; may be repeated")
+    parser.add_argument("--contenders", choices=["needed", "all"], default="needed")
+    parser.add_argument("--output", default="speed_record")
+    return parser.parse_args()
+
+
+@contextmanager
+def session(folder: Path, contenders: Any) -> Iterator[tuple[Judge, WorkerPool]]:
+    """A judge in this process, without the pytest session around it."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    info = SubmissionInfo(path=folder.name, sha256="", files=tuple(os.listdir(folder)))  # noqa: PTH208
+    job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={}, contenders=contenders)
+    with tempfile.TemporaryDirectory() as scratch:
+        pool = WorkerPool("cuda", Path(scratch))
+        try:
+            yield Judge(job, pool, lambda _event: None), pool
+        finally:
+            pool.close()
+
+
+def repetition(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
+    """One race with a new worker and new inputs: what it measured, and the points."""
+    judge.seed = secrets.randbits(53)
+    started = time.monotonic()
+    pool.prepare()
+    with pool.take() as worker:
+        load_file(worker, folder, case.assignment)
+        loaded = time.monotonic()
+        with Race(judge, case, worker, Evidence()) as race:
+            lined_up = time.monotonic()
+            if race.stopped_after_s is not None:
+                return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
+            rounds = 0
+            while rounds < race.first_rounds or race.is_worth_another_round():
+                race.open_round()
+                race.run_submission()
+                race.close_round()
+                rounds += 1
+            verdict = race.verdict()
+        bands = band_results(case, verdict)
+        measured = measurement(case, race, verdict).model_dump()
+    return {
+        "points": sum(band.points for band in bands if band.reached),
+        "possible": sum(band.points for band in bands),
+        "undecided": any(band.undecided for band in bands),
+        "speedups": {name: asdict(estimate) for name, estimate in verdict.speedups.items()},
+        "measured": measured,
+        "seconds": {
+            "load": loaded - started,
+            "warm up": lined_up - loaded,
+            "rounds": time.monotonic() - lined_up,
+        },
+    }
+
+
+def page(record: dict[str, Any]) -> str:
+    environment = record["environment"]
+    head = [
+        f"# Speed of `{record['submission']}` on one {environment['gpu']}",
+        "",
+        f"torch {environment['torch']}, triton {environment['triton']}, driver {environment['driver']}. Made by",
+        "",
+        f"    {record['command']}",
+        "",
+    ]
+    return "\n".join([*head, *tables(record)]) + "\n"
+
+
+def tables(record: dict[str, Any]) -> list[str]:
+    """For each case the contenders of its first repetition, and how far the verdicts of all repetitions lie apart."""
+    lines: list[str] = []
+    for case in record["cases"]:
+        runs = case["repetitions"]
+        lines += [f"## {case['id']}", "", case["size"], ""]
+        if "measured" not in runs[0]:
+            lines += [f"stopped early after {run['stopped_after_s'] * 1e3:.3g} ms" for run in runs] + [""]
+            continue
+        lines += [*contenders_table(runs[0]["measured"]), ""]
+        lines += [*repetition_lines(runs), ""]
+    return lines
+
+
+def contenders_table(measured: dict[str, Any]) -> list[str]:
+    lines = [
+        "| contender | ms | ± % | TB/s | TFLOP/s | of the roofline | submission is × as fast |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in measured["contenders"]:
+        time_s, ratio = one["time_s"], one["speedup"]
+        spread = (time_s["high"] - time_s["low"]) / 2 / time_s["median"]
+        faster = "" if ratio is None else f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
+        lines.append(
+            f"| {one['name']} | {time_s['median'] * 1e3:.4f} | {spread:.2%} | {one['bytes_per_s'] / 1e12:.2f} "
+            f"| {one['flops_per_s'] / 1e12:.0f} | {one['roofline_share']:.1%} | {faster} |"
+        )
+    return lines
+
+
+def repetition_lines(runs: list[dict[str, Any]]) -> list[str]:
+    points = [run["points"] for run in runs]
+    lines = [
+        f"- {len(runs)} repetitions: points {', '.join(f'{one:g}' for one in points)} of {runs[0].get('possible', 0):g}; "
+        f"band flips: {sum(one != points[0] for one in points)}; left undecided: {sum(run['undecided'] for run in runs)}"
+    ]
+    for name in runs[0]["speedups"]:
+        medians = [run["speedups"][name]["median"] for run in runs]
+        middle = sorted(medians)[len(medians) // 2]
+        spread = (max(medians) - min(medians)) / 2 / middle
+        lines.append(f"- × {name}: {min(medians):.4f} to {max(medians):.4f}, ± {spread:.2%}")
+    gaps = [run["measured"]["judged_s"]["median"] / run["measured"]["claimed_s"]["median"] - 1 for run in runs]
+    corroborated = sum(run["measured"]["corroborated"] for run in runs)
+    lines.append(
+        f"- the judge's clock against the claim: {min(gaps):+.1%} to {max(gaps):+.1%}; corroborated {corroborated} of {len(runs)}"
+    )
+    rounds = [len(run["measured"]["rounds"]) for run in runs]
+    seconds = {name: sum(run["seconds"][name] for run in runs) / len(runs) for name in runs[0]["seconds"]}
+    lines.append(
+        f"- rounds: {min(rounds)} to {max(rounds)}; seconds, mean: "
+        + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    )
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The contenders that a submission is held against: trusted code, each in a worker of its own, which never sees a submission.
+
+eager, compile     `eager` of the assignment's baselines.py, as it is and through torch.compile
+reference          the staff's answer in reference/
+copy, matmul       what the machine can do at most (`grader/worker/yardsticks.py`)
+null               nothing; what handing inputs over and taking outputs back costs
+any other name     the function of that name in baselines.py, such as a vendor's kernel
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.cuda_cpu import cache_folder
+from grader.contender.pool import WorkerPool
+from grader.judge.cases import BoundCase
+from grader.judge.environment import driver_version
+from grader.judge.evidence import CaseRefused
+from grader.judge.loading import load_file
+
+YARDSTICKS = ("copy", "matmul", "null", "null_in_place")
+LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches, on a busy machine
+
+
+class Baselines:
+    """Starts trusted contenders and loads them with what a case asks for.
+
+    Args:
+        pool: where workers come from.
+        course: the course's folder.
+    """
+
+    def __init__(self, pool: WorkerPool, course: Path) -> None:
+        self._pool = pool
+        self._course = course
+        self._caches = cache_folder() / _toolchain() if pool.device == "cuda" else None
+        self._workers: dict[str, Contender] = {}
+        self._loaded: dict[str, str] = {}
+
+    def start(self, names: Iterable[str]) -> None:
+        """Start the workers of these contenders in the background."""
+        for name in names:
+            worker = self._workers.get(name)
+            if worker is None or not worker.lives():
+                self._workers[name] = self._pool.start(self._caches)
+                self._loaded.pop(name, None)
+
+    def contender(self, name: str, case: BoundCase) -> Contender:
+        """A contender with what belongs to the case loaded.
+
+        Raises:
+            CaseRefused: it cannot be loaded: a fault of the course or of this machine.
+        """
+        self.start([name])
+        worker = self._workers[name]
+        what = name if name in YARDSTICKS else f"{name} of {case.id}"  # torch.compile is asked anew for each case
+        if self._loaded.get(name) != what:
+            worker.ready()
+            try:
+                self._load(worker, name, case)
+            except ContenderFault as fault:
+                raise CaseRefused(
+                    f"the baseline {name} of {case.id} cannot be loaded: {fault.message}\n{fault.traceback}"
+                ) from None
+            self._loaded[name] = what
+        return worker
+
+    def _load(self, worker: Contender, name: str, case: BoundCase) -> None:
+        if name in YARDSTICKS:
+            worker.load_yardstick(name, LIMITS)
+        elif name == "reference":
+            load_file(worker, self._course / "reference", case.assignment)
+        else:
+            entry = "eager" if name == "compile" else name
+            worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == "compile")
+
+
+def _toolchain() -> str:
+    """What compiled kernels depend on: the GPU, its driver, torch and triton."""
+    parts = [torch.cuda.get_device_name(), driver_version() or "", torch.__version__, version("triton")]
+    return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))

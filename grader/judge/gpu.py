@@ -1,0 +1,106 @@
+"""The GPU as the judge sees it beside the workers: its clocks, who else uses it, and whether it is quiet."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch
+
+PROBE_BYTES = 64 << 20
+PROBE_PASSES = 16
+NOISE = 1.6  # a GPU that is shared takes at least twice as long
+NOISE_S = 200e-6
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How the GPU stood at a moment; None where the driver does not tell."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+
+
+class Gauge:
+    """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
+
+    `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
+    the gauge is made, which must be while no submission's worker has anything to do.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._work: torch.Tensor | None = None
+        self.usual_s = 0.0
+        if device.type == "cuda":
+            self._open()
+            self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
+            self.usual_s = min(self._probe() for _ in range(20))
+
+    def _open(self) -> None:
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return
+        self._nvml = pynvml
+        uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError:
+            self._nvml = None
+
+    def conditions(self) -> Conditions:
+        """Clocks and temperature now."""
+        if self._nvml is None:
+            return Conditions()
+        nvml = self._nvml
+
+        def ask(function: str, *arguments: int) -> int | None:
+            try:
+                return int(getattr(nvml, function)(self._handle, *arguments))
+            except nvml.NVMLError:
+                return None
+
+        return Conditions(
+            ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        )
+
+    def others(self) -> list[int]:
+        """Process ids of compute processes on this GPU that are not the judge's or its workers'.
+
+        In a container the driver may tell ids that mean nothing inside; ids that name no process here are then left
+        out, and `is_quiet` is the judge.
+        """
+        if self._nvml is None:
+            return []
+        try:
+            running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
+        except self._nvml.NVMLError:
+            return []
+        ours = {os.getpid(), *(one.pid for one in psutil.Process().children(recursive=True))}
+        return [one.pid for one in running if one.pid not in ours and psutil.pid_exists(one.pid)]
+
+    def is_quiet(self) -> bool:
+        """Whether a small piece of work runs as fast as on an idle GPU: kernels of other processes would share its time.
+
+        Takes about half a millisecond on a large GPU. A kernel of another process that is running does not escape it:
+        the GPU gives its contexts turns of a millisecond or so.
+        """
+        return self._work is None or self._probe() <= NOISE * self.usual_s + NOISE_S
+
+    def _probe(self) -> float:
+        assert self._work is not None
+        started = time.perf_counter()
+        for _ in range(PROBE_PASSES):
+            self._work.bitwise_not_()
+        torch.cuda.synchronize()
+        return time.perf_counter() - started

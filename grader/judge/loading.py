@@ -1,0 +1,24 @@
+"""Has a contender load a file of the course or of a submission, built where it is CUDA C++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grader.assignment import Assignment
+from grader.contender.contender import Build, Contender, Limits
+from grader.contender.cuda_cpu import provide_runtime
+from grader.judge.environment import find_compiler, find_nvcc
+
+
+def load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:
+    """Load the assignment's file from `folder`. Raises ContenderFault."""
+    spec = assignment.spec
+    time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
+    limits = Limits(time_s, spec.limits.memory_gib)
+    build = None
+    if spec.language == "cuda" and (compiler := find_compiler(contender.device)):
+        on_cpu = contender.device == "cpu"
+        if on_cpu:
+            provide_runtime(contender.runtime, compiler)
+        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch)
+    contender.load(folder / spec.file, spec.entry, build, limits)

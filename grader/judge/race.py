@@ -1,0 +1,336 @@
+"""A race: contenders in interleaved rounds on one speed case.
+
+In every round each contender runs one batch on inputs that are new in that round; the order rotates. What a round's clock,
+temperature or neighbours did to one contender they did to all, so a speed-up is a ratio within a round.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import psutil
+import torch
+
+from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.job import CaseNote
+from grader.judge.baselines import LIMITS as BASELINE_LIMITS
+from grader.judge.cases import BoundSpeedCase
+from grader.judge.comparison import Ruler, compare
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.gpu import Conditions
+from grader.judge.timing import Batch, Bench
+from grader.judge.trial import check_returned
+from grader.problem import Call
+from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps
+
+if TYPE_CHECKING:
+    from grader.judge.state import Judge
+
+NULL, NULL_IN_PLACE = "null", "null_in_place"
+WARM_SETS = 4
+SETTLED = 0.03  # two batches in a row that differ by no more are warm
+SETTLE_BATCHES = 12
+SETTLE_LIMIT_S = 1.0
+SHARE_OF_FREE_MEMORY = 0.45  # for input sets; the contenders' own memory and the checks need the rest
+PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
+MAX_REPEATS = 3
+QUICK_ROUNDS = 3
+MATMUL_FLOPS = 2 * 8192**3  # of one call of the contender matmul
+
+
+@dataclass
+class Runner:
+    """One contender in a race. `calls` of a batch; `warm_s` seconds of a call once warm."""
+
+    name: str
+    contender: Contender
+    limits: Limits
+    calls: int = WARM_SETS
+    warm_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round found, and how the GPU stood in it. `order` is that in which the contenders ran."""
+
+    order: tuple[str, ...]
+    conditions: Conditions
+    lap: Lap
+
+
+class Race:
+    """Times one speed case. A context manager: it holds memory and frozen workers.
+
+    `open_round`, `run_submission` and `close_round` make one round. `stopped_after_s` is set instead when a call of the submission takes so
+    long that there is no point in rounds.
+
+    Args:
+        judge: the session.
+        case: what is timed.
+        submission: the submission's contender, loaded.
+        evidence: takes what a comparison measures.
+
+    Raises (all methods):
+        CheckFailed: the submission's answers are wrong under timing.
+        ContenderFault: the submission gave no answer.
+        CaseRefused: a baseline failed, or the GPU is not ours alone.
+    """
+
+    def __init__(self, judge: Judge, case: BoundSpeedCase, submission: Contender, evidence: Evidence) -> None:
+        self.rounds: list[Round] = []
+        self.stopped_after_s: float | None = None
+        self.repeats = 0
+        self._judge = judge
+        self._case = case
+        self._evidence = evidence
+        self._rules = case.assignment.spec.timing
+        self._stack = ExitStack()
+        self._drawn = 0
+        self._ruler: Ruler | None = None
+        self._batches: dict[str, Batch] = {}
+        self._order: list[Runner] = []
+        submission.freeze()  # until it is its turn
+        limits = case.assignment.spec.limits
+        own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)
+        self._submission = Runner(SUBMISSION, submission, own)
+        self._others = [
+            Runner(name, judge.baselines.contender(name, case), BASELINE_LIMITS)
+            for name in case.contenders(everyone=judge.job.contenders == "all")
+        ]
+        self._null = Runner(NULL, judge.baselines.contender(NULL, case), BASELINE_LIMITS)
+
+    def __enter__(self) -> Self:
+        try:
+            if not self._judge.gauge.is_quiet():
+                self._wait_for_quiet(self._submission)
+            self._warm_up()
+            if self.stopped_after_s is None:
+                self._line_up()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def first_rounds(self) -> int:
+        """How many rounds there are before anyone asks whether more would help."""
+        return QUICK_ROUNDS if self._judge.job.effort == "quick" else self._rules.rounds
+
+    def is_worth_another_round(self) -> bool:
+        """Whether a band's edge lies inside an interval, and there is time left for making that smaller."""
+        if self._judge.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
+            return False
+        return time.monotonic() - self._started < self._rules.budget_s and any(self.verdict().undecided)
+
+    def verdict(self) -> Verdict:
+        """What the rounds so far say."""
+        cost = self._case.problem.cost(self._case.params, self._case.dtype)
+        if self._case.speed.roofline == "matmul":
+            roofline = Roofline("matmul", MATMUL_FLOPS, cost.flops)
+        else:
+            roofline = Roofline("copy", self._copied_bytes, cost.bytes_moved)
+        laps = [one.lap for one in self.rounds]
+        return judge_laps(laps, self._case.speed.bands, roofline, self._rules.margin)
+
+    def _note(self, text: str) -> None:
+        self._judge.emit(CaseNote(text=text))
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Calls in a batch of each contender."""
+        return {runner.name: runner.calls for runner in self._everyone}
+
+    # Before the rounds
+    # -----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _everyone(self) -> list[Runner]:
+        return [*self._others, self._submission]
+
+    def _warm_up(self) -> None:
+        """Run everyone until its time settles; a submission that is far too slow is stopped here."""
+        with self._bench(WARM_SETS) as bench:
+            for runner in [self._null, *self._others]:
+                self._note(f"warming up {runner.name}")
+                bench.invite(runner.contender)
+                self._settle(bench, runner)
+            self._note("warming up your code")
+            bench.invite(self._submission.contender)
+            first = self._run(bench, self._submission, 1)  # compiles
+            if any(one.kind == "written" for kind in first.kinds for one in kind):
+                contender = self._judge.baselines.contender(NULL_IN_PLACE, self._case)
+                self._null = Runner(NULL_IN_PLACE, contender, BASELINE_LIMITS)
+                bench.invite(contender)
+            nothing = self._run(bench, self._null, 1)
+            second = self._run(bench, self._submission, 1)
+            took_s = max(second.claimed_s, second.wall_s - nothing.wall_s)
+            opponents = [runner.warm_s for runner in self._others if runner.name in self._case.opponents]
+            if took_s > self._rules.slow_limit * max(opponents):
+                self.stopped_after_s = took_s
+            else:
+                self._settle(bench, self._submission)
+
+    def _settle(self, bench: Bench, runner: Runner) -> None:
+        """Batches until two in a row took about the same."""
+        last, started = math.inf, time.monotonic()
+        for _ in range(SETTLE_BATCHES):
+            batch = self._run(bench, runner, len(bench.calls))
+            runner.warm_s = batch.claimed_s
+            if abs(batch.claimed_s - last) <= SETTLED * batch.claimed_s:
+                break
+            if math.isfinite(last) and time.monotonic() - started > SETTLE_LIMIT_S:
+                break
+            last = batch.claimed_s
+
+    def _line_up(self) -> None:
+        """Lay out the arena for the rounds: as many calls in a batch as it takes to last long enough."""
+        set_bytes = self._set_bytes()
+        fewest = max(WARM_SETS, math.ceil(2 * self._cache_bytes() / set_bytes))
+        fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._free_bytes() / set_bytes))
+        most = min(fit, self._rules.max_calls)
+        for runner in self._everyone:
+            wanted = math.ceil(self._rules.batch_s / max(runner.warm_s, 1e-7))
+            runner.calls = min(max(fewest, wanted), most)
+        self._null.calls = self._submission.calls
+        self._started = time.monotonic()
+        self._bench_of_rounds = self._stack.enter_context(self._bench(max(runner.calls for runner in self._everyone)))
+        for runner in [self._null, *self._everyone]:
+            self._bench_of_rounds.invite(runner.contender)
+
+    def _bench(self, sets: int) -> Bench:
+        calls = self._draw(sets)
+        outputs = self._case.problem.outputs(calls[0])
+        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge)
+
+    def _draw(self, sets: int) -> list[Call]:
+        numbers = range(self._drawn, self._drawn + sets)
+        self._drawn += sets
+        return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
+
+    def _set_bytes(self) -> int:
+        """Bytes that one set takes: inputs and outputs in the arena, and the judge's own copy of the inputs."""
+        call = self._case.inputs(self._judge.seed, 0, self._judge.device)
+        first = next(iter(call.args.values()))
+        self._copied_bytes = 2 * first.numel() * first.element_size()  # by the contender copy: read and written
+        inputs = sum(tensor.untyped_storage().nbytes() for tensor in call.args.values())
+        if call.upstream is not None:
+            inputs += call.upstream.untyped_storage().nbytes()
+        outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
+        return 2 * inputs + outputs * self._case.dtype.itemsize
+
+    def _free_bytes(self) -> int:
+        if self._judge.device.type == "cpu":
+            return int(psutil.virtual_memory().available)
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self._judge.device)[0])
+
+    def _cache_bytes(self) -> int:
+        if self._judge.device.type == "cpu":
+            return 0
+        return int(torch.cuda.get_device_properties(self._judge.device).L2_cache_size)
+
+    # Rounds
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def open_round(self) -> None:
+        """New inputs; then whoever runs before the submission in this round."""
+        number = len(self.rounds)
+        self._bench_of_rounds.renew(self._draw)
+        # The null contender always runs just before the submission: their difference is the judge's time of it.
+        ring = [[runner] for runner in self._others] + [[self._null, self._submission]]
+        turn = number % len(ring)
+        self._order = [runner for group in ring[turn:] + ring[:turn] for runner in group]
+        self._conditions = self._judge.gauge.conditions()
+        self._batches = {}
+        for runner in self._order[: self._order.index(self._submission)]:
+            self._run_in_round(runner)
+
+    def run_submission(self) -> None:
+        """The submission's batch, every output of it checked."""
+        self._run_in_round(self._submission)
+        self._judge.record.add(self._batches[SUBMISSION].claimed_s)
+
+    def close_round(self) -> None:
+        """Whoever runs after the submission; then the round is kept."""
+        for runner in self._order[self._order.index(self._submission) + 1 :]:
+            self._run_in_round(runner)
+        batch, nothing = self._batches[SUBMISSION], self._batches[self._null.name]
+        judged_s = (batch.wall_s - nothing.wall_s) / batch.calls
+        times_s = {runner.name: self._batches[runner.name].claimed_s for runner in self._everyone}
+        order = tuple(runner.name for runner in self._order)
+        self.rounds.append(Round(order, self._conditions, Lap(times_s, judged_s)))
+
+    def _run_in_round(self, runner: Runner) -> None:
+        self._note(f"round {len(self.rounds) + 1}: {runner.name}")
+        self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls)
+
+    def _run(self, bench: Bench, runner: Runner, calls: int) -> Batch:
+        """One batch on a quiet GPU; the submission's outputs are checked."""
+        while True:
+            try:
+                batch = bench.run(runner.contender, calls, runner.limits)
+            except ContenderFault as fault:
+                if runner is self._submission:
+                    raise
+                raise CaseRefused(
+                    f"the baseline {runner.name} failed in {self._case.id}: {fault.message}\n{fault.traceback}"
+                ) from None
+            if runner is self._submission:
+                self._check(bench, batch)
+            if batch.quiet:
+                return batch
+            self._wait_for_quiet(runner)
+
+    def _wait_for_quiet(self, runner: Runner) -> None:
+        """The GPU was busy when everybody should have stood still: wait until it is quiet, or say who it was."""
+        self.repeats += 1
+        gauge = self._judge.gauge
+        quiet = False
+        for pause_s in PATIENCE_S:
+            time.sleep(pause_s)
+            if quiet := gauge.is_quiet():
+                break
+        if quiet and self.repeats <= MAX_REPEATS:
+            return
+        if not quiet:
+            self._submission.contender.kill()
+            if gauge.is_quiet():
+                raise CheckFailed(
+                    "kernels of your code still ran on the GPU after your function had returned and its stream was done"
+                )
+        elif runner is self._submission:
+            raise CheckFailed(
+                "again and again the GPU was still busy when your function had returned and its stream was done: "
+                "consistent with work on a stream or in a thread that nothing waits for"
+            )
+        others = gauge.others()
+        who = f" (processes {', '.join(map(str, others))})" if others else ""
+        raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
+
+    def _check(self, bench: Bench, batch: Batch) -> None:
+        """Every output of a batch by the correctness rule, and what else the batch touched. Raises CheckFailed."""
+        judge, case = self._judge, self._case
+        for kind in batch.kinds:
+            check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, judge.device)
+        if words := bench.damage(batch.calls):
+            raise CheckFailed(words)
+        for index, call in enumerate(bench.calls[: batch.calls]):
+            got = bench.output(index)
+            if self._ruler is None or not self._ruler.accepts(call, got):
+                try:
+                    compare(judge, case, call, got, self._evidence)
+                except CheckFailed as failed:
+                    place = f"in call {index + 1} of {batch.calls} in a timed batch, each on new data: "
+                    raise CheckFailed(place + failed.message, failed.details) from None
+            if self._ruler is None:
+                self._ruler = Ruler(judge, case, call)

@@ -1,0 +1,90 @@
+"""A speed case as a student reads it: who took how long, how close to the machine's limit, and which bands that is."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.report.model import BandResult, ContenderTime, SpeedCaseResult, SpeedMeasurement
+from grader.report.style import STYLE, plain, points_text
+
+NAMES = {
+    "submission": "your code",
+    "eager": "PyTorch",
+    "compile": "torch.compile",
+    "reference": "reference",
+    "sdpa_flash": "FlashAttention-2 in PyTorch",
+    "sdpa_cudnn": "cuDNN",
+    "copy": "device copy",
+    "matmul": "matrix product",
+}
+
+
+def speed_case(result: SpeedCaseResult) -> RenderableType:
+    """The case's times as a table, then its bands and flags; or why there are none."""
+    mark, style = STYLE[result.outcome]
+    head = Table.grid(expand=True)
+    head.add_column(ratio=1)
+    head.add_column(justify="right")
+    title = Text.assemble((f"{mark} speed: {result.name}", style), (f"  {result.size}", "dim"))
+    if result.outcome != "passed":
+        title.append(f"  {result.outcome.replace('_', ' ')}", style)
+    head.add_row(title, points_text(result.points))
+    lines: list[RenderableType] = [head]
+    if result.message:
+        lines.append(_indented(plain(result.message)))
+    lines += [_indented(plain(line)) for line in result.diagnosis]
+    if result.traceback:
+        lines.append(_indented(plain(result.traceback.rstrip(), "dim")))
+    if result.measured is not None:
+        lines.append(_indented(_times(result.measured)))
+    if result.bands:
+        lines.append(_indented(_bands(result.bands)))
+    if result.measured is not None:
+        lines += [_indented(plain(f"! {flag}", "yellow")) for flag in result.measured.flags]
+    return Group(*lines)
+
+
+def _times(measured: SpeedMeasurement) -> Table:
+    by_flops = measured.roofline == "matmul"
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    for _ in range(3):
+        table.add_column(justify="right")
+    table.add_column()
+    for one in measured.contenders:
+        if one.name == "matmul":
+            continue  # another problem's time says nothing here; its rate is in the shares
+        rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
+        own = one.name == "submission"
+        table.add_row(
+            plain(NAMES.get(one.name, one.name), "bold" if own else ""),
+            f"{one.time_s.median * 1e3:.4g} ms",
+            rate,
+            f"{one.roofline_share:.0%}",
+            _speedup(one) if not own else Text(f"of a {NAMES[measured.roofline]}", style="dim"),
+        )
+    return table
+
+
+def _speedup(one: ContenderTime) -> Text:
+    if one.speedup is None:
+        return Text("")
+    ratio = one.speedup
+    return Text(f"you are {ratio.median:.3g} × as fast  ({ratio.low:.3g} to {ratio.high:.3g})", style="dim")
+
+
+def _bands(bands: tuple[BandResult, ...]) -> Text:
+    pieces = []
+    for band in bands:
+        sign, style = ("✓", "green") if band.reached else ("✗", "red")
+        doubt = ", in doubt" if band.undecided else ""
+        name = NAMES.get(band.vs, band.vs)
+        pieces.append(Text(f"{sign} {band.speedup:g} × {name}: {band.points:g} p.{doubt}", style=style))
+    return Text("   ").join(pieces)
+
+
+def _indented(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2))

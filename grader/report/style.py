@@ -1,0 +1,38 @@
+"""How outcomes, points and other people's words look in a terminal."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from grader.report.model import Outcome, Points
+
+STYLE: dict[Outcome, tuple[str, str]] = {
+    "passed": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "not_implemented": ("○", "yellow"),
+    "build_failed": ("✗", "bold red"),
+    "crashed": ("✗", "bold red"),
+    "timed_out": ("✗", "bold red"),
+    "out_of_memory": ("✗", "bold red"),
+    "forbidden": ("✗", "bold magenta"),
+    "skipped": ("–", "bright_black"),
+    "infra_error": ("!", "bold magenta"),
+}
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Somebody else's words: no markup, and no control characters, with which they could rewrite the screen."""
+    return Text(
+        "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
+        style,
+    )
+
+
+def points_text(points: Points) -> Text:
+    """As 3/4, or what could be had where nothing was graded."""
+    if points.possible == 0:
+        return Text("–", style="dim")
+    if points.graded == 0:
+        return Text(f"not graded ({points.possible:g})", style="bright_black")
+    style = "green" if points.earned == points.graded else "yellow" if points.earned else "red"
+    return Text(f"{points.earned:g}/{points.graded:g}", style=style)

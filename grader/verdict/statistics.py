@@ -1,0 +1,67 @@
+"""What measured times say about a speed-up: paired ratios, a confidence interval, a threshold.
+
+Times come in rounds: in each round every contender ran one batch, so what a round's clock, temperature and neighbours
+did to one of them they did to all. A speed-up is therefore a ratio within a round, and only ratios are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+RESAMPLES = 4000
+SEED = 20251
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median and the interval that holds the true one with 95% confidence."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Half the interval's width, relative to the median."""
+        return (self.high - self.low) / 2 / self.median
+
+
+def median_interval(values: Sequence[float]) -> Estimate:
+    """The median of independent values, with a bootstrap interval (Efron 1979; percentile method, fixed seed).
+
+    The same values in the same order always give the same interval.
+
+    Args:
+        values: at least one; with fewer than three the interval is their range.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    middle = float(np.median(sample))
+    if sample.size < 3:
+        return Estimate(middle, float(sample.min()), float(sample.max()))
+    draws = np.random.default_rng(SEED).integers(0, sample.size, (RESAMPLES, sample.size))
+    medians = np.median(sample[draws], axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians, [tail, 1 - tail])
+    return Estimate(middle, float(low), float(high))
+
+
+def speedup(baseline_s: Sequence[float], submission_s: Sequence[float]) -> Estimate:
+    """How many times as fast as the baseline, from one time of each for every round, in seconds."""
+    return median_interval([slow / fast for slow, fast in zip(baseline_s, submission_s, strict=True)])
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Whether a threshold counts as reached, and whether it lies inside the interval."""
+
+    reached: bool
+    undecided: bool
+
+
+def reach(estimate: Estimate, threshold: float) -> Reach:
+    """Hold a speed-up against a threshold: it is missed only when the whole interval lies below, for the doubt is the grader's."""
+    return Reach(estimate.high >= threshold, estimate.low < threshold <= estimate.high)

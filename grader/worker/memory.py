@@ -1,0 +1,45 @@
+"""The judge's arena as a worker sees it: mapped memory, and tensors that lie in it."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+@contextlib.contextmanager
+def mapped(where: dict[str, Any], files: list[int], device: str) -> Iterator[torch.Tensor]:
+    """The judge's memory as a tensor of bytes: a passed file on the CPU, a CUDA IPC handle on a GPU."""
+    if device == "cpu":
+        yield torch.frombuffer(mmap.mmap(files[0], where["bytes"]), dtype=torch.uint8)
+        return
+    from cuda.bindings import runtime
+
+    handle = runtime.cudaIpcMemHandle_t()
+    handle.reserved = bytes.fromhex(where["handle"])
+    status, pointer = runtime.cudaIpcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess)
+    if status != runtime.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"cudaIpcOpenMemHandle: {status.name}")
+    try:
+        yield torch.as_tensor(_Pointer(int(pointer), where["bytes"]), device="cuda")
+    finally:
+        runtime.cudaIpcCloseMemHandle(pointer)
+
+
+class _Pointer:
+    """Device memory as torch.as_tensor takes it."""
+
+    def __init__(self, pointer: int, length: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
+def tensor_at(memory: torch.Tensor, ref: dict[str, Any]) -> torch.Tensor:
+    """The tensor that a reference describes, as a view of the arena."""
+    dtype = getattr(torch, ref["dtype"])
+    start = ref["start_bytes"] // dtype.itemsize
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(
+        memory.untyped_storage(), start, ref["shape"], ref["stride"]
+    )

@@ -1,0 +1,140 @@
+"""Runs batches of timed calls on input sets that lie in the judge's arena.
+
+What is measured here is a claim: the judge holds it against its own clock (`grader/judge/timing.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from grader import protocol
+from grader.worker import yardsticks
+from grader.worker.errors import describe
+from grader.worker.load import check_signature
+from grader.worker.memory import mapped, tensor_at
+from grader.worker.run import context_is_lost, deliver, gradients
+
+SPACER_BYTES = 256 << 20
+SPACER_PASSES = 3  # for each call of a batch: 0.2 ms on an H200, more than it takes to launch one
+MAX_KINDS = 8
+
+
+class Bench:
+    """Input sets of a speed case, mapped until `close`.
+
+    Args:
+        frame: a "prepare" frame: `arena`, and for each set `args`, `upstream` and `outputs`.
+        files: what came with it.
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, frame: protocol.Frame, files: list[int], device: str) -> None:
+        gc.collect()
+        gc.disable()  # until `close`: a collection in a batch would be part of it
+        self._device = device
+        self._checked = False
+        self._stack = contextlib.ExitStack()
+        memory = self._stack.enter_context(mapped(frame["arena"], files, device))
+        self._options = frame["options"]
+        self._sets = [
+            (
+                [tensor_at(memory, ref) for ref in one["args"]],
+                tensor_at(memory, one["upstream"]) if one["upstream"] else None,
+                [tensor_at(memory, ref) for ref in one["outputs"]],
+            )
+            for one in frame["sets"]
+        ]
+        del memory
+        self._returns = [torch.empty_like(slot) for slot in self._sets[0][2]]  # what the null contender hands in
+        # Written over and over before each batch: all calls are queued while the GPU is busy with that, so that it need never wait
+        # for the host between them, and nothing of theirs lies in its cache.
+        self._spacer = torch.empty(SPACER_BYTES if device == "cuda" else 0, dtype=torch.uint8, device=device)
+
+    def close(self) -> None:
+        """Give back the arena and what the calls have left in PyTorch's allocator."""
+        self._sets.clear()
+        self._returns.clear()
+        del self._spacer
+        gc.collect()
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        self._stack.close()
+        gc.enable()
+
+    def time(self, function: Callable[..., Any], calls: int) -> protocol.Frame:
+        """Call `function` on the first `calls` sets, one after another, each result copied into its place outside the timed span.
+
+        Returns a reply with `times_s`, seconds of each call, and `returned`, the different descriptions of what came back.
+        """
+        try:
+            on_stream = getattr(function, "on_stream", None)
+            if on_stream is None:
+                return self._run(function, calls)
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                return self._run(on_stream(stream), calls, writes=True)
+        except BaseException as error:
+            return {"ok": False, "error": describe(error), "broken": self._device == "cuda" and context_is_lost()}
+
+    def _run(self, function: Callable[..., Any], calls: int, writes: bool = False) -> protocol.Frame:
+        """`writes`: the function writes to its outputs, which follow the inputs."""
+        kinds: list[list[dict[str, Any]]] = []
+        marks = [(self._mark(), self._mark()) for _ in range(calls)]
+        for _ in range(SPACER_PASSES * calls):
+            self._spacer.zero_()
+        for (arguments, upstream, slots), (start, end) in zip(self._sets[:calls], marks, strict=True):
+            given: list[Any] = arguments
+            if upstream is not None:
+                given = [argument.detach().requires_grad_() for argument in arguments]
+            complete = [*given, *self._options, *(slots if writes else [])]
+            if not writes and not self._checked:
+                check_signature(function, complete)
+                self._checked = True
+            start.record()
+            value = function(*complete)
+            results = [value] if upstream is None else gradients(value, given, upstream)
+            end.record()
+            if writes:
+                returned = [{"kind": "written"}]
+            else:
+                answers = self._returns if function is yardsticks.null else results
+                returned = [deliver(answer, slot, given) for answer, slot in zip(answers, slots, strict=True)]
+            if returned not in kinds and len(kinds) < MAX_KINDS:
+                kinds.append(returned)
+            del value, results  # or two calls' results would take memory at once
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+        return {"ok": True, "times_s": [start.seconds_to(end) for start, end in marks], "kinds": kinds}
+
+    def _mark(self) -> Any:
+        return _DeviceMark() if self._device == "cuda" else _HostMark()
+
+
+class _DeviceMark:
+    """A CUDA event in the current stream."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+
+    def record(self) -> None:
+        self._event.record()
+
+    def seconds_to(self, later: _DeviceMark) -> float:
+        return float(self._event.elapsed_time(later._event)) / 1e3
+
+
+class _HostMark:
+    """A moment of the host's clock."""
+
+    def record(self) -> None:
+        self._moment = perf_counter()
+
+    def seconds_to(self, later: _HostMark) -> float:
+        return later._moment - self._moment
