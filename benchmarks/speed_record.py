@@ -1,9 +1,10 @@
 """Measures every speed case on this GPU, contender by contender, and how well a verdict repeats.
 
-    python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case NAME ...] [--output benchmarks/NAME]
+    python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ...] [--output benchmarks/NAME]
 
 Writes NAME.json, everything that was measured, and NAME.md, the tables made from it. Each repetition is a race of its own with a
-new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again.
+new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again, and
+that workers share what Triton has compiled. The first repetition times the reference and the vendors' kernels too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 import torch
 
 from grader.assignment import load_course
+from grader.contender.contender import Contender
+from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool
 from grader.job import Job
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
@@ -47,14 +50,14 @@ def main() -> None:
         "submission": folder.name,
         "cases": [],
     }
-    with session(folder, arguments.contenders) as (judge, pool):
+    chosen = dict(part.partition("=")[::2] for part in arguments.case)
+    with session(folder) as (judge, pool):
         for sizes in bind_speed_cases(load_course(ROOT)):
             case = sizes.fitting(judge.free_gib())
-            if case is None or (arguments.case and case.id not in arguments.case):
+            if case is None or (chosen and case.id not in chosen) or not (folder / case.assignment.spec.file).exists():
                 continue
-            if not (folder / case.assignment.spec.file).exists():
-                continue
-            runs = [repetition(judge, pool, case, folder) for _ in range(arguments.repetitions)]
+            count = int(chosen.get(case.id) or arguments.repetitions)
+            runs = repetitions(judge, pool, case, folder, count)
             record["cases"].append({"id": case.id, "size": case.case.tries, "repetitions": runs})
             print("\n".join(tables({**record, "cases": record["cases"][-1:]})), flush=True)
     output = Path(arguments.output)
@@ -66,18 +69,22 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--submission", default=str(ROOT / "reference"))
-    parser.add_argument("--case", action="append", default=[], help="as softmax-softmax-speed-wide; may be repeated")
-    parser.add_argument("--contenders", choices=["needed", "all"], default="needed")
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        help="as softmax-softmax-speed-wide, or with =3 repetitions; may be repeated",
+    )
     parser.add_argument("--output", default="speed_record")
     return parser.parse_args()
 
 
 @contextmanager
-def session(folder: Path, contenders: Any) -> Iterator[tuple[Judge, WorkerPool]]:
+def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
     """A judge in this process, without the pytest session around it."""
     torch.backends.cuda.matmul.allow_tf32 = True
     info = SubmissionInfo(path=folder.name, sha256="", files=tuple(os.listdir(folder)))  # noqa: PTH208
-    job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={}, contenders=contenders)
+    job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={})
     with tempfile.TemporaryDirectory() as scratch:
         pool = WorkerPool("cuda", Path(scratch))
         try:
@@ -86,38 +93,45 @@ def session(folder: Path, contenders: Any) -> Iterator[tuple[Judge, WorkerPool]]
             pool.close()
 
 
-def repetition(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
-    """One race with a new worker and new inputs: what it measured, and the points."""
-    judge.seed = secrets.randbits(53)
+def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
+    """Races with new workers and new inputs each."""
+    judge.baselines.start(["null", *case.contenders(everyone=True)])
+    workers = [pool.start(cache_folder() / "speed-record") for _ in range(count)]
+    found = []
+    for number, worker in enumerate(workers):
+        judge.job = judge.job.model_copy(update={"contenders": "needed" if number else "all"})
+        judge.seed = secrets.randbits(53)
+        with worker:
+            found.append(repetition(judge, worker, case, folder))
+    return found
+
+
+def repetition(judge: Judge, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
+    """One race: what it measured, and the points."""
     started = time.monotonic()
-    pool.prepare()
-    with pool.take() as worker:
-        load_file(worker, folder, case.assignment)
-        loaded = time.monotonic()
-        with Race(judge, case, worker, Evidence()) as race:
-            lined_up = time.monotonic()
-            if race.stopped_after_s is not None:
-                return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
-            rounds = 0
-            while rounds < race.first_rounds or race.is_worth_another_round():
-                race.open_round()
-                race.run_submission()
-                race.close_round()
-                rounds += 1
-            verdict = race.verdict()
-        bands = band_results(case, verdict)
-        measured = measurement(case, race, verdict).model_dump()
+    worker.ready()
+    load_file(worker, folder, case.assignment)
+    loaded = time.monotonic()
+    with Race(judge, case, worker, Evidence()) as race:
+        lined_up = time.monotonic()
+        if race.stopped_after_s is not None:
+            return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
+        rounds = 0
+        while rounds < race.first_rounds or race.is_worth_another_round():
+            race.open_round()
+            race.run_submission()
+            race.close_round()
+            rounds += 1
+        verdict = race.verdict()
+    bands = band_results(case, verdict)
+    seconds = {"load": loaded - started, "warm up": lined_up - loaded, "rounds": time.monotonic() - lined_up}
     return {
         "points": sum(band.points for band in bands if band.reached),
         "possible": sum(band.points for band in bands),
         "undecided": any(band.undecided for band in bands),
         "speedups": {name: asdict(estimate) for name, estimate in verdict.speedups.items()},
-        "measured": measured,
-        "seconds": {
-            "load": loaded - started,
-            "warm up": lined_up - loaded,
-            "rounds": time.monotonic() - lined_up,
-        },
+        "measured": measurement(case, race, verdict).model_dump(),
+        "seconds": seconds,
     }
 
 
@@ -170,7 +184,7 @@ def repetition_lines(runs: list[dict[str, Any]]) -> list[str]:
         f"- {len(runs)} repetitions: points {', '.join(f'{one:g}' for one in points)} of {runs[0].get('possible', 0):g}; "
         f"band flips: {sum(one != points[0] for one in points)}; left undecided: {sum(run['undecided'] for run in runs)}"
     ]
-    for name in runs[0]["speedups"]:
+    for name in runs[-1]["speedups"]:
         medians = [run["speedups"][name]["median"] for run in runs]
         middle = sorted(medians)[len(medians) // 2]
         spread = (max(medians) - min(medians)) / 2 / middle

@@ -223,9 +223,10 @@ class AssignmentSpec(Strict):
             twice = sorted({name for name in cases if cases.count(name) > 1})
             if twice:
                 raise ValueError(f"part {part.name!r} has two cases named {twice[0]!r}")
-            for case in part.cases:
-                if case.dtype not in self.tolerance.floor:
-                    raise ValueError(f"case {case.name!r} is {case.dtype}, but [tolerance] floor has no {case.dtype}")
+            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
+            for one in answers:
+                if one.dtype not in self.tolerance.floor:
+                    raise ValueError(f"case {one.name!r} is {one.dtype}, but [tolerance] floor has no {one.dtype}")
             checks = [check for group in part.groups for check in group.checks]
             for name in checks:
                 if name in cases or checks.count(name) > 1:

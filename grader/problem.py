@@ -137,6 +137,10 @@ def bind_speed_sizes(
     Raises:
         CourseError: an unknown key or a wrong value.
     """
+    if not (assignment.folder / "baselines.py").is_file():
+        raise CourseError(
+            f"{assignment.folder / 'baselines.py'}: not found; speed is measured against its function `eager`"
+        )
     sizes = []
     for change in ({"memory_gib": case.memory_gib}, *case.smaller):
         own = {key: value for key, value in change.items() if key != "memory_gib"}
@@ -150,7 +154,7 @@ def bind_speed_sizes(
                 f"in part {part.name!r}, speed case {case.name!r}:\n{explain(path, error, model)}\n"
                 f"(beside the keys every speed case may have: {common})"
             ) from None
-        if memory_gib is not None and not (isinstance(memory_gib, int | float) and memory_gib > 0):
+        if memory_gib is not None and not (type(memory_gib) in (int, float) and 0 < memory_gib < float("inf")):
             raise CourseError(f"{path}: speed case {case.name!r}: memory_gib must be a number above 0")
         sizes.append((params, memory_gib))
     return sizes

@@ -132,6 +132,7 @@ def _judge(
             refused=staged.refused,
             seed=SEED,
             stop_early=stop_early,
+            speed=False,
         )
 
         def on_event(event: Event) -> None:

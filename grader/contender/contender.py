@@ -176,7 +176,7 @@ class Contender:
         ours, theirs = socket.socketpair()
         read_log, write_log = os.pipe()
         try:
-            self._process = subprocess.Popen(
+            self._process = processes.start(
                 [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind, str(os.getpid())],
                 cwd=scratch,
                 env=_environment(self.device, runtime, scratch, caches),
@@ -189,7 +189,6 @@ class Contender:
         finally:
             theirs.close()
             os.close(write_log)
-        processes.adopt(self._process)
         self._connection = ours
         self._reader = protocol.Reader(ours)
         self.log = Log(read_log)

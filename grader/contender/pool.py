@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
@@ -28,22 +30,35 @@ class WorkerPool:
         self._scratch = folder / "scratch"
         self._numbers = count()
         self._workers: list[Contender] = []
-        self._spare: Contender | None = None
+        self._spares: list[Contender] = []
+        self._lock = threading.Lock()
+        # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
     def take(self, kind: WorkerKind | None = None) -> Contender:
         """A worker that is ready, and nobody else's; of the device's kind unless another is named. Raises WorkerUnavailable."""
         if kind in (None, self.device):
-            worker = self._spare or self._start(self.device)
-            self._spare = None
+            with self._lock:
+                living = [one for one in self._spares if one.lives()]
+                worker = living[0] if living else None
+                self._spares = living[1:]
+            worker = worker or self._start(self.device)
         else:
             worker = self._start(kind)
         worker.ready()
         return worker
 
-    def prepare(self) -> None:
-        """Start a worker in the background for the next `take`."""
-        if self._spare is None:
-            self._spare = self._start(self.device)
+    def prepare(self, count: int = 1) -> None:
+        """Start workers in the background for the next calls of `take`, until so many stand ready."""
+        with self._lock:
+            while len(self._spares) < count:
+                self._spares.append(self._start(self.device))
+
+    def settle(self) -> None:
+        """Wait for every worker that is on its way. Raises WorkerUnavailable."""
+        for worker in list(self._workers):
+            if worker.lives():
+                worker.ready()
 
     def start(self, caches: Path | None) -> Contender:
         """A worker of the device's kind that is on its way (see `Contender.ready`), for code that keeps its caches."""
@@ -52,9 +67,11 @@ class WorkerPool:
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
+        self._starter.shutdown()
 
     def _start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
-        worker = Contender(kind, self.runtime, self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}", caches)
+        scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
+        worker = self._starter.submit(Contender, kind, self.runtime, scratch, caches).result()
         self._workers.append(worker)
         return worker
 

@@ -13,8 +13,10 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,12 +24,16 @@ PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
+_starting = threading.Lock()
 
 
-def adopt(process: subprocess.Popen[bytes]) -> None:
-    """Register a worker that this process has started."""
+def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a worker; `options` are those of Popen. From here on it is told apart from what other workers leave behind."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    _started[process.pid] = process
+    with _starting:
+        process = subprocess.Popen(command, **options)
+        _started[process.pid] = process
+    return process
 
 
 def tree(pid: int) -> list[psutil.Process]:
@@ -36,8 +42,10 @@ def tree(pid: int) -> list[psutil.Process]:
     The dead that nobody else will collect are collected on the way.
     """
     found = []
-    others = {one for one in _started if one != pid}
-    for process, root in _descendants():
+    with _starting:  # a worker that is just being started must not be taken for somebody's orphan
+        others = {one for one in _started if one != pid}
+        descendants = _descendants()
+    for process, root in descendants:
         if root in others:
             continue
         if _lives(process):

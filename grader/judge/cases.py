@@ -34,9 +34,14 @@ class BoundCase:
     def dtype(self) -> torch.dtype:
         return DTYPES[self.case.dtype]
 
+    @property
+    def _own(self) -> str:
+        """What no other case of the part has: a worker must not have met its inputs before."""
+        return self.case.name
+
     def inputs(self, seed: int, number: int, device: torch.device) -> Call:
         """New inputs for the case's call `number`; the same seed gives the same inputs again on the same device."""
-        text = f"{seed}/{self.assignment.name}/{self.part.name}/{self.case.name}/{number}"
+        text = f"{seed}/{self.assignment.name}/{self.part.name}/{self._own}/{number}"
         derived = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
         generator = torch.Generator(device).manual_seed(derived)
         return self.problem.make_inputs(self.params, self.dtype, generator)
@@ -51,6 +56,10 @@ class BoundSpeedCase(BoundCase):
     @property
     def id(self) -> str:
         return f"{self.assignment.name}-{self.part.name}-speed-{self.case.name}"
+
+    @property
+    def _own(self) -> str:
+        return f"speed/{self.case.name}"
 
     @property
     def opponents(self) -> list[str]:
@@ -118,4 +127,4 @@ def _size(params: Params, part: Part) -> str:
             words.append(f"{name} {' × '.join(map(str, value))}")
         else:
             words.append(f"{name} {value}")
-    return ", ".join(words)
+    return ", ".join(words) or "the size of the part's defaults"

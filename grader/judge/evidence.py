@@ -28,4 +28,5 @@ class Evidence:
     time_s: float = 0.0
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
+    error: Exception | None = None  # of a case that was run ahead
     words: str = ""  # for a speed case that was not measured to the end

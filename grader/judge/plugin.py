@@ -4,9 +4,9 @@ A check is a test that takes the `contender` fixture. `test_correctness` is run 
 assignment may add checks of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and
 whose points are those of the group that names it under `checks`.
 
-Fixtures: `judge` (the session's state), `assignment`, `case` and `speed_case` (parametrised over the cases), `contender` (the
-submission's worker, loaded), `evidence` (where a check leaves what it measured). `benchmark` is pytest-benchmark's; its timer is
-the judge's record of device time.
+Fixtures: `judge` (the session's state), `lanes` (what runs a case), `assignment`, `case` and `speed_case` (parametrised over
+the cases), `contender` (the submission's worker, loaded), `evidence` (where a check leaves what it measured). `benchmark` is
+pytest-benchmark's; its timer is the judge's record of device time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.lanes import Lanes
 from grader.judge.state import Judge
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED, CaseResult, Outcome, SpeedCaseResult
 from grader.verdict.scoring import speed_points
@@ -93,8 +94,24 @@ class JudgePlugin:
         place = request.node.stash[PLACE]
         if place.speed is not None:
             self._allow_timing(assignment, place)
-        case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
-        return self.judge.contender(assignment, self._reason_to_skip(assignment, case))
+        self._allow(assignment, None)
+        self.judge.lanes.finish()
+        return self.judge.contender(assignment)
+
+    @pytest.fixture
+    def lanes(self, case: BoundCase) -> Lanes:
+        """What runs the case, once it is clear that it can be run."""
+        self._allow(case.assignment, case)
+        cases = [one for one in self.cases if one.assignment.name == case.assignment.name]
+        able = [one for one in cases if not self._reason_to_skip(one.assignment, one)]
+        self.judge.lanes.begin(case.assignment, able)
+        return self.judge.lanes
+
+    def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
+        """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
+        self.judge.check_present(assignment)
+        if reason := self._reason_to_skip(assignment, case):
+            raise ContenderFault("skipped", reason)
 
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:

@@ -94,6 +94,7 @@ class Race:
         self._ruler: Ruler | None = None
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
+        judge.settle()
         submission.freeze()  # until it is its turn
         limits = case.assignment.spec.limits
         own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)

@@ -71,7 +71,10 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
         timed = [sizes.declared for sizes in speed_cases if pool.device in sizes.declared.speed.devices]
         names = (name for case in timed for name in case.contenders(everyone=job.contenders == "all"))
         judge.baselines.start(sorted({"null", *names}) if timed else [])
-    _run_pytest(plugin, assignments)
+    try:
+        _run_pytest(plugin, assignments)
+    finally:
+        judge.lanes.abandon()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
     emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))

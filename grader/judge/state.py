@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
+from grader.judge.lanes import Lanes, lanes_here
 from grader.judge.loading import load_file
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
@@ -42,6 +44,7 @@ class Judge:
         baselines: the contenders that a submission is timed against.
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
+        lanes: run correctness cases, several at once where the machine has the cores.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -53,36 +56,45 @@ class Judge:
         self.baselines = Baselines(pool, job.course)
         self.gauge = Gauge(self.device if job.speed else torch.device("cpu"))
         self.record = DeviceTime()
+        self.lane_count = lanes_here(self.device_name == "cuda", job.stop_early)
+        self.lanes = Lanes(self, self.lane_count)
+        self._asking_reference = threading.Lock()
         self._absent: dict[str, str] = {}
         self._pool = pool
-        self._contenders: dict[str, Contender] = {}
+        self._contenders: dict[tuple[str, int], Contender] = {}
         self._references: dict[str, Contender] = {}
         self._unloadable: dict[str, ContenderFault] = {}
         self._logs: dict[str, list[Contender]] = {}
 
-    def contender(self, assignment: Assignment, skip: str = "") -> Contender:
-        """The submission's worker for an assignment, loaded; a new one where the last has died.
-
-        Args:
-            skip: a reason for not running the case at all; what can be said without running goes before it.
+    def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
+        """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
 
         Raises:
             ContenderFault: there is nothing to run, or it could not be loaded.
         """
         self.check_present(assignment)
-        if skip:
-            raise ContenderFault("skipped", skip)
         if fault := self._unloadable.get(assignment.name):
             raise fault
-        contender = self._contenders.get(assignment.name)
+        contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
-            contender = self._load(assignment)
+            contender = self._load(assignment, lane)
             if (
                 self.device_name == "cpu"
             ):  # on a laptop's few cores, what the first case shows should not wait for a start
                 return contender
-        self._pool.prepare()
+        if lane == 0:
+            self._pool.prepare(self.lane_count)
         return contender
+
+    def end_lane(self, lane: int) -> None:
+        """End the submission's worker in a lane."""
+        for (_, number), contender in self._contenders.items():
+            if number == lane:
+                contender.kill()
+
+    def settle(self) -> None:
+        """Wait until no worker is starting any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
+        self._pool.settle()
 
     def check_present(self, assignment: Assignment) -> None:
         """Raises ContenderFault where there is nothing to run."""
@@ -114,9 +126,10 @@ class Judge:
         on_cpu = assignment.spec.language == "cuda" and self.device_name == "cpu"
         return self._pool.take("cuda_cpu" if on_cpu else None)
 
-    def _load(self, assignment: Assignment) -> Contender:
-        for last in self._contenders.values():
-            last.kill()  # one worker at a time: what an earlier assignment left running must not disturb this one
+    def _load(self, assignment: Assignment, lane: int) -> Contender:
+        for (name, _), last in list(self._contenders.items()):
+            if name != assignment.name:
+                last.kill()  # what an earlier assignment left running must not disturb this one
         contender = self._take(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
@@ -125,11 +138,15 @@ class Judge:
             self._unloadable[assignment.name] = fault
             contender.kill()
             raise
-        self._contenders[assignment.name] = contender
+        self._contenders[assignment.name, lane] = contender
         return contender
 
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused when it gives none."""
+        with self._asking_reference:
+            return self._ask_reference(case, call)
+
+    def _ask_reference(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         assignment = case.assignment
         try:
             contender = self._references.get(assignment.name)
@@ -155,7 +172,7 @@ class Judge:
         root = f"{self.job.submission}/"
         texts = [GRADER_FRAME.sub("", log.text()).replace(root, "") for log in logs]
         shown = [text for text in texts if text.strip()]
-        joined = "\n--- worker restarted ---\n".join(shown)
+        joined = "\n--- another worker ---\n".join(shown)
         if len(joined) > MAX_LOG:
             joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
         return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))

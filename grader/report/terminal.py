@@ -231,7 +231,7 @@ def _summary(report: Report) -> RenderableType:
         why = (
             "speed was not asked for"
             if not cases
-            else "; ".join(sorted({case.message for case in cases if case.points.graded == 0}))
+            else "; ".join(sorted({case.message for case in cases if case.points.graded < case.points.possible}))
         )
         lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
     if report.effort == "quick":

@@ -75,7 +75,9 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
     claimed, judged = median_interval(claims), median_interval([lap.judged_s for lap in laps])
     flags = []
     corroborated = claimed.median >= (1 - margin) * judged.low
-    times = claims
+    # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
+    floors = [(1 - margin) * min(judged.low, lap.judged_s) for lap in laps]
+    times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
     if not corroborated:
         times = [max(claim, lap.judged_s) for claim, lap in zip(claims, laps, strict=True)]
         flags.append(
@@ -84,8 +86,12 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         )
     limits = [roofline.limit_s(lap) for lap in laps]
     share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median
-    if share > BEYOND_ROOFLINE:
-        times = [max(time, limit) for limit, time in zip(limits, times, strict=True)]
+    beyond = share > BEYOND_ROOFLINE
+    times = [
+        limit if limit > (1 if beyond else BEYOND_ROOFLINE) * time else time
+        for limit, time in zip(limits, times, strict=True)
+    ]
+    if beyond:
         flags.append(
             f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.contender}); "
             "no time below that limit counts"

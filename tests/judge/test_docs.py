@@ -11,7 +11,7 @@ import pytest
 from grader.assignment import load_course
 from tests.conftest import ROOT, StartRun
 
-BLOCK = re.compile(r"^`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(At the end of )?`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ def course_with_a_fifth(tmp_path: Path) -> Path:
     for room in ("assignments", "reference", "starter"):
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
     files = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(files) == 5
-    for name, content in files:
+    assert len(files) == 7
+    for more, name, content in files:
         path = course / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        path.write_text(path.read_text(encoding="utf-8") + content if more else content, encoding="utf-8")
     return course
 
 
@@ -36,7 +36,7 @@ def test_contributing_adds_a_fifth_assignment(course_with_a_fifth: Path, start_r
     ran = start_run(course / "reference", *arguments).finish()
     assert ran.code == 0, ran.errors
     assert ran.report is not None
-    assert (ran.report.score.earned, ran.report.score.possible) == (3, 3)
+    assert (ran.report.score.earned, ran.report.score.graded, ran.report.score.possible) == (3, 3, 7)
     assert ran.case("elu", "test_positive_values_pass_through").tries == "A positive x comes back unchanged."
     stub = start_run(course / "starter", *arguments).finish()
     assert stub.case("elu", "n-1").outcome == "not_implemented"

@@ -8,6 +8,7 @@ import fcntl
 import math
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,6 +240,117 @@ def test_long_inputs_are_compared_to_their_end(monkeypatch: pytest.MonkeyPatch) 
         with Arena({"x": x, "other": normal(3)}, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
             memory[arena.inputs["x"].offset + byte] ^= 128
             assert arena.changed_inputs() == ["x"]
+
+
+# Batch after batch ----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_wipe_nothing_of_inputs_and_outputs_is_left(arena: Arena) -> None:
+    with worker_view(arena) as memory:
+        tensor_at(memory, arena.outputs["y"]).fill_(1.0)
+        memory[0] = 0  # a stray
+        arena.wipe()
+        for slot in arena.inputs.values():
+            assert bool((memory[slot.offset : slot.offset + slot.length] == GUARD_BYTE).all())
+    assert all(bool(poisoned(arena.output(name)).all()) for name in ("y", "z"))
+    assert int((arena.bytes == POISON_BYTE).sum()) == 48 + 4
+    assert int((arena.bytes == GUARD_BYTE).sum()) == arena.bytes.numel() - 48 - 4
+    assert arena.strays() == []
+    assert arena.changed_inputs() == ["a", "b"]
+
+
+def test_only_the_named_inputs_are_filled_in(arena: Arena) -> None:
+    """A worker has not seen the inputs of the calls that it was not asked for."""
+    arena.wipe()
+    arena.fill(["b"])
+    with worker_view(arena) as memory:
+        assert torch.equal(tensor_at(memory, arena.inputs["b"]), normal(2, 3, seed=1))
+        a = arena.inputs["a"]
+        assert bool((memory[a.offset : a.offset + a.length] == GUARD_BYTE).all())
+    assert arena.changed_inputs() == ["a"]
+    assert arena.strays() == []
+    arena.fill(["a"])
+    assert arena.changed_inputs() == []
+
+
+def test_filling_leaves_the_outputs_as_they_are(arena: Arena) -> None:
+    with worker_view(arena) as memory:
+        tensor_at(memory, arena.outputs["y"]).fill_(1.0)
+    arena.fill(["a", "b"])
+    assert bool((arena.output("y") == 1.0).all())
+    assert bool(poisoned(arena.output("z")).all())
+
+
+def test_only_the_named_inputs_are_looked_at(arena: Arena) -> None:
+    with worker_view(arena) as memory:
+        memory[arena.inputs["a"].offset] ^= 1
+    assert arena.changed_inputs(["b"]) == []
+    assert arena.changed_inputs(["b", "a"]) == ["a"]
+    assert arena.changed_inputs([]) == []
+    assert arena.changed_inputs() == ["a"]
+
+
+def test_other_inputs_take_the_places_of_the_first(arena: Arena) -> None:
+    where = {name: slot.ref() for name, slot in arena.inputs.items()}
+    others = {"a": normal(10, seed=8), "b": normal(2, 3, seed=9)}
+    arena.forget()
+    arena.replace(others)
+    arena.wipe()
+    arena.fill(["a", "b"])
+    assert {name: slot.ref() for name, slot in arena.inputs.items()} == where
+    with worker_view(arena) as memory:
+        for name, tensor in others.items():
+            assert torch.equal(tensor_at(memory, arena.inputs[name]), tensor)
+    assert (arena.changed_inputs(), arena.strays()) == ([], [])
+
+
+def test_other_inputs_are_in_no_memory_of_the_worker_until_they_are_filled_in(arena: Arena) -> None:
+    before = arena.bytes.clone()
+    arena.replace({"a": normal(10, seed=8), "b": normal(2, 3, seed=9)})
+    assert torch.equal(arena.bytes, before)
+    assert arena.changed_inputs() == ["a", "b"]
+
+
+@pytest.mark.parametrize("layout", ["transposed", "slice of columns", "misaligned start", "overlapping windows"])
+def test_other_inputs_of_the_same_layout_arrive_intact(layout: str) -> None:
+    x = LAYOUTS[layout]
+    other = x.clone().set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
+    torch.empty(0, dtype=x.dtype).set_(other.untyped_storage()).mul_(-2)
+    with Arena({"x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
+        arena.replace({"x": other})
+        arena.wipe()
+        arena.fill(["x"])
+        assert same_bits(tensor_at(memory, arena.inputs["x"]), other)
+        assert not same_bits(tensor_at(memory, arena.inputs["x"]), x)
+        assert arena.changed_inputs() == []
+
+
+def test_forgotten_inputs_free_their_memory() -> None:
+    x = normal(10)
+    gone = weakref.ref(x)
+    with Arena({"x": x}, {}, torch.float32, CPU) as arena:
+        del x
+        assert gone() is not None
+        arena.forget()
+        assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"a": normal(11), "b": normal(2, 3)},
+        {"a": normal(9), "b": normal(2, 3)},
+        {"a": normal(10), "b": normal(2, 3, dtype=torch.float64)},
+        {"a": normal(10)},
+        {"a": normal(10), "b": normal(2, 3), "c": normal(1)},
+        {"a": normal(10), "x": normal(2, 3)},
+    ],
+    ids=["larger", "smaller", "another dtype", "one is missing", "one too many", "another name"],
+)
+def test_inputs_that_do_not_fit_the_places_are_refused(arena: Arena, others: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(AssertionError):
+        arena.replace(others)
+    assert arena.changed_inputs() == [], "the first inputs still stand"
 
 
 # Strays ---------------------------------------------------------------------------------------------------------------

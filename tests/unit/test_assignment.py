@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from grader.assignment import Assignment, Case, CourseError, Part, Tolerance, load_assignment, load_course
+from grader.assignment import (
+    Assignment,
+    Case,
+    CourseError,
+    Part,
+    SpeedCase,
+    Timing,
+    Tolerance,
+    load_assignment,
+    load_course,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -284,6 +294,140 @@ def test_a_device_without_a_time_limit_is_refused(write: Write) -> None:
     refusal(write(("cpu = 5, ", "")))
 
 
+# Speed ----------------------------------------------------------------------------------------------------------------
+
+ALL_OF_SPEED = """n = 1000
+dtype = "float16"
+devices = ["cpu", "cuda"]
+roofline = "matmul"
+vendor = ["sdpa_flash", "sdpa_cudnn"]
+memory_gib = 36.5
+smaller = [{ n = 500, memory_gib = 9 }, { n = 250, causal = true }]
+"""
+
+
+def with_timing(line: str) -> tuple[str, str]:
+    return ("[tolerance]", f"[timing]\n{line}\n\n[tolerance]")
+
+
+def test_a_speed_case_says_as_little_as_it_must(write: Write) -> None:
+    (speed,) = load_assignment(write()).spec.parts[0].speed
+    assert (speed.name, speed.dtype, speed.devices, speed.roofline) == ("large", "float32", ("cuda",), "copy")
+    assert (speed.vendor, speed.memory_gib, speed.smaller, speed.params) == ((), None, (), {"n": 1000})
+    assert [(band.vs, band.speedup, band.points) for band in speed.bands] == [("eager", 0.5, 1), ("compile", 2, 1.5)]
+
+
+def test_every_field_of_a_speed_case_is_read(write: Write) -> None:
+    (speed,) = load_assignment(write(("n = 1000\n", ALL_OF_SPEED))).spec.parts[0].speed
+    assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cpu", "cuda"), "matmul")
+    assert speed.vendor == ("sdpa_flash", "sdpa_cudnn")
+    assert speed.memory_gib == 36.5
+    assert speed.smaller == ({"n": 500, "memory_gib": 9}, {"n": 250, "causal": True})
+    assert speed.params == {"n": 1000}
+
+
+def test_without_a_timing_table_there_are_numbers_too(write: Write) -> None:
+    assert load_assignment(write()).spec.timing == Timing()
+    assert Timing().rounds <= Timing().max_rounds
+
+
+def test_a_timing_table_changes_what_it_names(write: Write) -> None:
+    timing = load_assignment(write(with_timing("rounds = 9\nmargin = 0.1\nbudget_s = 5.5"))).spec.timing
+    assert timing == Timing(rounds=9, margin=0.1, budget_s=5.5)
+
+
+def test_an_unknown_key_of_timing_is_named_with_the_allowed_ones(write: Write) -> None:
+    folder = write(with_timing("round = 9"))
+    assert refusal(folder) == (
+        f"{folder / 'problem.toml'}: timing.round: unknown key; allowed here: "
+        "batch_s, max_calls, rounds, max_rounds, budget_s, margin, slow_limit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("batch_s = 0", "greater than 0"),
+        ("batch_s = inf", "finite number"),
+        ("max_calls = 3", "greater than or equal to 4"),
+        ("max_calls = 201", "less than or equal to 200"),
+        ("max_calls = 16.0", "valid integer"),
+        ("rounds = 2", "greater than or equal to 3"),
+        ("rounds = 201", "less than or equal to 200"),
+        ("rounds = true", "valid integer"),
+        ('rounds = "7"', "valid integer"),
+        ("max_rounds = 2", "greater than or equal to 3"),
+        ("max_rounds = 1001", "less than or equal to 1000"),
+        ("budget_s = 0", "greater than 0"),
+        ("budget_s = -1", "greater than 0"),
+        ("margin = 0", "greater than 0"),
+        ("margin = 1", "less than 1"),
+        ("margin = nan", "number"),
+        ("slow_limit = 1", "greater than 1"),
+        ('slow_limit = "20"', "valid number"),
+    ],
+)
+def test_a_wrong_number_of_timing_is_named_with_what_is_allowed(write: Write, line: str, words: str) -> None:
+    folder = write(with_timing(line))
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: timing.{line.split()[0]}: ")
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ("memory_gib = 0", "memory_gib", "greater than 0"),
+        ("memory_gib = true", "memory_gib", "valid number"),
+        ('devices = ["tpu"]', "devices.0", "'cpu' or 'cuda'"),
+        ('roofline = "spreadsheet"', "roofline", "'copy' or 'matmul'"),
+        ('vendor = ["../evil"]', "vendor.0", "pattern"),
+        ('vendor = "sdpa_flash"', "vendor", "valid tuple"),
+        ("smaller = { n = 1 }", "smaller", "valid tuple"),
+        ("smaller = [1]", "smaller.0", "valid dictionary"),
+        ('dtype = "float64"', "dtype", "'float32', 'float16' or 'bfloat16'"),
+    ],
+)
+def test_a_wrong_value_of_a_speed_case_is_named(write: Write, line: str, key: str, words: str) -> None:
+    folder = write(("n = 1000\n", f"n = 1000\n{line}\n"))
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: part.0.speed.0.{key}: ")
+    assert words in message
+
+
+def test_a_speed_case_without_bands_is_refused(write: Write) -> None:
+    bands = TOML[TOML.index("bands = [") :]
+    assert "part.0.speed.0.bands: Field required" in refusal(write((bands, "")))
+    assert "at least 1 item" in refusal(write((bands, "bands = []"), name="other"))
+
+
+SECOND = """
+[[part.speed]]
+name = "large"
+n = 9
+bands = [{ vs = "eager", speedup = 1, points = 1 }]
+"""
+
+
+def test_two_speed_cases_of_one_name_are_refused(write: Write) -> None:
+    """Results are kept by part and case: one would take the other's place."""
+    folder = write(("speedup = 2, points = 1.5 },\n]\n", f"speedup = 2, points = 1.5 }},\n]\n{SECOND}"))
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: (whole file): ")
+    assert "part 'forward' has two speed cases of the same name: ['large', 'large']" in message
+
+
+def test_a_speed_case_may_be_named_like_a_correctness_case(write: Write) -> None:
+    part = load_assignment(write(('name = "large"', 'name = "n-1"'))).spec.parts[0]
+    assert part.speed[0].name == next(part.cases).name == "n-1"
+
+
+def test_a_speed_case_needs_a_tolerance_for_its_dtype(write: Write) -> None:
+    """Its answers are held to the same rule as those of every other case."""
+    message = refusal(write(("n = 1000\n", 'n = 1000\ndtype = "bfloat16"\n')))
+    assert "case 'large' is bfloat16, but [tolerance] floor has no bfloat16" in message
+
+
 # Files and folders ----------------------------------------------------------------------------------------------------
 
 
@@ -390,3 +534,6 @@ def test_the_models_fields_are_what_the_tests_know() -> None:
         "cpu_windows", "params",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}
+    assert set(SpeedCase.model_fields) == {
+        "name", "dtype", "devices", "bands", "roofline", "vendor", "memory_gib", "smaller", "params",
+    }  # fmt: skip

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment import Assignment, CourseError, load_assignment, load_course
-from grader.judge.cases import BoundCase, bind_cases
-from grader.problem import Call, bind_params, by_slices, load_problem
+from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes, bind_cases, bind_speed_cases
+from grader.problem import Call, Params, bind_params, bind_speed_sizes, by_slices, load_beside, load_problem
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -74,6 +74,7 @@ def write(tmp_path: Path) -> Write:
         assert problem[0] in PROBLEM
         (folder / "problem.toml").write_text(TOML.replace(*toml) if toml[0] else TOML)
         (folder / "problem.py").write_text(text.replace(*problem) if problem[0] else text)
+        (folder / "baselines.py").write_text("def eager(x): return 2 * x\n")
         return load_assignment(folder)
 
     return write
@@ -163,22 +164,6 @@ def test_a_wrong_key_in_a_parts_defaults_is_named(write: Write) -> None:
         bind_cases([assignment], "cpu")
 
 
-@pytest.mark.parametrize(
-    ("toml", "words"),
-    [
-        (("n = 1000", "n = 1000\nsahpe = 3"), "sahpe: unknown key; allowed here: n, factor"),
-        (("n = 1000", 'n = "many"'), "n: Input should be a valid integer"),
-    ],
-)
-def test_a_wrong_key_of_a_speed_case_is_named_too(write: Write, toml: tuple[str, str], words: str) -> None:
-    assignment = write(toml=toml)
-    with pytest.raises(CourseError) as error:
-        bind_cases([assignment], "cpu")
-    message = str(error.value)
-    assert "in part 'forward', speed case 'large':" in message
-    assert f"{assignment.folder / 'problem.toml'}: {words}" in message
-
-
 def test_every_case_of_the_course_binds_on_both_devices() -> None:
     course = load_course(ROOT)
     on_cpu, on_gpu = bind_cases(course, "cpu"), bind_cases(course, "cuda")
@@ -186,12 +171,193 @@ def test_every_case_of_the_course_binds_on_both_devices() -> None:
     assert len({case.id for case in on_cpu}) == len(on_cpu)
 
 
-def test_every_speed_case_of_the_course_has_lawful_keys() -> None:
-    for assignment in load_course(ROOT):
-        _, model = load_problem(assignment)
-        for part in assignment.spec.parts:
-            for speed in part.speed:
-                model.model_validate(part.defaults | speed.params)
+# Speed cases ----------------------------------------------------------------------------------------------------------
+
+SMALLER = "n = 1000\nmemory_gib = 36\nsmaller = [{ n = 100, memory_gib = 9.5 }, { n = 10, factor = 4.0 }]\n"
+
+
+def sizes_of(assignment: Assignment) -> list[tuple[Params, float | None]]:
+    _, model = load_problem(assignment)
+    (part,) = assignment.spec.parts
+    return bind_speed_sizes(assignment, part, part.speed[0], model)
+
+
+def speed_of(assignment: Assignment) -> SpeedSizes:
+    (sizes,) = bind_speed_cases([assignment])
+    return sizes
+
+
+def test_a_speed_case_has_its_sizes_in_order_each_with_what_it_needs(write: Write) -> None:
+    """What a smaller size does not say is as declared, but for the memory."""
+    assignment = write(toml=("n = 1000\n", SMALLER))
+    assert [(params.model_dump(), memory_gib) for params, memory_gib in sizes_of(assignment)] == [
+        ({"n": 1000, "factor": 3.0}, 36),
+        ({"n": 100, "factor": 3.0}, 9.5),
+        ({"n": 10, "factor": 4.0}, None),
+    ]
+
+
+def test_a_speed_case_that_names_no_other_has_one_size(write: Write) -> None:
+    ((params, memory_gib),) = sizes_of(write())
+    assert params.model_dump() == {"n": 1000, "factor": 3.0}
+    assert memory_gib is None
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (("n = 1000", "n = 1000\nsahpe = 3"), "sahpe: unknown key; allowed here: n, factor"),
+        (("n = 1000", 'n = "many"'), "n: Input should be a valid integer"),
+        (("n = 1000", "n = 1000\nsmaller = [{ n = 10 }, { m = 10 }]"), "m: unknown key; allowed here: n, factor"),
+        (("n = 1000", 'n = 1000\nsmaller = [{ n = 10, dtype = "float16" }]'), "dtype: unknown key; allowed here: n, factor"),
+        (("n = 1000", "n = 1000\nsmaller = [{ n = 0.5 }]"), "n: Input should be a valid integer"),
+    ],
+)  # fmt: skip
+def test_a_wrong_key_of_a_speed_case_is_named_too(write: Write, toml: tuple[str, str], words: str) -> None:
+    assignment = write(toml=toml)
+    for bind in (sizes_of, speed_of):
+        with pytest.raises(CourseError) as error:
+            bind(assignment)
+        message = str(error.value)
+        assert "in part 'forward', speed case 'large':" in message
+        assert f"{assignment.folder / 'problem.toml'}: {words}" in message
+        assert "name, dtype, devices, bands, roofline, vendor, memory_gib, smaller)" in message
+
+
+@pytest.mark.parametrize("memory_gib", ["0", "-1", '"9"', "[]", "nan", "inf", "true"])
+def test_a_smaller_sizes_memory_is_a_number_above_0(write: Write, memory_gib: str) -> None:
+    assignment = write(toml=("n = 1000\n", f"n = 1000\nsmaller = [{{ n = 10, memory_gib = {memory_gib} }}]\n"))
+    with pytest.raises(CourseError, match=r"speed case 'large': memory_gib must be a number above 0") as error:
+        sizes_of(assignment)
+    assert str(error.value).startswith(f"{assignment.folder / 'problem.toml'}: ")
+
+
+def test_speed_without_baselines_is_refused_by_name(write: Write) -> None:
+    assignment = write()
+    (assignment.folder / "baselines.py").unlink()
+    with pytest.raises(CourseError, match=r"baselines\.py: not found; speed is measured against its function `eager`"):
+        speed_of(assignment)
+
+
+@pytest.mark.parametrize(("free_gib", "n"), [(100, 1000), (36, 1000), (35.9, 100), (9.5, 100), (9.4, 10), (0.0, 10)])
+def test_the_first_size_that_fits_is_taken(write: Write, free_gib: float, n: int) -> None:
+    sizes = speed_of(write(toml=("n = 1000\n", SMALLER)))
+    fitting = sizes.fitting(free_gib)
+    assert fitting is not None
+    assert fitting.params.model_dump()["n"] == n
+
+
+def test_where_no_size_fits_there_is_none(write: Write) -> None:
+    sizes = speed_of(write(toml=("n = 1000\n", "n = 1000\nmemory_gib = 36\nsmaller = [{ n = 9, memory_gib = 5 }]\n")))
+    assert sizes.fitting(4.9) is None
+    assert sizes.memory_gib == (36, 5)
+
+
+def test_a_size_is_told_by_what_the_case_says(write: Write) -> None:
+    sizes = speed_of(write(toml=("n = 1000\n", SMALLER)))
+    assert [case.case.tries for case in sizes.cases] == ["n 1000", "n 100", "n 10"]
+    assert sizes.declared is sizes.cases[0]
+    assert {case.id for case in sizes.cases} == {"doubling-forward-speed-large"}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("softmax-softmax-speed-wide", "shape 16384 × 16384"), ("flash_attention-forward-speed-causal", "causal")],
+)
+def test_shapes_and_switches_are_told_in_words(name: str, size: str) -> None:
+    (case,) = [sizes.declared for sizes in bind_speed_cases(load_course(ROOT)) if sizes.declared.id == name]
+    assert size in case.case.tries.split(", ")
+
+
+def test_a_speed_case_whose_size_stands_in_the_parts_defaults_can_be_bound(write: Write) -> None:
+    assignment = write(toml=("defaults = { factor = 3.0 }", "defaults = { factor = 3.0, n = 9 }"))
+    (assignment.folder / "problem.toml").write_text(
+        (assignment.folder / "problem.toml").read_text().replace("n = 1000\n", "")
+    )
+    case = speed_of(load_assignment(assignment.folder)).declared
+    assert case.params.model_dump() == {"n": 9, "factor": 3.0}
+    assert case.case.tries == "the size of the part's defaults"
+
+
+def with_bands(write: Write, *baselines: str, more: str = "") -> BoundSpeedCase:
+    bands = ", ".join(f'{{ vs = "{name}", speedup = {1 + index}, points = 1 }}' for index, name in enumerate(baselines))
+    old = 'bands = [{ vs = "eager", speedup = 0.5, points = 1 }]'
+    return speed_of(write(toml=(old, f"bands = [{bands}]\n{more}"))).declared
+
+
+def test_opponents_are_the_baselines_of_the_bands_each_once(write: Write) -> None:
+    assert with_bands(write, "compile", "eager", "compile", "eager").opponents == ["compile", "eager"]
+
+
+def test_only_those_run_that_bands_and_roofline_need(write: Write) -> None:
+    assert with_bands(write, "eager", "eager").contenders(everyone=False) == ["eager", "copy"]
+
+
+def test_vendors_run_only_where_everyone_does(write: Write) -> None:
+    case = with_bands(write, "compile", more='roofline = "matmul"\nvendor = ["sdpa_flash", "sdpa_cudnn"]\n')
+    assert case.contenders(everyone=False) == ["compile", "matmul"]
+    assert case.contenders(everyone=True) == ["compile", "eager", "reference", "sdpa_flash", "sdpa_cudnn", "matmul"]
+
+
+def test_a_timed_call_has_inputs_that_no_correctness_case_had(write: Write) -> None:
+    """A worker that kept its answers could give them again."""
+    assignment = write(toml=('name = "large"\nn = 1000', 'name = "small"\nn = 4'))
+    (correct,) = bind_cases([assignment], "cuda")
+    timed = speed_of(assignment).declared
+    assert (correct.name, correct.params.model_dump()) == (timed.name, timed.params.model_dump())
+    for number in range(3):
+        assert not same(correct.inputs(7, number, CPU), timed.inputs(7, number, CPU))
+        assert same(timed.inputs(7, number, CPU), timed.inputs(7, number, CPU))
+
+
+def test_every_speed_case_of_the_course_can_be_bound() -> None:
+    bound = bind_speed_cases(load_course(ROOT))
+    ids = [sizes.declared.id for sizes in bound]
+    assert len(set(ids)) == len(ids) == 8
+    for sizes in bound:
+        needs = [one for one in sizes.memory_gib if one is not None]
+        assert needs == sorted(needs, reverse=True), "a smaller size needs less"
+        assert sizes.fitting(1e6) is sizes.declared
+        costs = [case.problem.cost(case.params, case.dtype).bytes_moved for case in sizes.cases]
+        assert costs == sorted(costs, reverse=True)
+
+
+# Files beside problem.py ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_beside_another_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "baselines.py").write_text("def eager(x): return x + 1")
+    module = load_beside(str(tmp_path / "problem.py"), "baselines.py")
+    assert module.eager(1) == 2
+
+
+def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> None:
+    found = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "baselines.py").write_text(f"WHO = {name!r}")
+        found.append(load_beside(str(tmp_path / name / "problem.py"), "baselines.py"))
+    assert [module.WHO for module in found] == ["first", "second"]
+    assert found[0].__name__ != found[1].__name__
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "No such file or directory"), ("1 / 0", "ZeroDivisionError"), ("def", "SyntaxError")],
+    ids=["missing", "raises", "no Python"],
+)
+def test_a_problem_whose_neighbour_cannot_be_imported_is_refused_by_name(
+    write: Write, text: str | None, words: str
+) -> None:
+    load = "from grader.problem import load_beside\neager = load_beside(__file__, 'beside.py').eager\nimport torch"
+    assignment = write(problem=("import torch", load))
+    if text is not None:
+        (assignment.folder / "beside.py").write_text(text)
+    with pytest.raises(CourseError) as error:
+        load_problem(assignment)
+    assert str(error.value).startswith(f"{assignment.folder / 'problem.py'}: ")
+    assert words in str(error.value)
+    assert "beside.py" in str(error.value) or text == "1 / 0"
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------

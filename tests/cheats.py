@@ -1,0 +1,512 @@
+"""Ways to look faster than one is, as data: each a module that answers rightly, or nearly, and must not be paid for speed.
+
+They compete with `BASELINE`. `slow` is honest work that takes `SLOWER` times as long; no way of arranging it, and no lie about
+it, may reach half the baseline's speed. Nothing here is about a device: `speed_cases` takes its name.
+
+`module` joins cheats into one file that is graded once, with a speed case for each: it tells them apart by their input's length,
+and each begins with the worker as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPEATS = 60  # some milliseconds on one core
+SLOWER = 10
+N = 20_000  # of float32: too few for PyTorch to share them out among threads
+BANDS = '{ vs = "eager", speedup = 0.5, points = 2 }, { vs = "eager", speedup = 1.0, points = 3 }'
+# Short, on a noisy machine: few calls and rounds, claims are only doubted that are less than half, and nothing is stopped early.
+TIMING = """
+[timing]
+batch_s = 0.01
+max_calls = 4
+rounds = 3
+max_rounds = 3
+margin = 0.5
+slow_limit = SLOW_LIMIT
+"""
+
+# What the submission is timed against. It keeps a record of when it ran.
+BASELINE = f"""
+import time
+from pathlib import Path
+import torch
+
+RECORD = Path(__file__).with_name("eager.txt").open("a", buffering=1)
+
+def eager(x):
+    started = time.monotonic()
+    scratch = torch.empty_like(x)
+    for _ in range({REPEATS}):
+        torch.sin(x, out=scratch)
+    y = x * 2
+    RECORD.write(f"{{x.numel()}} {{started}} {{time.monotonic()}}\\n")
+    return y
+"""
+
+PRELUDE = f"""
+import atexit, builtins, ctypes, gc, os, signal, subprocess, sys, threading, time
+import torch
+from grader import protocol
+from grader.worker import run, timing
+
+N, REPEATS, RECORD = {N}, {REPEATS}, "RECORD_FILE"
+
+def work(x, times):
+    scratch = torch.empty_like(x)
+    for _ in range(int(times * REPEATS)):
+        torch.sin(x, out=scratch)
+    return x * 2
+
+def slow(x):
+    return work(x, {SLOWER})
+
+def batch():
+    "The locals of the function that times us: marks, slots, start, calls, self ..."
+    frame = sys._getframe(1)
+    while "marks" not in frame.f_locals:
+        frame = frame.f_back
+    return frame.f_locals
+
+def is_last():
+    "Whether this is the last call of the batch."
+    here = batch()
+    return here["slots"] is here["self"]._sets[here["calls"] - 1][2]
+
+def claim_nothing():
+    timing._HostMark.seconds_to = timing._DeviceMark.seconds_to = lambda *_: 1e-9
+
+def keep_record():
+    "Write down, every millisecond, that this process runs."
+    with open(RECORD, "a", buffering=1) as record:
+        while True:
+            record.write(f"{{time.monotonic()}}\\n")
+            end = time.monotonic() + 1e-3
+            while time.monotonic() < end:
+                pass
+
+def restore(places=(timing, timing._HostMark, timing._DeviceMark, run, protocol, time)):
+    "Put back what an earlier cheat has changed."
+    for place, names in zip(places, originals):
+        for name, value in names.items():
+            if not name.startswith("__") and getattr(place, name) is not value:
+                setattr(place, name, value)
+    if stack := torch.utils._python_dispatch._len_torch_dispatch_stack():
+        torch.utils._python_dispatch._pop_mode()
+
+originals = [dict(vars(place)) for place in restore.__defaults__[0]]
+now = [0, None]
+
+def double(x):
+    number = x.numel()
+    if number < N:
+        return x * 2
+    if number != now[0]:
+        restore()
+        now[:] = number, dict(globals())
+        exec(CODES[number - N], now[1])
+    return now[1]["timed"](x)
+
+"""
+
+
+@dataclass(frozen=True)
+class Cheat:
+    """One way.
+
+    how: in a sentence.
+    code: the module after `PRELUDE`; it defines `timed(x)`, which is asked only where speed is measured.
+    outcome, says: how its speed case ends, and a regular expression for what the student or a TA reads; without one
+        there is nothing to say: it was measured rightly.
+    """
+
+    how: str
+    code: str
+    outcome: str = "passed"
+    says: str = ""
+
+
+LIES = "not corroborated: the worker says .* a call, by the judge's clock it was .*; the judge's time counts"
+STALE = r"in call \d+ of \d+ in a timed batch, each on new data: "
+UNWRITTEN = STALE + ".*(never written|expected)"
+
+CHEATS = {
+    # The clock -------------------------------------------------------------------------------------------------------
+    "clock_of_the_worker": Cheat(
+        "the worker's clock goes a thousand times slower",
+        """
+zero, clock = time.perf_counter(), time.perf_counter
+timing.perf_counter = lambda: zero + (clock() - zero) / 1000
+timing._DeviceMark.seconds_to = lambda *_: 1e-6
+timed = slow
+""",
+        says=LIES,
+    ),
+    "clock_of_the_module": Cheat(
+        "the clocks of `time` and the builtins stand still, which the worker has taken its own from before",
+        """
+time.perf_counter = time.monotonic = time.time = builtins.perf_counter = lambda: 0.0
+timed = slow
+""",
+    ),
+    "marks": Cheat("the difference of two marks is next to nothing", "claim_nothing()\ntimed = slow\n", says=LIES),
+    "forged_reply": Cheat(
+        "the frame that the worker sends is changed on its way",
+        """
+def send(connection, frame, files=(), send=protocol.send):
+    if "times_s" in frame:
+        frame["times_s"] = [1e-9] * len(frame["times_s"])
+    send(connection, frame, files)
+
+protocol.send = send
+timed = slow
+""",
+        says=LIES,
+    ),
+    "no_clock": Cheat(
+        "times that are no times",
+        "timing._HostMark.seconds_to = timing._DeviceMark.seconds_to = lambda *_: -1.0\ntimed = slow\n",
+        outcome="crashed",
+        says="the worker's connection was misused",
+    ),
+    # Work outside the marks ------------------------------------------------------------------------------------------
+    "lazy_subclass": Cheat(
+        "a tensor that computes when it is read",
+        """
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), options=None):
+        plain = [slow(one.owed) if isinstance(one, Lazy) else one for one in arguments]
+        return function(*plain, **(options or {}))
+
+def timed(x):
+    y = torch.empty_like(x).as_subclass(Lazy)
+    y.owed = x
+    return y
+""",
+        outcome="failed",
+        says="a tensor subclass, Lazy",
+    ),
+    "lazy_mode": Cheat(
+        "a plain tensor, and a mode that computes when it is copied",
+        """
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class WhenCopied(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function is torch.ops.aten.copy_.default and arguments[1].numel() >= N:
+            arguments = (arguments[0], slow(batch()["arguments"][0]))
+        return function(*arguments, **(options or {}))
+
+WhenCopied().__enter__()
+timed = torch.empty_like
+""",
+        says=LIES,
+    ),
+    "deliver": Cheat(
+        "the worker's own function for handing in computes",
+        """
+def deliver(result, slot, inputs, deliver=run.deliver):
+    return deliver(slow(inputs[0]) if slot.numel() >= N else result, slot, inputs)
+
+timing.deliver = deliver
+timed = torch.empty_like
+""",
+        says=LIES,
+    ),
+    "finalizer": Cheat(
+        "what is returned has a finalizer that writes the answer to its place",
+        """
+claim_nothing()
+
+class Owed:
+    def __init__(self, x, slot):
+        self.x, self.slot = x, slot
+
+    def __del__(self):
+        self.slot.copy_(slow(self.x))
+
+def timed(x):
+    y = torch.empty_like(x)
+    y.owed = Owed(x, batch()["slots"][0])
+    return y
+""",
+        says=LIES,
+    ),
+    "first_call": Cheat(
+        "the first call computes the whole batch, the others hand in what it found",
+        """
+found = {}
+
+def timed(x):
+    if not found:
+        here = batch()
+        found.update({one[0][0].data_ptr(): slow(one[0][0]) for one in here["self"]._sets[: here["calls"]]})
+    return found.pop(x.data_ptr())
+""",
+    ),
+    "last_call": Cheat(
+        "only the last call computes, for all, and claims nothing",
+        """
+claim_nothing()
+
+def timed(x):
+    here = batch()
+    if not is_last():
+        return torch.empty_like(x)
+    for arguments, _, slots in here["self"]._sets[: here["calls"] - 1]:
+        slots[0].copy_(slow(arguments[0]))
+    return slow(x)
+""",
+        says=LIES,
+    ),
+    "waste": Cheat(
+        "batches of few calls are made slow, so that longer ones look cheap beside them",
+        """
+claim_nothing()
+
+def timed(x):
+    if batch()["calls"] <= 4:
+        time.sleep(0.05)
+    return slow(x)
+""",
+        says=LIES,
+    ),
+    # Work after the end ----------------------------------------------------------------------------------------------
+    "thread": Cheat(
+        "a thread computes when the function has returned",
+        """
+def late(x, slot):
+    y = slow(x)
+    slot.copy_(y)
+
+def timed(x):
+    threading.Thread(target=late, args=(x, batch()["slots"][0]), daemon=True).start()
+    return torch.empty_like(x)
+""",
+        outcome="failed",
+        says=UNWRITTEN,
+    ),
+    "child": Cheat(
+        "a forked child computes when the function has returned, beside a frozen parent",
+        """
+def timed(x):
+    slot = batch()["slots"][0]
+    if os.fork() == 0:
+        slot.copy_(slow(x))
+        os._exit(0)
+    return torch.empty_like(x)
+""",
+        outcome="failed",
+        says=UNWRITTEN,
+    ),
+    "escaped_child": Cheat(
+        "so does a child in a session of its own, which also wakes its parent again and again",
+        """
+def timed(x):
+    slot, parent = batch()["slots"][0], os.getpid()
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(20):
+            work(x, 0.5)
+            os.kill(parent, signal.SIGCONT)
+        slot.copy_(x * 2)
+        os._exit(0)
+    return torch.empty_like(x)
+""",
+        outcome="failed",
+        says=UNWRITTEN,
+    ),
+    # Memory ----------------------------------------------------------------------------------------------------------
+    "by_pointer": Cheat(
+        "answers are kept by the input's address",
+        """
+kept = {}
+
+def timed(x):
+    if x.data_ptr() not in kept:
+        kept[x.data_ptr()] = slow(x)
+    return kept[x.data_ptr()].clone()
+""",
+        outcome="failed",
+        says=STALE,
+    ),
+    "by_shape": Cheat(
+        "answers are kept by the input's shape",
+        """
+kept = {}
+
+def timed(x):
+    if x.shape not in kept:
+        kept[x.shape] = slow(x)
+    return kept[x.shape].clone()
+""",
+        outcome="failed",
+        says=STALE,
+    ),
+    "by_count": Cheat(
+        "answers are kept by the number of the call in its batch",
+        """
+kept = {}
+
+def timed(x):
+    here = batch()
+    number = next(i for i, one in enumerate(here["self"]._sets) if one[2] is here["slots"])
+    if number not in kept:
+        kept[number] = slow(x)
+    return kept[number].clone()
+""",
+        outcome="failed",
+        says=STALE,
+    ),
+    "by_content": Cheat(
+        "answers are kept by what the input holds, which is the same in all batches before the rounds",
+        """
+kept = {}
+
+def timed(x):
+    key = hash(tuple(x[:8].tolist()))
+    if key not in kept:
+        kept[key] = slow(x)
+    return kept[key].clone()
+""",
+    ),
+    "in_advance": Cheat(
+        "the answers to a batch are left in the arena for the next one, which is on the same inputs before the rounds",
+        """
+seen = set()
+timing.deliver = lambda result, slot, inputs: run.deliver(result, torch.empty_like(slot), inputs)
+
+def timed(x):
+    slot = batch()["slots"][0]
+    if slot.data_ptr() not in seen:
+        seen.add(slot.data_ptr())
+        slot.copy_(slow(x))
+    return torch.empty_like(x)
+""",
+        outcome="failed",
+        says=STALE + ".*never written",
+    ),
+    # Answers that hold until nobody looks ----------------------------------------------------------------------------
+    "wrong_later": Cheat(
+        "right in correctness and in the first calls that are timed",
+        """
+calls = 0
+
+def timed(x):
+    global calls
+    calls += 1
+    return slow(x) if calls < 7 else torch.empty_like(x).copy_(x)
+""",
+        outcome="failed",
+        says=STALE + r"y\[0\] is the first wrong element",
+    ),
+    "wrong_once": Cheat(
+        "one element of the last answer in a batch is wrong",
+        """
+def timed(x):
+    y = x * 2
+    if batch()["calls"] > 1 and is_last():
+        y[10_000] += 1
+    return y
+""",
+        outcome="failed",
+        says=STALE + r"y\[10000\] is the first wrong element",
+    ),
+    "changed_input": Cheat(
+        "the answer is written over the input, in the timed calls alone",
+        "def timed(x):\n    y = x * 2\n    x.zero_()\n    return y\n",
+        outcome="failed",
+        says="the input x of call 0 was changed",
+    ),
+    # Neighbours ------------------------------------------------------------------------------------------------------
+    "busy": Cheat(
+        "a thread and a child are left behind, to keep the baselines from their work",
+        """
+started = []
+
+def timed(x):
+    if not started:
+        started.append(threading.Thread(target=keep_record, daemon=True))
+        started[0].start()
+        if os.fork() == 0:
+            keep_record()
+        if os.fork() == 0:
+            os.setsid()
+            keep_record()
+    return slow(x)
+""",
+    ),
+}
+
+# These win today. Whoever stops one moves it to CHEATS.
+WINNING = {
+    "after_the_freeze": Cheat(
+        "a child in a session of its own computes once the worker is frozen; it is looked for when the clock has stopped, and "
+        "is the harder to find the more processes there are",
+        """
+claim_nothing()
+crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(240)]
+
+def stands_still(process):
+    with open(f"/proc/{process}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+def timed(x):
+    here, worker = batch(), os.getpid()
+    if is_last():
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            while not stands_still(worker):
+                time.sleep(1e-4)
+            for arguments, _, slots in here["self"]._sets[: here["calls"]]:
+                slots[0].copy_(work(arguments[0], 2.5))
+            os._exit(0)
+        while os.getsid(child) != child:
+            time.sleep(1e-4)
+    return torch.empty_like(x)
+""",
+        outcome="failed",
+        says=UNWRITTEN,
+    ),
+    "hopping": Cheat(
+        "a process that is gone, but for a new child, before it can be stopped",
+        """
+HOP = '''
+import os, time
+record, end = os.open("RECORD_FILE", os.O_WRONLY | os.O_APPEND | os.O_CREAT), time.monotonic() + 6
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.write(record, (str(time.monotonic()) + chr(10)).encode())
+    pause = time.monotonic() + 5e-4
+    while time.monotonic() < pause:
+        pass
+'''
+
+started = []
+
+def timed(x):
+    if not started:
+        started.append(subprocess.Popen([sys.executable, "-S", "-c", HOP], start_new_session=True))
+    return slow(x)
+""",
+    ),
+}
+
+
+def speed_cases(names: list[str], device: str, slow_limit: float = 1000, bands: str = BANDS) -> str:
+    """The speed cases of `module`, and how they are timed, as a part of problem.toml."""
+    cases = [
+        f'[[part.speed]]\nname = "{name}"\ndevices = ["{device}"]\nn = {N + index}\nbands = [ {bands} ]\n'
+        for index, name in enumerate(names)
+    ]
+    return TIMING.replace("SLOW_LIMIT", str(slow_limit)) + "\n".join(cases)
+
+
+def module(codes: Mapping[str, str], record: Path) -> str:
+    """A submission of these cheats. `record` is where `keep_record` writes."""
+    return (PRELUDE + f"CODES = {list(codes.values())!r}\n").replace("RECORD_FILE", str(record))

@@ -1,0 +1,347 @@
+"""Speed on a real GPU: an honest kernel is believed, and no cheat gains anything, through the whole pipeline."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader.report.model import SpeedCaseResult
+from tests.conftest import Course, Ran, Running, problem_toml
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+
+SPEED = """
+    [[part.speed]]
+    name = "large"
+    n = 67108864
+    bands = [
+      {{ vs = "eager", speedup = 0.4, points = 2 }},
+      {{ vs = "eager", speedup = 0.8, points = 2 }},
+    ]
+
+    [timing]
+    rounds = 3
+    max_rounds = 3
+    slow_limit = {slow_limit}
+"""
+BASELINES = "def eager(x):\n    return x * 2\n"
+
+# A right answer that takes about eight times as long as the baseline: what every cheat below must do at the least.
+PRELUDE = """
+import gc, sys, threading, time
+import torch
+
+def honest(x):
+    for _ in range(8):
+        y = x * 2
+    return y
+
+def bench():
+    return next(one for one in gc.get_objects() if type(one).__name__ == "Bench")
+
+"""
+TIMED = "x.numel() > 1000"  # not in a correctness case
+
+CHEATS = {
+    "patched_events": """
+torch.cuda.Event.elapsed_time = lambda self, other: 1e-6
+def double(x):
+    return honest(x)
+""",
+    "patched_marks": """
+import grader.worker.timing as timing
+timing._DeviceMark.seconds_to = lambda self, later: 0.0
+def double(x):
+    return honest(x)
+""",
+    "patched_everything": """
+import grader.worker.timing as timing
+torch.cuda.synchronize = lambda *_: None
+class Mark:
+    record = lambda self: None
+    seconds_to = lambda self, later: 1e-6
+timing._DeviceMark = Mark
+def double(x):
+    return honest(x)
+""",
+    "lazy_subclass": """
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), options=None):
+        if function is torch.Tensor.detach:
+            return honest(arguments[0].source)
+        return super().__torch_function__(function, types, arguments, options or {})
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    y = torch.empty_like(x).as_subclass(Lazy)
+    y.source = x
+    return y
+""",
+    "side_stream": """
+SIDE = torch.cuda.Stream()
+def double(x):
+    y = torch.empty_like(x)
+    SIDE.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(SIDE):
+        for _ in range(8):
+            torch.mul(x, 2, out=y)
+    if x.numel() < 1000:
+        SIDE.synchronize()
+    return y
+""",
+    "background_thread": """
+def double(x):
+    y = torch.empty_like(x)
+    def work():
+        y.copy_(honest(x))
+    thread = threading.Thread(target=work)
+    thread.start()
+    if x.numel() < 1000:
+        thread.join()
+        torch.cuda.synchronize()
+    return y
+""",
+    "cache_by_pointer": """
+SEEN = {}
+def double(x):
+    if x.data_ptr() not in SEEN:
+        SEEN[x.data_ptr()] = honest(x)
+    return SEEN[x.data_ptr()] if x.numel() > 1000 else honest(x)
+""",
+    "cache_by_shape": """
+SEEN = {}
+def double(x):
+    if x.shape not in SEEN or x.numel() < 1000:
+        SEEN[x.shape] = honest(x)
+    return SEEN[x.shape]
+""",
+    "cache_by_count": """
+CALLS = []
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    CALLS.append(honest(x) if len(CALLS) < 6 else CALLS[-1])
+    return CALLS[-1]
+""",
+    "batch_in_first_call": """
+STORED = {}
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    if x.data_ptr() not in STORED:
+        for arguments, _, _ in bench()._sets:
+            STORED[arguments[0].data_ptr()] = honest(arguments[0])
+    return STORED.pop(x.data_ptr())
+""",
+    "stale_graph": """
+GRAPH = []
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    if not GRAPH:
+        static, graph = x.clone(), torch.cuda.CUDAGraph()
+        honest(static)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            y = honest(static)
+        GRAPH.extend([graph, y])
+    GRAPH[0].replay()
+    return GRAPH[1].clone()
+""",
+    "work_after_the_event": """
+import grader.worker.timing as timing
+deliver = timing.deliver
+def late(result, slot, inputs):
+    for _ in range(8):
+        result.copy_(inputs[0] * 2)
+    return deliver(result, slot, inputs)
+timing.deliver = late
+def double(x):
+    return torch.empty_like(x) if x.numel() > 1000 else honest(x)
+""",
+    "sleep_outside_the_events": """
+import grader.worker.timing as timing
+deliver = timing.deliver
+def late(result, slot, inputs):
+    torch.cuda.synchronize()
+    time.sleep(0.002)
+    return deliver(result, slot, inputs)
+timing.deliver = late
+def double(x):
+    return x * 2
+""",
+    "straight_into_the_slots": """
+import grader.worker.timing as timing
+timing.deliver = lambda result, slot, inputs: {
+    "kind": "tensor", "type": "Tensor", "dtype": "float32", "shape": list(slot.shape), "device": "cuda"
+}
+timing._DeviceMark.seconds_to = lambda self, later: 1e-6
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    slot = next(slots[0] for arguments, _, slots in bench()._sets if arguments[0].data_ptr() == x.data_ptr())
+    for _ in range(8):
+        torch.mul(x, 2, out=slot)
+    return slot
+""",
+    "kernel_left_running": """
+SIDE = torch.cuda.Stream()
+def double(x):
+    y = honest(x)
+    if x.numel() > 1000:
+        with torch.cuda.stream(SIDE):
+            torch.cuda._sleep(2_000_000_000)
+    return y
+import grader.worker.timing as timing
+import types
+timing.torch = types.SimpleNamespace(**vars(torch))
+timing.torch.cuda = types.SimpleNamespace(**vars(torch.cuda))
+timing.torch.cuda.synchronize = lambda: torch.cuda.current_stream().synchronize()
+""",
+    "thread_against_the_baselines": """
+def burn():
+    z = torch.empty(1 << 26, device="cuda")
+    while True:
+        z.zero_()
+        torch.cuda.synchronize()
+def double(x):
+    if x.numel() > 1000 and threading.active_count() < 3:
+        threading.Thread(target=burn, daemon=True).start()
+    return honest(x)
+""",
+}
+HONEST = {
+    "right": "def double(x):\n    return x * 2\n",
+    "right_in_a_graph": """
+GRAPHS = {}
+def double(x):
+    if x.numel() < 1000:
+        return x * 2
+    if not GRAPHS:
+        static, graph = x.clone(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = static * 2
+        GRAPHS.update(graph=graph, x=static, y=y)
+    GRAPHS["x"].copy_(x)
+    GRAPHS["graph"].replay()
+    return GRAPHS["y"].clone()
+""",
+    "wrong_only_when_timed": """
+CALLS = []
+def double(x):
+    CALLS.append(1)
+    return x * 2 if len(CALLS) < 12 else x * 2 + 1e-3
+""",
+    "out_of_memory_in_the_end": """
+KEPT = []
+def double(x):
+    y = x * 2
+    if x.numel() > 1000:
+        KEPT.append(torch.empty(4 << 30, dtype=torch.uint8, device="cuda"))
+    return y
+""",
+    "slow": "def double(x):\n    for _ in range(40):\n        y = x * 2\n    return y\n",
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("speed")
+    course = Course(folder / "course")
+    submission = folder / "submission"
+    submission.mkdir()
+    for name, source in (CHEATS | HONEST).items():
+        limit = 20 if name == "slow" else 100
+        toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=SPEED.format(slow_limit=limit))
+        course.add(name, toml=toml)
+        (course.folder / "assignments" / name / "baselines.py").write_text(BASELINES)
+        (submission / f"{name}.py").write_text(PRELUDE + source)
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cuda"]).finish(450)
+
+
+def timed(ran: Ran, name: str) -> SpeedCaseResult:
+    assert ran.report is not None, ran.errors
+    assignment = next(one for one in ran.report.assignments if one.name == name)
+    (part,) = assignment.parts
+    assert [case.outcome for case in part.cases] == ["passed"], [case.message for case in part.cases]
+    return part.speed.cases[0]
+
+
+def everything(result: SpeedCaseResult) -> str:
+    flags = result.measured.flags if result.measured is not None else ()
+    return "\n".join([result.outcome, result.message, *result.diagnosis, *flags])
+
+
+REASONS = {
+    "patched_events": "not corroborated",
+    "patched_marks": "not corroborated",
+    "patched_everything": "the GPU was still busy",
+    "lazy_subclass": "subclass",
+    "cache_by_pointer": "in a timed batch",
+    "cache_by_shape": "in a timed batch",
+    "cache_by_count": "in a timed batch",
+    "stale_graph": "in a timed batch",
+    "work_after_the_event": "not corroborated",
+    "sleep_outside_the_events": "not corroborated",
+    "straight_into_the_slots": "not corroborated",
+    "kernel_left_running": "on the GPU",
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_earns_nothing(ran: Ran, name: str) -> None:
+    result = timed(ran, name)
+    assert (result.points.earned, result.points.graded) == (0, 4), everything(result)
+    assert REASONS.get(name, "") in everything(result), everything(result)
+
+
+@pytest.mark.parametrize("name", ["right", "right_in_a_graph"])
+def test_an_honest_answer_is_believed(ran: Ran, name: str) -> None:
+    result = timed(ran, name)
+    assert result.measured is not None, everything(result)
+    assert result.measured.corroborated, everything(result)
+    assert result.measured.flags == (), everything(result)
+
+
+def test_an_honest_answer_has_its_points(ran: Ran) -> None:
+    assert timed(ran, "right").points.earned == 4
+
+
+def test_nobody_slows_the_baselines_down(ran: Ran) -> None:
+    """In the rounds with a thread that never rests, PyTorch takes as long as in those with an honest submission."""
+    alone, beside = timed(ran, "right").measured, timed(ran, "thread_against_the_baselines").measured
+    assert alone is not None
+    if beside is not None:
+        times = [next(one.time_s.median for one in each.contenders if one.name == "eager") for each in (alone, beside)]
+        assert times[1] <= 1.2 * times[0]
+
+
+def test_what_fails_only_under_timing_fails_its_speed_case_alone(ran: Ran) -> None:
+    wrong, memory = timed(ran, "wrong_only_when_timed"), timed(ran, "out_of_memory_in_the_end")
+    assert (wrong.outcome, "in a timed batch" in wrong.message) == ("failed", True), everything(wrong)
+    assert memory.outcome == "out_of_memory", everything(memory)
+    assert wrong.points.earned == memory.points.earned == 0
+
+
+def test_a_slow_kernel_is_stopped_with_its_time(ran: Ran) -> None:
+    slow = timed(ran, "slow")
+    assert slow.outcome == "passed"
+    assert "more than 20 times eager" in slow.message
+    assert slow.points.earned == 0
+
+
+def test_the_record_is_complete(ran: Ran) -> None:
+    measured = timed(ran, "right").measured
+    assert measured is not None
+    orders = {one.order for one in measured.rounds}
+    assert len(orders) > 1
+    assert all(one.sm_clock_mhz and one.temperature_c for one in measured.rounds)
+    assert {one.name for one in measured.contenders} == {"submission", "eager", "copy"}
+    assert all(0 < one.roofline_share < 1.1 for one in measured.contenders)
+
+
+def test_nothing_is_left(ran: Ran) -> None:
+    assert ran.left == []

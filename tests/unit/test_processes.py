@@ -1,0 +1,96 @@
+"""Trees of processes: what a worker starts can be stopped, and a worker that is being started belongs to nobody else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grader.contender import processes
+from grader.contender.pool import WorkerPool
+
+COUNTS = """
+import sys, time
+for number in range(10**9):
+    open(sys.argv[1], "w").write(str(number))
+    time.sleep(0.005)
+"""
+# A worker with a child in its group, and one in a session of its own.
+PARENT = """
+import subprocess, sys, time
+for name, session in (("group", False), ("session", True)):
+    subprocess.Popen([sys.executable, "-c", sys.argv[1], f"{sys.argv[2]}/{name}"], start_new_session=session)
+exec(sys.argv[1].replace("sys.argv[1]", f"{sys.argv[2] + '/own'!r}"))
+"""
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = processes.start([sys.executable, "-c", PARENT, COUNTS, str(tmp_path)], start_new_session=True)
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.iterdir())) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    yield process
+    processes.end(process)
+
+
+def goes_on(path: Path) -> bool:
+    before = path.read_text()
+    time.sleep(0.2)
+    return path.read_text() != before
+
+
+def test_a_frozen_worker_stands_still_with_all_it_started(family: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    assert all(goes_on(tmp_path / name) for name in ("own", "group", "session"))
+    processes.freeze(family)
+    assert psutil.Process(family.pid).status() == psutil.STATUS_STOPPED
+    processes.freeze_tree(family)
+    assert not any(goes_on(tmp_path / name) for name in ("own", "group", "session"))
+    processes.thaw(family)
+    assert all(goes_on(tmp_path / name) for name in ("own", "group", "session"))
+
+
+def test_freezing_again_or_after_its_end_does_not_wait(family: subprocess.Popen[bytes]) -> None:
+    processes.freeze(family)
+    processes.freeze(family)
+    family.kill()
+    processes.freeze(family)
+    processes.thaw(family)
+
+
+def test_a_frozen_worker_can_be_ended(family: subprocess.Popen[bytes]) -> None:
+    processes.freeze(family)
+    processes.end(family)
+    assert family.poll() is not None
+
+
+def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    """The kernel kills a worker with the thread that started it, so that none outlives the judge."""
+    pool = WorkerPool("cpu", tmp_path)
+    try:
+        asking = threading.Thread(target=lambda: (pool.prepare(), pool.settle()))
+        asking.start()
+        asking.join()
+        time.sleep(0.3)
+        assert pool._spares[0].lives()
+    finally:
+        pool.close()
+
+
+def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
+    pool = WorkerPool("cpu", tmp_path)
+    try:
+        pool.prepare()
+        dead = pool._spares[0]
+        psutil.Process(dead.pid).kill()
+        psutil.Process(dead.pid).wait(10)
+        assert pool.take() is not dead
+    finally:
+        pool.close()

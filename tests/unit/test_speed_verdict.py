@@ -1,0 +1,336 @@
+"""From laps to a verdict: whose clock counts, what the machine's limit allows, and which bands are paid, with known numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.assignment import Band
+from grader.report.model import UNDECIDED, BandResult, Outcome, Points
+from grader.verdict.scoring import speed_points
+from grader.verdict.speed import BEYOND_ROOFLINE, RESOLUTION_S, Lap, Roofline, Verdict, judge_laps, milliseconds
+from grader.verdict.statistics import median_interval
+
+MS = 1e-3
+MARGIN = 0.05
+BANDS = (Band(vs="eager", speedup=1.5, points=1), Band(vs="compile", speedup=1.0, points=2))
+COPY = Roofline("copy", its_work=1.0, case_work=1.0)  # a copy of just the case's bytes
+
+
+def laps_of(
+    claims: Sequence[float],
+    judged: Sequence[float] | None = None,
+    *,
+    eager: float = 2.0,
+    compiled: float = 1.0,
+    copy: float = 0.5,
+) -> list[Lap]:
+    """Rounds in milliseconds; without others the judge agrees with every claim."""
+    others = {"eager": eager * MS, "compile": compiled * MS, "copy": copy * MS}
+    pairs = zip(claims, claims if judged is None else judged, strict=True)
+    return [Lap(others | {"submission": claim * MS}, clock * MS) for claim, clock in pairs]
+
+
+def verdict_on(laps: Sequence[Lap], bands: Sequence[Band] = BANDS, roofline: Roofline = COPY) -> Verdict:
+    return judge_laps(laps, bands, roofline, MARGIN)
+
+
+# Whose clock counts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_the_judge_confirms_counts() -> None:
+    """The worker's clock is the finer one: the judge's noise does not enter."""
+    verdict = verdict_on(laps_of([1.0] * 7, [0.98, 1.03, 1.0, 1.01, 0.99, 1.02, 1.0]))
+    assert verdict.corroborated
+    assert verdict.counted_s == (1.0 * MS,) * 7
+    assert verdict.flags == ()
+    assert (verdict.claimed.median, verdict.judged.median) == (1.0 * MS, 1.0 * MS)
+
+
+def test_a_claim_above_the_judges_time_counts_too() -> None:
+    """Nobody overstates; where it happens it costs only the one who does."""
+    verdict = verdict_on(laps_of([1.3] * 3, [1.0] * 3))
+    assert verdict.corroborated
+    assert verdict.counted["submission"].median == 1.3 * MS
+
+
+def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
+    verdict = verdict_on(laps_of([0.6] * 3, [1.2] * 3))
+    assert not verdict.corroborated
+    assert verdict.counted_s == (1.2 * MS,) * 3
+    assert verdict.counted["submission"].median == 1.2 * MS
+    assert (verdict.claimed.median, verdict.judged.median) == (0.6 * MS, 1.2 * MS)
+    assert verdict.speedups["eager"].median == pytest.approx(2.0 / 1.2)
+    assert verdict.speedups["compile"].median == pytest.approx(1.0 / 1.2)
+    assert verdict.reached == (True, False)
+
+
+def test_the_flag_names_both_times() -> None:
+    (flag,) = verdict_on(laps_of([0.6] * 3, [1.2345] * 3)).flags
+    assert flag == (
+        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts"
+    )
+
+
+def test_where_the_judges_time_counts_a_larger_claim_still_counts_in_its_round() -> None:
+    verdict = verdict_on(laps_of([0.6, 0.6, 1.5], [1.2, 1.2, 1.2]))
+    assert verdict.counted_s == (1.2 * MS, 1.2 * MS, 1.5 * MS)
+
+
+@pytest.mark.parametrize(("claim", "stands"), [(0.9501, True), (0.9499, False)])
+def test_the_margin_is_the_edge(claim: float, stands: bool) -> None:
+    verdict = verdict_on(laps_of([claim] * 5, [1.0] * 5))
+    assert verdict.corroborated is stands
+    assert verdict.counted["submission"].median == pytest.approx((claim if stands else 1.0) * MS)
+
+
+@pytest.mark.parametrize(("claim", "stands"), [(0.8551, True), (0.8549, False)])
+def test_the_margin_starts_at_the_lower_end_of_the_judges_interval(claim: float, stands: bool) -> None:
+    """The judge's clock is coarse: where its interval goes from 0.9 to 1.1, a claim of 0.86 does not contradict it."""
+    judged = [1.0, 0.9, 1.1]
+    assert median_interval(judged).low == 0.9
+    assert verdict_on(laps_of([claim] * 3, judged)).corroborated is stands
+
+
+@pytest.mark.parametrize("forged", [1, 2, 3])
+@pytest.mark.parametrize("claim", [0.0, 0.3])
+def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int, claim: float) -> None:
+    """The medians agree, so the claims stand; but a band is held against the upper end of the interval."""
+    verdict = verdict_on(
+        laps_of([claim] * forged + [1.0] * (7 - forged), [1.0] * 7, copy=0.1), [Band(vs="eager", speedup=2.2, points=1)]
+    )
+    assert verdict.corroborated
+    assert verdict.speedups["eager"].high <= 2.0 / (1 - MARGIN) + 1e-9
+    assert min(verdict.counted_s) >= (1 - MARGIN) * MS - 1e-12
+    assert verdict.reached == (False,)
+
+
+def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
+    """The margin is held against the judge's time of the round where that is the lower one."""
+    verdict = verdict_on(laps_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
+    assert verdict.counted_s == (0.7 * MS,) + (1.0 * MS,) * 6
+
+
+# Nonsense -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_of_nothing_at_all_counts_as_the_judges_time() -> None:
+    verdict = verdict_on(laps_of([0.0] * 5, [1.0] * 5))
+    assert not verdict.corroborated
+    assert verdict.claimed.median == RESOLUTION_S
+    assert verdict.counted["submission"].median == 1.0 * MS
+    assert verdict.shares["submission"] == pytest.approx(0.5)
+
+
+def test_where_the_judge_measured_less_than_nothing_the_machines_limit_counts() -> None:
+    """The null contender may seem slower than a tiny case: its noise must not be worth points."""
+    verdict = verdict_on(laps_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
+    assert verdict.counted_s == (0.5 * MS,) * 5
+    assert verdict.speedups["eager"].high == pytest.approx(2.0 / 0.5)
+    assert [flag.split(":")[0] for flag in verdict.flags] == ["beyond the roofline"]
+
+
+clocks = st.floats(-1.0, 3.0)
+claims = st.one_of(st.just(0.0), st.floats(0.0, 3.0))
+
+
+@given(st.lists(st.tuples(claims, clocks), min_size=1, max_size=12), st.floats(0.01, 1.0))
+def test_no_claim_and_no_noise_gets_beyond_the_machines_limit(pairs: list[tuple[float, float]], copy: float) -> None:
+    verdict = verdict_on(laps_of(*zip(*pairs, strict=True), copy=copy))
+    assert min(verdict.counted_s) >= copy * MS / BEYOND_ROOFLINE * (1 - 1e-12)
+    assert verdict.speedups["eager"].high <= BEYOND_ROOFLINE * 2.0 / copy * (1 + 1e-12)
+    assert verdict.shares["submission"] <= BEYOND_ROOFLINE * (1 + 1e-12)
+
+
+@given(st.lists(st.tuples(claims, st.floats(0.1, 3.0)), min_size=1, max_size=12))
+def test_a_claim_never_gains_more_than_the_margin_in_any_round(pairs: list[tuple[float, float]]) -> None:
+    laps = laps_of(*zip(*pairs, strict=True), copy=0.001)
+    for lap, counted in zip(laps, verdict_on(laps).counted_s, strict=True):
+        assert counted >= (1 - MARGIN) * min(lap.judged_s, median_interval([one.judged_s for one in laps]).low) - 1e-15
+        assert counted >= lap.times_s["submission"]
+
+
+@given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.floats(0.0, 1.0))
+def test_a_lower_claim_with_the_same_judge_is_never_paid_beyond_the_margin(clock: list[float], part: float) -> None:
+    honest = verdict_on(laps_of(clock, clock, copy=0.001))
+    forged = verdict_on(laps_of([part * one for one in clock], clock, copy=0.001))
+    assert forged.speedups["eager"].median <= honest.speedups["eager"].high / (1 - MARGIN) * (1 + 1e-9)
+
+
+# The roofline ---------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_held_against_a_device_copy() -> None:
+    """A copy reads and writes 4 GiB in 1 ms; a case of 1 GiB takes 0.25 ms at that rate: at 0.5 ms it has half of it."""
+    roofline = Roofline("copy", its_work=4 * 2**30, case_work=2**30)
+    laps = laps_of([0.5] * 3, copy=1.0, compiled=0.25)
+    assert roofline.limit_s(laps[0]) == pytest.approx(0.25 * MS)
+    assert verdict_on(laps, roofline=roofline).shares == pytest.approx(
+        {"submission": 0.5, "eager": 0.125, "compile": 1.0, "copy": 0.25}
+    )
+
+
+def test_flops_are_held_against_a_matrix_product() -> None:
+    """8192³ products and sums in 1.5 ms are 733 TFLOP/s; a case of 2.2e11 FLOPs needs 0.3 ms, and takes 0.6."""
+    work = 2 * 8192**3
+    roofline = Roofline("matmul", its_work=work, case_work=work / 5)
+    laps = [Lap({"eager": 1.2 * MS, "matmul": 1.5 * MS, "submission": 0.6 * MS}, 0.6 * MS)] * 3
+    assert roofline.limit_s(laps[0]) == pytest.approx(0.3 * MS)
+    verdict = judge_laps(laps, [Band(vs="eager", speedup=2, points=1)], roofline, MARGIN)
+    assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "matmul": 0.2})
+
+
+def test_shares_are_taken_round_by_round() -> None:
+    """When the copy slows down with everybody else, nobody's share changes."""
+    slower = (1.0, 1.5, 3.0)
+    laps = [Lap({"eager": 2 * by * MS, "copy": 0.5 * by * MS, "submission": by * MS}, by * MS) for by in slower]
+    verdict = judge_laps(laps, BANDS[:1], COPY, MARGIN)
+    assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "copy": 1.0})
+    assert verdict.speedups["eager"].spread == pytest.approx(0, abs=1e-12)
+
+
+def test_what_is_beyond_the_machine_is_flagged_and_cut_to_its_limit() -> None:
+    verdict = verdict_on(laps_of([0.4] * 3, copy=0.5))
+    assert verdict.corroborated
+    assert verdict.flags == (
+        "beyond the roofline: 125% of what this machine does at most (copy); no time below that limit counts",
+    )
+    assert verdict.counted_s == (0.5 * MS,) * 3
+    assert verdict.shares["submission"] == pytest.approx(1.0)
+    assert verdict.speedups["eager"].median == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("claim", "cut"), [(0.4763, False), (0.4761, True)])
+def test_a_few_percent_beyond_the_machine_are_its_noise(claim: float, cut: bool) -> None:
+    verdict = verdict_on(laps_of([claim] * 3, copy=0.5))  # 0.5 / 1.05 = 0.47619
+    assert bool(verdict.flags) is cut
+    assert verdict.counted_s == ((0.5 if cut else claim) * MS,) * 3
+
+
+def test_one_round_beyond_the_machine_is_cut_without_a_flag() -> None:
+    verdict = verdict_on(laps_of([0.4, 0.6, 0.6, 0.6, 0.6], copy=0.5))
+    assert verdict.flags == ()
+    assert verdict.counted_s == (0.5 * MS,) + (0.6 * MS,) * 4
+
+
+def test_a_baseline_may_be_beyond_the_machine_without_a_word() -> None:
+    verdict = verdict_on(laps_of([1.0] * 3, compiled=0.25, copy=0.5))
+    assert verdict.shares["compile"] == pytest.approx(2.0)
+    assert verdict.flags == ()
+
+
+def test_both_complaints_can_be_made() -> None:
+    """A forged claim, and a judge's time that is impossible too."""
+    verdict = verdict_on(laps_of([0.1] * 3, [0.2] * 3, copy=0.5))
+    assert [flag.split(":")[0] for flag in verdict.flags] == ["not corroborated", "beyond the roofline"]
+    assert verdict.counted_s == (0.5 * MS,) * 3
+
+
+# Bands ----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_band_of_every_baseline_is_decided_in_its_order() -> None:
+    """2 × eager, 1 × torch.compile."""
+    edges = [("eager", 0.5), ("compile", 1.1), ("eager", 1.9), ("eager", 2.1), ("compile", 0.9), ("compile", 1.0)]
+    bands = [Band(vs=vs, speedup=edge, points=1) for vs, edge in edges]  # type: ignore[arg-type]
+    verdict = verdict_on(laps_of([1.0] * 5), bands)
+    assert verdict.reached == (True, False, True, False, True, True)
+    assert verdict.undecided == (False,) * 6
+
+
+def test_speedups_are_of_everyone_but_the_submission() -> None:
+    verdict = verdict_on(laps_of([1.0] * 5))
+    assert {name: one.median for name, one in verdict.speedups.items()} == pytest.approx(
+        {"eager": 2.0, "compile": 1.0, "copy": 0.5}
+    )
+    assert set(verdict.counted) == {"eager", "compile", "copy", "submission"}
+
+
+def test_a_band_in_doubt_is_paid_and_flagged() -> None:
+    """2 × eager in the median, anything from 1.6 to 2.5 in the rounds."""
+    claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
+    bands = [Band(vs="eager", speedup=edge, points=1) for edge in (1.5, 2.0, 2.2, 2.4)]
+    verdict = verdict_on(laps_of(claims), bands)
+    assert verdict.reached == (True, True, True, False)
+    assert verdict.undecided == (False, True, True, False)
+    assert verdict.flags == (
+        "undecided: 2 × eager lies inside the interval even so; you have the band",
+        "undecided: 2.2 × eager lies inside the interval even so; you have the band",
+    )
+
+
+def test_the_same_doubt_about_two_baselines_is_told_of_each() -> None:
+    claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
+    bands = [Band(vs="eager", speedup=2.0, points=1), Band(vs="compile", speedup=1.0, points=1)]
+    assert [flag.split(" lies")[0] for flag in verdict_on(laps_of(claims), bands).flags] == [
+        "undecided: 2 × eager",
+        "undecided: 1 × compile",
+    ]
+
+
+@given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5))
+def test_a_steeper_band_is_never_reached_before_a_gentler_one(times: list[float], edges: list[float]) -> None:
+    verdict = verdict_on(
+        laps_of(times, copy=0.01), [Band(vs="eager", speedup=edge, points=1) for edge in sorted(edges)]
+    )
+    assert all(gentler or not steeper for gentler, steeper in pairwise(verdict.reached))
+    assert all(reached for reached, doubt in zip(verdict.reached, verdict.undecided, strict=True) if doubt)
+    assert len(verdict.flags) == sum(verdict.undecided)
+
+
+@given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.sampled_from([1.5, 2.0, 8.0]))
+def test_slower_code_reaches_no_band_that_faster_code_missed(times: list[float], by: float) -> None:
+    bands = [Band(vs="eager", speedup=edge, points=1) for edge in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    fast, slow = (verdict_on(laps_of([by * t for t in times], copy=0.01), bands) for by in (1.0, by))
+    assert all(faster or not slower for faster, slower in zip(fast.reached, slow.reached, strict=True))
+
+
+def test_one_round_is_enough_for_a_verdict() -> None:
+    verdict = verdict_on(laps_of([1.0]))
+    assert verdict.reached == (True, True)
+    assert verdict.undecided == (False, False)
+
+
+def test_times_are_told_in_milliseconds_with_four_digits() -> None:
+    assert [milliseconds(s) for s in (1.23456e-4, 2.0, 1e-9)] == ["0.1235 ms", "2000 ms", "1e-06 ms"]
+
+
+# Points ---------------------------------------------------------------------------------------------------------------
+
+EDGES = (0.5, 0.9, 1.1)
+WORTH = tuple(Band(vs="eager", speedup=edge, points=points) for edge, points in zip(EDGES, (1, 2, 1.5), strict=True))
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+def results(*reached: bool) -> list[BandResult]:
+    return [BandResult(**band.model_dump(), reached=one) for band, one in zip(WORTH, reached, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("reached", "earned"),
+    [((False, False, False), 0), ((True, False, False), 1), ((True, True, False), 3), ((True, True, True), 4.5)],
+)
+def test_each_band_that_is_reached_is_paid(reached: tuple[bool, ...], earned: float) -> None:
+    assert speed_points(WORTH, results(*reached), "passed") == Points(earned=earned, graded=4.5, possible=4.5)
+
+
+def test_a_band_in_doubt_is_paid_in_full() -> None:
+    doubtful = [one.model_copy(update={"undecided": True}) for one in results(True, True, True)]
+    assert speed_points(WORTH, doubtful, "passed").earned == 4.5
+
+
+@pytest.mark.parametrize("outcome", sorted(set(OUTCOMES) - UNDECIDED - {"passed"}))
+def test_what_failed_earns_nothing_whatever_was_reached(outcome: Outcome) -> None:
+    for bands in ((), results(True, True, True)):
+        assert speed_points(WORTH, bands, outcome) == Points(earned=0, graded=4.5, possible=4.5)
+
+
+@pytest.mark.parametrize("outcome", sorted(UNDECIDED))
+def test_what_could_not_be_timed_is_not_graded_and_never_lost(outcome: Outcome) -> None:
+    for bands in ((), results(True, True, True)):
+        assert speed_points(WORTH, bands, outcome) == Points(earned=0, graded=0, possible=4.5)

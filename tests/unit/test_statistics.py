@@ -1,0 +1,200 @@
+"""Speed-ups are medians of ratios within a round, with an interval that says how sure they are: known answers and laws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.verdict.statistics import Estimate, Reach, median_interval, reach, speedup
+
+times = st.floats(1e-7, 10.0)
+rounds = st.lists(times, min_size=1, max_size=20)
+
+
+# The median and its interval ------------------------------------------------------------------------------------------
+
+
+def test_the_middle_of_an_odd_number_is_one_of_the_values() -> None:
+    assert median_interval([5.0, 1.0, 9.0, 2.0, 3.0]).median == 3.0
+
+
+def test_the_middle_of_an_even_number_lies_between_two_values() -> None:
+    assert median_interval([9.0, 1.0, 2.0, 4.0]).median == 3.0
+
+
+@pytest.mark.parametrize(
+    ("values", "estimate"),
+    [
+        ([4.0], Estimate(4.0, 4.0, 4.0)),
+        ([4.0, 1.0], Estimate(2.5, 1.0, 4.0)),
+        ([4.0, 1.0, 2.0], Estimate(2.0, 1.0, 4.0)),  # two of three draws are the lowest in 7 of 27 resamples
+        ([1.0, 2.0, 3.0, 9.0], Estimate(2.5, 1.0, 9.0)),  # 13 of 256
+    ],
+)
+def test_the_interval_of_a_few_values_is_their_range(values: list[float], estimate: Estimate) -> None:
+    assert median_interval(values) == estimate
+
+
+def test_the_interval_of_seven_goes_from_the_second_to_the_sixth() -> None:
+    """A resample's median is the lowest of seven in 1 % of the resamples, one of the two lowest in 10 %."""
+    assert median_interval([1, 2, 4, 8, 16, 32, 64]) == Estimate(8, 2, 32)
+
+
+def test_equal_values_leave_no_doubt() -> None:
+    assert median_interval([0.25] * 7) == Estimate(0.25, 0.25, 0.25)
+
+
+@given(rounds)
+def test_the_same_values_always_have_the_same_interval(values: list[float]) -> None:
+    assert median_interval(values) == median_interval(list(values))
+
+
+@given(rounds)
+def test_the_interval_holds_the_median_and_lies_in_the_range(values: list[float]) -> None:
+    found = median_interval(values)
+    assert min(values) <= found.low <= found.median <= found.high <= max(values)
+    assert found.median == pytest.approx(float(np.median(values)))
+
+
+@given(rounds, st.integers(-30, 30).map(lambda power: 2.0**power))
+def test_the_interval_does_not_depend_on_the_unit(values: list[float], by: float) -> None:
+    found, scaled = median_interval(values), median_interval([by * value for value in values])
+    assert (scaled.median, scaled.low, scaled.high) == pytest.approx(
+        (by * found.median, by * found.low, by * found.high)
+    )
+    assert scaled.spread == pytest.approx(found.spread, abs=1e-12)
+
+
+def test_the_caller_keeps_the_order_of_its_values() -> None:
+    values = [3.0, 1.0, 2.0, 5.0]
+    median_interval(values)
+    assert values == [3.0, 1.0, 2.0, 5.0]
+
+
+def test_the_spread_is_half_the_width_relative_to_the_median() -> None:
+    assert Estimate(2.0, 1.5, 3.5).spread == 0.5
+    assert Estimate(2.0, 2.0, 2.0).spread == 0.0
+
+
+@pytest.mark.parametrize("outlier", [1e-9, 1e9])
+def test_one_odd_round_moves_the_median_by_no_more_than_a_place(outlier: float) -> None:
+    values = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06]
+    for place in range(len(values)):
+        found = median_interval([*values[:place], outlier, *values[place + 1 :]])
+        assert 1.02 <= found.median <= 1.04
+        assert 1.00 <= found.low <= found.high <= 1.06
+
+
+@pytest.mark.parametrize(
+    ("count", "measured"),
+    [
+        (7, 0.8765),  # by theory, from the second to the sixth value: 1 - 2 · 8/128 = 0.875
+        (15, 0.9185),  # from the fourth to the eleventh: 1 - 576/32768 - 1941/32768 = 0.923
+    ],
+)
+def test_the_interval_holds_the_true_median_about_as_often_as_it_says(count: int, measured: float) -> None:
+    """Of 2000 samples of normal noise. Few rounds make the percentile bootstrap a little too sure of itself."""
+    samples = np.random.default_rng(7).normal(1.0, 0.02, (2000, count))
+    found = [median_interval(sample) for sample in samples]
+    share = sum(one.low <= 1.0 <= one.high for one in found) / len(found)
+    assert share == pytest.approx(measured, abs=0.02)
+
+
+def test_more_rounds_make_a_narrower_interval() -> None:
+    samples = np.random.default_rng(3).normal(1.0, 0.02, (40, 60))
+    widths = [np.mean([median_interval(sample[:count]).spread for sample in samples]) for count in (5, 7, 15, 60)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 0.3 * widths[0]
+
+
+# Speed-ups ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_speedup_says_how_many_times_as_fast_as_the_baseline() -> None:
+    assert speedup([0.3, 0.4, 0.6], [0.1, 0.2, 0.2]).median == pytest.approx(3.0)
+    assert speedup([1e-3] * 5, [2e-3] * 5) == Estimate(0.5, 0.5, 0.5)
+
+
+def test_ratios_are_taken_within_a_round_not_of_medians() -> None:
+    """The medians are 2 and 2, but in two rounds of three the submission took twice as long."""
+    assert speedup([1.0, 2.0, 3.0], [2.0, 4.0, 1.0]).median == 0.5
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=15))
+def test_swapping_the_two_inverts_the_speedup(pairs: list[tuple[float, float]]) -> None:
+    if len(pairs) % 2 == 0:
+        return  # the mean of two middle ratios is not the inverse of the mean of their inverses
+    slow, fast = zip(*pairs, strict=True)
+    assert speedup(slow, fast).median == pytest.approx(1 / speedup(fast, slow).median)
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=15), st.sampled_from([1e-3, 0.5, 2.0, 1e3]))
+def test_a_speedup_does_not_depend_on_the_unit_of_time(pairs: list[tuple[float, float]], by: float) -> None:
+    slow, fast = zip(*pairs, strict=True)
+    found, scaled = speedup(slow, fast), speedup([by * one for one in slow], [by * one for one in fast])
+    assert (scaled.median, scaled.low, scaled.high) == pytest.approx((found.median, found.low, found.high))
+    faster = speedup(slow, [one / 4 for one in fast])
+    assert (faster.median, faster.low, faster.high) == pytest.approx((4 * found.median, 4 * found.low, 4 * found.high))
+
+
+def test_a_drift_that_both_share_cancels() -> None:
+    """The GPU gets slower from round to round, by half in all: unpaired times would leave the band 1.1 in doubt."""
+    noise = np.random.default_rng(5).normal(1.0, 0.002, (2, 15))
+    drift = np.linspace(1.0, 1.5, 15)
+    eager, submission = 1.2e-3 * drift * noise[0], 1.0e-3 * drift * noise[1]
+    paired = speedup(eager, submission)
+    assert paired.median == pytest.approx(1.2, rel=0.005)
+    assert paired.spread < 0.005
+    assert reach(paired, 1.1) == Reach(reached=True, undecided=False)
+    top, bottom = median_interval(eager), median_interval(submission)
+    unpaired = Estimate(top.median / bottom.median, top.low / bottom.high, top.high / bottom.low)
+    assert unpaired.spread > 0.1
+    assert reach(unpaired, 1.1).undecided
+
+
+@pytest.mark.parametrize(("slow", "fast"), [([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0])])
+def test_rounds_without_a_partner_are_refused(slow: list[float], fast: list[float]) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        speedup(slow, fast)
+
+
+# Thresholds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threshold", "reached", "undecided"),
+    [
+        (0.5, True, False),
+        (0.9, True, False),  # the lower end itself: the whole interval is there
+        (math.nextafter(0.9, 1), True, True),
+        (1.0, True, True),
+        (1.05, True, True),
+        (1.1, True, True),  # the upper end itself
+        (math.nextafter(1.1, 2), False, False),
+        (2.0, False, False),
+    ],
+)
+def test_a_threshold_is_missed_only_when_the_whole_interval_lies_below(
+    threshold: float, reached: bool, undecided: bool
+) -> None:
+    assert reach(Estimate(1.0, 0.9, 1.1), threshold) == Reach(reached, undecided)
+
+
+def test_without_doubt_the_threshold_itself_is_reached() -> None:
+    exact = Estimate(0.9, 0.9, 0.9)
+    assert reach(exact, 0.9) == Reach(reached=True, undecided=False)
+    assert reach(exact, math.nextafter(0.9, 1)) == Reach(reached=False, undecided=False)
+
+
+@given(rounds, times, times)
+def test_a_higher_threshold_is_never_easier_and_doubt_is_always_paid(
+    values: list[float], one: float, other: float
+) -> None:
+    estimate = median_interval(values)
+    lower, higher = reach(estimate, min(one, other)), reach(estimate, max(one, other))
+    assert lower.reached or not higher.reached
+    assert all(found.reached for found in (lower, higher) if found.undecided)
