@@ -87,6 +87,22 @@ def keep_record():
             while time.monotonic() < end:
                 pass
 
+def hop(act):
+    "Start a process that does something every half a millisecond, each time as a new child of the one before."
+    program = (
+        "import os, time\\n"
+        f"record = os.open({{RECORD!r}}, os.O_WRONLY | os.O_APPEND | os.O_CREAT)\\n"
+        "end = time.monotonic() + 6\\n"
+        "while time.monotonic() < end:\\n"
+        "    if os.fork():\\n"
+        "        os._exit(0)\\n"
+        f"    {{act}}\\n"
+        "    pause = time.monotonic() + 5e-4\\n"
+        "    while time.monotonic() < pause:\\n"
+        "        pass\\n"
+    )
+    return subprocess.Popen([sys.executable, "-S", "-c", program], start_new_session=True)
+
 def restore(places=(timing, timing._HostMark, timing._DeviceMark, run, protocol, time)):
     "Put back what an earlier cheat has changed."
     for place, names in zip(places, originals):
@@ -443,55 +459,34 @@ def timed(x):
 
 # These win today. Whoever stops one moves it to CHEATS.
 WINNING = {
-    "after_the_freeze": Cheat(
-        "a child in a session of its own computes once the worker is frozen; it is looked for when the clock has stopped, and "
-        "is the harder to find the more processes there are",
+    "wakes_itself": Cheat(
+        "a thread computes after the end, in a worker that a hopping process wakes; a crowd makes looking for that one slow",
         """
 claim_nothing()
-crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(240)]
+crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(200)]
+hop(f"os.kill({os.getpid()}, {signal.SIGCONT.value})")
 
-def stands_still(process):
-    with open(f"/proc/{process}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+def late(sets):
+    for arguments, _, slots in sets:
+        slots[0].copy_(slow(arguments[0]))
 
 def timed(x):
-    here, worker = batch(), os.getpid()
     if is_last():
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            while not stands_still(worker):
-                time.sleep(1e-4)
-            for arguments, _, slots in here["self"]._sets[: here["calls"]]:
-                slots[0].copy_(work(arguments[0], 2.5))
-            os._exit(0)
-        while os.getsid(child) != child:
-            time.sleep(1e-4)
+        here = batch()
+        threading.Thread(target=late, args=(here["self"]._sets[: here["calls"]],), daemon=True).start()
     return torch.empty_like(x)
 """,
         outcome="failed",
         says=UNWRITTEN,
     ),
     "hopping": Cheat(
-        "a process that is gone, but for a new child, before it can be stopped",
+        "a process is left behind that is gone, but for a new child, before it can be stopped",
         """
-HOP = '''
-import os, time
-record, end = os.open("RECORD_FILE", os.O_WRONLY | os.O_APPEND | os.O_CREAT), time.monotonic() + 6
-while time.monotonic() < end:
-    if os.fork():
-        os._exit(0)
-    os.write(record, (str(time.monotonic()) + chr(10)).encode())
-    pause = time.monotonic() + 5e-4
-    while time.monotonic() < pause:
-        pass
-'''
-
 started = []
 
 def timed(x):
     if not started:
-        started.append(subprocess.Popen([sys.executable, "-S", "-c", HOP], start_new_session=True))
+        started.append(hop("os.write(record, (str(time.monotonic()) + chr(10)).encode())"))
     return slow(x)
 """,
     ),

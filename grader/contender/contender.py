@@ -287,7 +287,7 @@ class Contender:
         """Map an arena for timed batches, until `release`.
 
         Args:
-            sets: the names of each set's inputs, upstream gradient and outputs in the arena.
+            sets: the names of each set's inputs, upstream gradient and outputs in the arena; no outputs where they are collected.
 
         Raises:
             ContenderFault: the worker failed to.
@@ -307,19 +307,36 @@ class Contender:
         }
         self._do(request, limits, arena.files)
 
-    def time(self, calls: int, limits: Limits) -> tuple[tuple[float, ...], tuple[tuple[Returned, ...], ...]]:
+    def time(self, calls: int, limits: Limits) -> tuple[tuple[float, ...], bool]:
         """Run a batch on the first `calls` sets.
 
-        Returns the seconds that it says each call took, a claim, and every kind of what came back.
+        Returns the seconds that it says each call took, a claim, and whether it says to have written to the outputs in place.
 
         Raises:
             ContenderFault: there was no answer.
         """
         reply = self._do({"do": "time", "calls": calls}, limits)
-        if len(reply.times_s) != calls or not reply.kinds:
-            self.kill()
-            raise ContenderFault("crashed", "the worker answered a timed batch with something that is no answer")
-        return reply.times_s, reply.kinds
+        if len(reply.times_s) != calls:
+            raise self._no_answer()
+        return reply.times_s, bool(reply.kinds)
+
+    def collect(
+        self, arena: Arena, outputs: Sequence[Sequence[str]], limits: Limits
+    ) -> tuple[tuple[Returned, ...], ...]:
+        """Have the results of the last batch copied to these outputs of an arena, those of each call. Returns every kind of what came back.
+
+        Raises:
+            ContenderFault: there was no answer.
+        """
+        refs = [[arena.outputs[name].ref() for name in names] for names in outputs]
+        reply = self._do({"do": "collect", "arena": arena.address, "outputs": refs}, limits, arena.files)
+        if not reply.kinds:
+            raise self._no_answer()
+        return reply.kinds
+
+    def _no_answer(self) -> ContenderFault:
+        self.kill()
+        return ContenderFault("crashed", "the worker answered a timed batch with something that is no answer")
 
     def release(self, limits: Limits) -> None:
         """Unmap what `prepare` has mapped. Raises ContenderFault."""

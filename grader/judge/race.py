@@ -19,6 +19,7 @@ import torch
 from grader.contender.contender import Contender, ContenderFault, Limits
 from grader.job import CaseNote
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
+from grader.judge.baselines import YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Ruler, compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
@@ -31,7 +32,7 @@ from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
-NULL, NULL_IN_PLACE = "null", "null_in_place"
+NULL = "null"
 WARM_SETS = 4
 SETTLED = 0.03  # two batches in a row that differ by no more are warm
 SETTLE_BATCHES = 12
@@ -91,7 +92,7 @@ class Race:
         self._rules = case.assignment.spec.timing
         self._stack = ExitStack()
         self._drawn = 0
-        self._ruler: Ruler | None = None
+        self._null_collects = True
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -161,17 +162,17 @@ class Race:
     def _warm_up(self) -> None:
         """Run everyone until its time settles; a submission that is far too slow is stopped here."""
         with self._bench(WARM_SETS) as bench:
+            self._ruler = Ruler(self._judge, self._case, bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
                 bench.invite(runner.contender)
+                if runner.name not in YARDSTICKS:
+                    self._check_baseline(bench, runner)
                 self._settle(bench, runner)
             self._note("warming up your code")
             bench.invite(self._submission.contender)
-            first = self._run(bench, self._submission, 1)  # compiles
-            if any(one.kind == "written" for kind in first.kinds for one in kind):
-                contender = self._judge.baselines.contender(NULL_IN_PLACE, self._case)
-                self._null = Runner(NULL_IN_PLACE, contender, BASELINE_LIMITS)
-                bench.invite(contender)
+            first = self._run(bench, self._submission, 1)  # it may compile
+            self._null_collects = first.collect_s > 0
             nothing = self._run(bench, self._null, 1)
             second = self._run(bench, self._submission, 1)
             took_s = max(second.claimed_s, second.wall_s - nothing.wall_s)
@@ -180,6 +181,12 @@ class Race:
                 self.stopped_after_s = took_s
             else:
                 self._settle(bench, self._submission)
+
+    def _check_baseline(self, bench: Bench, runner: Runner) -> None:
+        """A baseline that is wrong is none."""
+        self._run(bench, runner, 1, collect=True)
+        if not self._ruler.accepts(bench.calls[0], bench.output(0)):
+            raise CaseRefused(f"the baseline {runner.name} gives wrong answers in {self._case.id}")
 
     def _settle(self, bench: Bench, runner: Runner) -> None:
         """Batches until two in a row took about the same."""
@@ -207,11 +214,14 @@ class Race:
         self._bench_of_rounds = self._stack.enter_context(self._bench(max(runner.calls for runner in self._everyone)))
         for runner in [self._null, *self._everyone]:
             self._bench_of_rounds.invite(runner.contender)
+            self._run(
+                self._bench_of_rounds, runner, runner.calls
+            )  # a whole batch's results need memory: not in a round
 
     def _bench(self, sets: int) -> Bench:
         calls = self._draw(sets)
-        outputs = self._case.problem.outputs(calls[0])
-        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge)
+        outputs, in_place = self._case.problem.outputs(calls[0]), self._case.assignment.spec.language == "cuda"
+        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge, in_place)
 
     def _draw(self, sets: int) -> list[Call]:
         numbers = range(self._drawn, self._drawn + sets)
@@ -219,7 +229,7 @@ class Race:
         return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
 
     def _set_bytes(self) -> int:
-        """Bytes that one set takes: inputs and outputs in the arena, and the judge's own copy of the inputs."""
+        """Bytes that one set takes: the inputs in the arena and the judge's own, the outputs where they are made and collected."""
         call = self._case.inputs(self._judge.seed, 0, self._judge.device)
         first = next(iter(call.args.values()))
         self._copied_bytes = 2 * first.numel() * first.element_size()  # by the contender copy: read and written
@@ -227,7 +237,7 @@ class Race:
         if call.upstream is not None:
             inputs += call.upstream.untyped_storage().nbytes()
         outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
-        return 2 * inputs + outputs * self._case.dtype.itemsize
+        return 2 * inputs + 2 * outputs * self._case.dtype.itemsize
 
     def _free_bytes(self) -> int:
         if self._judge.device.type == "cpu":
@@ -266,20 +276,25 @@ class Race:
         for runner in self._order[self._order.index(self._submission) + 1 :]:
             self._run_in_round(runner)
         batch, nothing = self._batches[SUBMISSION], self._batches[self._null.name]
-        judged_s = (batch.wall_s - nothing.wall_s) / batch.calls
-        times_s = {runner.name: self._batches[runner.name].claimed_s for runner in self._everyone}
+        lap = Lap(
+            times_s={runner.name: self._batches[runner.name].claimed_s for runner in self._everyone},
+            judged_s=(batch.wall_s - nothing.wall_s) / batch.calls,
+            late_s=(batch.collect_s - nothing.collect_s) / batch.calls,
+            collect_s=batch.collect_s / batch.calls,
+        )
         order = tuple(runner.name for runner in self._order)
-        self.rounds.append(Round(order, self._conditions, Lap(times_s, judged_s)))
+        self.rounds.append(Round(order, self._conditions, lap))
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
         self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls)
 
-    def _run(self, bench: Bench, runner: Runner, calls: int) -> Batch:
-        """One batch on a quiet GPU; the submission's outputs are checked."""
+    def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False) -> Batch:
+        """One batch on a quiet GPU. The submission's outputs are collected and checked; with `collect` a baseline's are collected."""
+        collect = collect or runner is self._submission or (runner is self._null and self._null_collects)
         while True:
             try:
-                batch = bench.run(runner.contender, calls, runner.limits)
+                batch = bench.run(runner.contender, calls, runner.limits, collect)
             except ContenderFault as fault:
                 if runner is self._submission:
                     raise
@@ -327,11 +342,9 @@ class Race:
             raise CheckFailed(words)
         for index, call in enumerate(bench.calls[: batch.calls]):
             got = bench.output(index)
-            if self._ruler is None or not self._ruler.accepts(call, got):
+            if not self._ruler.accepts(call, got):
                 try:
                     compare(judge, case, call, got, self._evidence)
                 except CheckFailed as failed:
                     place = f"in call {index + 1} of {batch.calls} in a timed batch, each on new data: "
                     raise CheckFailed(place + failed.message, failed.details) from None
-            if self._ruler is None:
-                self._ruler = Ruler(judge, case, call)

@@ -1,51 +1,53 @@
 """The judge's own clock: how long a batch of calls took, whatever the process that ran it says.
 
-A worker times its calls with CUDA events and sends the numbers. It runs the student's code, so they are a claim. The judge
-times the same batch from outside:
+A worker times its calls with CUDA events and sends the numbers. It runs the student's code, so they are a claim. The judge times
+the same batch from outside:
 
     wipe      the arena holds nothing but filler; the worker has never seen the inputs of this batch
-    start     ---------------------------------------------------------------------------------------------
+    start     -----------------------------------------------------------------------------------------------------
     fill      the judge copies k sets of new inputs into the arena: before this they are in no memory that the worker maps
-    call      the worker is asked for k calls; it answers when it has copied k results to their places in the arena
+    call      the worker is asked for k calls; it answers when they are done, and keeps the results
     freeze    SIGSTOP to the worker's process group; its threads have stopped when this returns
     probe     a small piece of the judge's own work finds the GPU to itself
-    stop      ---------------------------------------------------------------------------------------------
+    stop      -----------------------------------------------------------------------------------------------------
+    thaw      new memory for the results, which nobody but the judge has ever mapped
+    collect   -----------------------------------------------------------------------------------------------------
+    copy      the worker is told of that memory, and copies its k results there
+    freeze    as above
+    probe     as above
+    end       -----------------------------------------------------------------------------------------------------
     check     every output is compared with the oracle, and inputs and guard bands are looked at, while the worker stands still
 
-A null contender goes through the same with the same k, and computes nothing. The difference is what the k calls took:
+(A function in CUDA C++ writes to outputs that lie beside its inputs, and nothing is collected.)
 
-    judged = (batch of the submission − batch of the null contender) / k
+A null contender goes through the same with the same k, and computes nothing. The differences are the submission's own:
 
-Why no submission gets below it:
+    judged = (start to stop, of the submission − of the null contender) / k
+    late   = (collect to end, of the submission − of the null contender) / k
 
-- It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`.
-  Nothing computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by
-  pointer, shape or count, and no recorded graph replayed on stale data.
-- It cannot end after `stop`. After `freeze` none of its threads runs, and after `probe` no kernel of its does. What was not in
-  the arena by then is still poison, and the check fails. Threads, side streams, graphs, lazy tensors, returning early:
-  all of that only moves work to another place between `start` and `stop`.
-- It cannot move either end: both are read from the judge's clock in the judge's process, and nothing is asked of the worker in
-  between but to be done.
+Why no submission gets below that:
+
+- It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
+  computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
+  and no recorded graph replayed on stale data.
+- It cannot go on after `stop` unseen. After `freeze` none of its threads runs, and after `probe` no kernel of its does. What was left for
+  later, by a lazy tensor, a thread, or a function that returns nothing yet, has to be done between `collect` and `end`, where an
+  honest submission only copies: it takes longer than the null contender's copy, and then all of that time counts, the
+  copy too. Nor can results be written to where they will be collected before they are asked for: that memory did not exist.
+- It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
-  baselines. Kernels that a frozen worker has left running would show in `probe`, before anything else is timed.
+  baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
 
-Measuring k calls against none, not against fewer calls, is on purpose. A slope between two batch sizes looks finer, but a
-submission that sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single
-batch is only ever added.
+k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
+sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
-What remains in a submission's favour, and is no more than this: the null contender's results are copied to their places in
-the arena as everybody's are, because a Python function returns a new tensor. A submission that found those places, wrote
-there directly and forged its claim would be credited with that copy (of its outputs, once, at the speed of memory). Two
-things bound this: no time counts that is below what the machine's own limit takes (`roofline` in problem.toml: a device copy,
-for what memory bounds), and for attention the copy is under 5 % of the fastest kernels' time. Functions in CUDA C++ write
-their output in place, and have nothing to save.
+When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), or results were late by more than that, the
+judge's time counts and the case is marked "not corroborated". So up to that margin can be gained, and no more. Otherwise
+the claim counts, because it is the finer one: it repeats within a few tenths of a percent, the difference of two batches within one
+or two. And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
-When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), the judge's time counts and the
-case is marked "not corroborated". Otherwise the claim counts, because it is the finer one: it repeats within a few tenths
-of a percent, the difference of two batches within one or two.
-
-What it costs: the null contender's batch in each round, and that outputs must be held for a whole batch. The freeze takes
-about a tenth of a millisecond and the probe half of one; both are in the null contender's time too.
+What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice). The freeze
+takes about a tenth of a millisecond and the probe one; both are in the null contender's time too.
 """
 
 from __future__ import annotations
@@ -79,17 +81,25 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: what the worker claims a call took, what the judge's clock says of the whole, and what came back."""
+    """One batch.
+
+    claimed_s: what the worker says a call took, on average.
+    wall_s: from `start` to `stop`, by the judge's clock.
+    collect_s: from `collect` to `end`; 0 where nothing was collected.
+    kinds: what came back.
+    quiet: whether the GPU was, at `stop` and at `end`.
+    """
 
     calls: int
     claimed_s: float
     wall_s: float
+    collect_s: float
     kinds: tuple[tuple[Returned, ...], ...]
     quiet: bool
 
 
 class Bench:
-    """An arena with `len(calls)` sets of inputs and outputs, which contenders map and run batches on.
+    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on.
 
     A context manager. Contenders are frozen but while they run.
 
@@ -99,6 +109,7 @@ class Bench:
         dtype: of the outputs.
         device: where it all lies.
         gauge: of the same device.
+        in_place: whether functions may write to outputs that lie beside the inputs, as the contract of CUDA C++ has it.
     """
 
     def __init__(
@@ -108,16 +119,21 @@ class Bench:
         dtype: torch.dtype,
         device: torch.device,
         gauge: Gauge,
+        in_place: bool = False,
     ) -> None:
         self.calls = calls
         self._gauge = gauge
-        self._outputs = list(outputs)
-        shapes = {f"{name} of call {index}": shape for index in range(len(calls)) for name, shape in outputs.items()}
-        self._arena = Arena(self._inputs(calls), shapes, dtype, device)
+        self._shapes, self._dtype, self._device = outputs, dtype, device
+        self._in_place = in_place
         self._guests: list[Contender] = []
+        self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
+        self._collected: Arena | None = None
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
         return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
+
+    def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
+        return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
 
     def __enter__(self) -> Bench:
         return self
@@ -134,6 +150,7 @@ class Bench:
                     contender.release(HOUSEKEEPING)
                 except ContenderFault:
                     contender.kill()
+        self._forget_results()
         self._arena.close()
 
     def invite(self, contender: Contender) -> None:
@@ -143,50 +160,78 @@ class Bench:
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append((names, upstream, [f"{name} of call {index}" for name in self._outputs]))
+            sets.append((names, upstream, [_of(name, index) for name in self._shapes] if self._in_place else []))
         contender.thaw()
         self._guests.append(contender)
         contender.prepare(self._arena, sets, list(self.calls[0].options.values()), HOUSEKEEPING)
-        self._freeze(contender)
+        contender.freeze()
+        contender.freeze_rest()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
         """Take new inputs for the batches to come, drawn when the old ones are gone."""
         count = len(self.calls)
         self.calls = ()
         self._arena.forget()
+        self._forget_results()
         self.calls = draw(count)
         self._arena.replace(self._inputs(self.calls))
 
-    def run(self, contender: Contender, calls: int, limits: Limits) -> Batch:
-        """Time one batch on the first `calls` sets, and leave the contender frozen. Raises ContenderFault."""
+    def run(self, contender: Contender, calls: int, limits: Limits, collect: bool) -> Batch:
+        """Time one batch on the first `calls` sets, and leave the contender frozen.
+
+        Args:
+            collect: whether to take the results too, where they were not written in place.
+
+        Raises:
+            ContenderFault: there was no answer.
+        """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
+        self._forget_results()
         self._arena.wipe()
         contender.thaw()
         start = time.perf_counter()
         self._arena.fill(names)
-        times_s, kinds = contender.time(calls, limits)
+        times_s, written = contender.time(calls, limits)
+        wall_s, quiet = self._stop(contender, start)
+        kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
+        collect_s = 0.0
+        if collect and not (written and self._in_place):
+            self._collected = Arena({}, self._slots(calls), self._dtype, self._device)
+            contender.thaw()
+            start = time.perf_counter()
+            outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
+            kinds = contender.collect(self._collected, outputs, limits)
+            collect_s, still_quiet = self._stop(contender, start)
+            quiet = quiet and still_quiet
+        return Batch(calls, sum(times_s) / calls, wall_s, collect_s, kinds, quiet)
+
+    def _stop(self, contender: Contender, start: float) -> tuple[float, bool]:
+        """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet."""
         contender.freeze()
         quiet = self._gauge.is_quiet()
-        wall_s = time.perf_counter() - start
+        passed_s = time.perf_counter() - start
         contender.freeze_rest()
-        return Batch(calls, sum(times_s) / calls, wall_s, kinds, quiet)
+        return passed_s, quiet
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
         """The outputs of a call of the last batch."""
-        return {name: self._arena.output(f"{name} of call {index}") for name in self._outputs}
+        arena = self._collected or self._arena
+        return {name: arena.output(_of(name, index)) for name in self._shapes}
 
     def damage(self, calls: int) -> str:
         """What the last batch did to memory that was not its own, or nothing."""
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         if changed := self._arena.changed_inputs(names):
             return f"the input {changed[0]} was changed: the function must leave its inputs as they are"
-        if strays := self._arena.strays():
+        strays = self._arena.strays() + (self._collected.strays() if self._collected else [])
+        if strays:
             return f"{strays[0].elements} elements were written outside {strays[0].neighbour}"
         return ""
 
-    def _freeze(self, contender: Contender) -> None:
-        contender.freeze()
-        contender.freeze_rest()
+    def _forget_results(self) -> None:
+        if self._collected is not None:
+            self._collected.close()
+            self._collected = None
 
 
 HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
@@ -195,4 +240,9 @@ HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
 def _tensors(call: Call, index: int) -> dict[str, torch.Tensor]:
     """A set's tensors by their names in the arena, the upstream gradient last."""
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
-    return {f"{name} of call {index}": tensor for name, tensor in (call.args | upstream).items()}
+    return {_of(name, index): tensor for name, tensor in (call.args | upstream).items()}
+
+
+def _of(name: str, index: int) -> str:
+    """The name of a call's tensor in an arena."""
+    return f"{name} of call {index}"

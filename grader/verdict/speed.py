@@ -11,14 +11,23 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
+MUCH = 0.25  # of the time of a call
 
 
 @dataclass(frozen=True)
 class Lap:
-    """One round: seconds of a call of each contender as its worker claims, and of the submission by the judge's clock."""
+    """One round, in seconds of a call.
+
+    times_s: of each contender, as its worker claims.
+    judged_s: of the submission, by the judge's clock.
+    late_s: how much longer than the null contender the submission took to hand its results in.
+    collect_s: what that took it altogether.
+    """
 
     times_s: Mapping[str, float]
     judged_s: float
+    late_s: float = 0.0
+    collect_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,17 +81,26 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         margin: how far below the judge's time a claim may lie, relative to it.
     """
     claims = [max(lap.times_s[SUBMISSION], RESOLUTION_S) for lap in laps]
-    claimed, judged = median_interval(claims), median_interval([lap.judged_s for lap in laps])
+    claimed = median_interval(claims)
+    # Results that take long to hand in were computed only then. What they took counts where that is the rule, beyond
+    # what noise explains, and in any round where it is much.
+    always_late = median_interval([lap.late_s for lap in laps]).low > margin * claimed.median
+    full_s = [
+        lap.judged_s + (lap.collect_s if always_late or lap.late_s > MUCH * claimed.median else 0.0) for lap in laps
+    ]
+    judged = median_interval(full_s)
     flags = []
-    corroborated = claimed.median >= (1 - margin) * judged.low
-    # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
-    floors = [(1 - margin) * min(judged.low, lap.judged_s) for lap in laps]
-    times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
-    if not corroborated:
-        times = [max(claim, lap.judged_s) for claim, lap in zip(claims, laps, strict=True)]
+    corroborated = claimed.median >= (1 - margin) * judged.low and not always_late
+    if corroborated:
+        # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
+        floors = [(1 - margin) * min(judged.median, full) for full in full_s]
+        times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
+    else:
+        times = [max(claim, full) for claim, full in zip(claims, full_s, strict=True)]
+        where = ", handing in the results included: they were still being computed" if always_late else ""
         flags.append(
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
-            f"{milliseconds(judged.median)}; the judge's time counts"
+            f"{milliseconds(judged.median)}{where}; the judge's time counts"
         )
     limits = [roofline.limit_s(lap) for lap in laps]
     share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median

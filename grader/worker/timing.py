@@ -29,7 +29,7 @@ class Bench:
     """Input sets of a speed case, mapped until `close`.
 
     Args:
-        frame: a "prepare" frame: `arena`, and for each set `args`, `upstream` and `outputs`.
+        frame: a "prepare" frame: `arena`, and for each set `args`, `upstream` and, where functions write to them, `outputs`.
         files: what came with it.
         device: `cpu` or `cuda`.
     """
@@ -51,7 +51,8 @@ class Bench:
             for one in frame["sets"]
         ]
         del memory
-        self._returns = [torch.empty_like(slot) for slot in self._sets[0][2]]  # what the null contender hands in
+        self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
+        self._nothing: list[torch.Tensor] = []  # what the null contender hands in
         # Written over and over before each batch: all calls are queued while the GPU is busy with that, so that it need never wait
         # for the host between them, and nothing of theirs lies in its cache.
         self._spacer = torch.empty(SPACER_BYTES if device == "cuda" else 0, dtype=torch.uint8, device=device)
@@ -59,7 +60,8 @@ class Bench:
     def close(self) -> None:
         """Give back the arena and what the calls have left in PyTorch's allocator."""
         self._sets.clear()
-        self._returns.clear()
+        self._results.clear()
+        self._nothing.clear()
         del self._spacer
         gc.collect()
         if self._device == "cuda":
@@ -69,9 +71,9 @@ class Bench:
         gc.enable()
 
     def time(self, function: Callable[..., Any], calls: int) -> protocol.Frame:
-        """Call `function` on the first `calls` sets, one after another, each result copied into its place outside the timed span.
+        """Call `function` on the first `calls` sets, one after another, and keep the results.
 
-        Returns a reply with `times_s`, seconds of each call, and `returned`, the different descriptions of what came back.
+        Returns a reply with `times_s`, seconds of each call, and `kinds`, if the function wrote to its outputs.
         """
         try:
             on_stream = getattr(function, "on_stream", None)
@@ -81,11 +83,31 @@ class Bench:
             with torch.cuda.stream(stream):
                 return self._run(on_stream(stream), calls, writes=True)
         except BaseException as error:
-            return {"ok": False, "error": describe(error), "broken": self._device == "cuda" and context_is_lost()}
+            return self._failure(error)
+
+    def collect(self, frame: protocol.Frame, files: list[int]) -> protocol.Frame:
+        """Copy the last batch's results to where a "collect" frame says; `kinds` are the different descriptions of what came back."""
+        try:
+            with mapped(frame["arena"], files, self._device) as memory:
+                kinds: list[list[dict[str, Any]]] = []
+                for (arguments, _, _), results, refs in zip(self._sets, self._results, frame["outputs"], strict=False):
+                    slots = [tensor_at(memory, ref) for ref in refs]
+                    if results == [yardsticks.NOTHING]:
+                        self._nothing = results = self._nothing or [torch.empty_like(slot) for slot in slots]
+                    described = [deliver(*pair, arguments) for pair in zip(results, slots, strict=True)]
+                    if described not in kinds and len(kinds) < MAX_KINDS:
+                        kinds.append(described)
+                self._results.clear()
+                if self._device == "cuda":
+                    torch.cuda.synchronize()
+                del slots, memory
+            return {"ok": True, "kinds": kinds}
+        except BaseException as error:
+            return self._failure(error)
 
     def _run(self, function: Callable[..., Any], calls: int, writes: bool = False) -> protocol.Frame:
         """`writes`: the function writes to its outputs, which follow the inputs."""
-        kinds: list[list[dict[str, Any]]] = []
+        self._results.clear()
         marks = [(self._mark(), self._mark()) for _ in range(calls)]
         for _ in range(SPACER_PASSES * calls):
             self._spacer.zero_()
@@ -99,19 +121,17 @@ class Bench:
                 self._checked = True
             start.record()
             value = function(*complete)
-            results = [value] if upstream is None else gradients(value, given, upstream)
+            results = [value] if upstream is None or value is yardsticks.NOTHING else gradients(value, given, upstream)
             end.record()
-            if writes:
-                returned = [{"kind": "written"}]
-            else:
-                answers = self._returns if function is yardsticks.null else results
-                returned = [deliver(answer, slot, given) for answer, slot in zip(answers, slots, strict=True)]
-            if returned not in kinds and len(kinds) < MAX_KINDS:
-                kinds.append(returned)
-            del value, results  # or two calls' results would take memory at once
+            self._results.append(results)
         if self._device == "cuda":
             torch.cuda.synchronize()
+        kinds = [[{"kind": "written"}]] if writes else []
         return {"ok": True, "times_s": [start.seconds_to(end) for start, end in marks], "kinds": kinds}
+
+    def _failure(self, error: BaseException) -> protocol.Frame:
+        self._results.clear()
+        return {"ok": False, "error": describe(error), "broken": self._device == "cuda" and context_is_lost()}
 
     def _mark(self) -> Any:
         return _DeviceMark() if self._device == "cuda" else _HostMark()

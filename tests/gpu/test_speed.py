@@ -173,19 +173,16 @@ timing.deliver = late
 def double(x):
     return x * 2
 """,
-    "straight_into_the_slots": """
+    "made_when_collected": """
 import grader.worker.timing as timing
-timing.deliver = lambda result, slot, inputs: {
-    "kind": "tensor", "type": "Tensor", "dtype": "float32", "shape": list(slot.shape), "device": "cuda"
-}
-timing._DeviceMark.seconds_to = lambda self, later: 1e-6
-def double(x):
-    if x.numel() < 1000:
-        return honest(x)
-    slot = next(slots[0] for arguments, _, slots in bench()._sets if arguments[0].data_ptr() == x.data_ptr())
+timing._DeviceMark.seconds_to = lambda self, later: 1e-4
+def late(result, slot, inputs):
     for _ in range(8):
-        torch.mul(x, 2, out=slot)
-    return slot
+        torch.mul(inputs[0], 2, out=slot)
+    return {"kind": "tensor", "type": "Tensor", "dtype": "float32", "shape": list(slot.shape), "device": "cuda"}
+timing.deliver = late
+def double(x):
+    return honest(x) if x.numel() < 1000 else torch.empty(1, device="cuda").expand(x.shape)
 """,
     "kernel_left_running": """
 SIDE = torch.cuda.Stream()
@@ -286,7 +283,7 @@ REASONS = {
     "stale_graph": "in a timed batch",
     "work_after_the_event": "not corroborated",
     "sleep_outside_the_events": "not corroborated",
-    "straight_into_the_slots": "not corroborated",
+    "made_when_collected": "they were still being computed",
     "kernel_left_running": "on the GPU",
 }
 
