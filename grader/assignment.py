@@ -162,11 +162,17 @@ class Timing(Strict):
 
     batch_s: Number = Field(default=0.008, gt=0, description="how long the calls of a batch should take together")
     max_calls: Annotated[int, Field(strict=True, ge=4, le=200)] = 128
-    rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 7
+    rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 5
     max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
     budget_s: Number = Field(default=12, gt=0, description="no new round after so long, whatever is still undecided")
     margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
     slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Timing:
+        if self.rounds > self.max_rounds:
+            raise ValueError(f"rounds = {self.rounds} is more than max_rounds = {self.max_rounds}")
+        return self
 
 
 class Part(Strict):

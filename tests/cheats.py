@@ -9,11 +9,11 @@ and each begins with the worker as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-REPEATS = 60  # some milliseconds on one core
+REPEATS = 40  # some milliseconds on one core
 SLOWER = 10
 N = 20_000  # of float32: too few for PyTorch to share them out among threads
 BANDS = '{ vs = "eager", speedup = 0.5, points = 2 }, { vs = "eager", speedup = 1.0, points = 3 }'
@@ -64,7 +64,7 @@ def slow(x):
     return work(x, {SLOWER})
 
 def batch():
-    "The locals of the function that times us: marks, slots, start, calls, self ..."
+    "The locals of the function that times us: marks, arguments, start, calls, self ..."
     frame = sys._getframe(1)
     while "marks" not in frame.f_locals:
         frame = frame.f_back
@@ -73,7 +73,7 @@ def batch():
 def is_last():
     "Whether this is the last call of the batch."
     here = batch()
-    return here["slots"] is here["self"]._sets[here["calls"] - 1][2]
+    return here["arguments"] is here["self"]._sets[here["calls"] - 1][0]
 
 def claim_nothing():
     timing._HostMark.seconds_to = timing._DeviceMark.seconds_to = lambda *_: 1e-9
@@ -210,14 +210,20 @@ def timed(x):
         """
 from torch.utils._python_dispatch import TorchDispatchMode
 
+owed = {}
+
 class WhenCopied(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        if function is torch.ops.aten.copy_.default and arguments[1].numel() >= N:
-            arguments = (arguments[0], slow(batch()["arguments"][0]))
+        if function is torch.ops.aten.copy_.default and arguments[1].data_ptr() in owed:
+            arguments = (arguments[0], slow(owed.pop(arguments[1].data_ptr())))
         return function(*arguments, **(options or {}))
 
 WhenCopied().__enter__()
-timed = torch.empty_like
+
+def timed(x):
+    y = torch.empty_like(x)
+    owed[y.data_ptr()] = x
+    return y
 """,
         says=LIES,
     ),
@@ -232,22 +238,19 @@ timed = torch.empty_like
 """,
         says=LIES,
     ),
-    "finalizer": Cheat(
-        "what is returned has a finalizer that writes the answer to its place",
+    "late_list": Cheat(
+        "the list of results computes when the worker goes through it to hand them in",
         """
-claim_nothing()
-
-class Owed:
-    def __init__(self, x, slot):
-        self.x, self.slot = x, slot
-
-    def __del__(self):
-        self.slot.copy_(slow(self.x))
+class Late(list):
+    def __iter__(self):
+        return ([slow(x)] for x in self.inputs)
 
 def timed(x):
-    y = torch.empty_like(x)
-    y.owed = Owed(x, batch()["slots"][0])
-    return y
+    here = batch()
+    if not isinstance(here["self"]._results, Late):
+        here["self"]._results = Late()
+    here["self"]._results.inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
+    return torch.empty_like(x)
 """,
         says=LIES,
     ),
@@ -272,8 +275,8 @@ def timed(x):
     here = batch()
     if not is_last():
         return torch.empty_like(x)
-    for arguments, _, slots in here["self"]._sets[: here["calls"] - 1]:
-        slots[0].copy_(slow(arguments[0]))
+    for (arguments, _, _), (y,) in zip(here["self"]._sets, here["self"]._results):
+        y.copy_(slow(arguments[0]))
     return slow(x)
 """,
         says=LIES,
@@ -294,43 +297,61 @@ def timed(x):
     "thread": Cheat(
         "a thread computes when the function has returned",
         """
-def late(x, slot):
-    y = slow(x)
-    slot.copy_(y)
-
 def timed(x):
-    threading.Thread(target=late, args=(x, batch()["slots"][0]), daemon=True).start()
-    return torch.empty_like(x)
+    y = torch.empty_like(x)
+    threading.Thread(target=lambda: y.copy_(slow(x)), daemon=True).start()
+    return y
 """,
         outcome="failed",
         says=UNWRITTEN,
+    ),
+    "awaited_thread": Cheat(
+        "the same for a whole batch, and the worker's function for handing in waits for it",
+        """
+threads = []
+timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
+
+def late(inputs, results):
+    for x, y in zip(inputs, results):
+        y.copy_(slow(x))
+
+def timed(x):
+    y, here = torch.empty_like(x), batch()
+    if is_last():
+        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
+        results = [*(one[0] for one in here["self"]._results), y]
+        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
+        threads[0].start()
+    return y
+""",
+        says=LIES,
     ),
     "child": Cheat(
         "a forked child computes when the function has returned, beside a frozen parent",
         """
 def timed(x):
-    slot = batch()["slots"][0]
+    y = torch.empty_like(x).share_memory_()
     if os.fork() == 0:
-        slot.copy_(slow(x))
+        y.copy_(slow(x))
         os._exit(0)
-    return torch.empty_like(x)
+    return y
 """,
         outcome="failed",
         says=UNWRITTEN,
     ),
     "escaped_child": Cheat(
-        "so does a child in a session of its own, which also wakes its parent again and again",
+        "so does a child in a session of its own, which also wakes its parent now and then",
         """
 def timed(x):
-    slot, parent = batch()["slots"][0], os.getpid()
+    y, parent = torch.empty_like(x).share_memory_(), os.getpid()
     if os.fork() == 0:
         os.setsid()
         for _ in range(20):
             work(x, 0.5)
             os.kill(parent, signal.SIGCONT)
-        slot.copy_(x * 2)
+        y.copy_(x * 2)
         os._exit(0)
-    return torch.empty_like(x)
+    return y
 """,
         outcome="failed",
         says=UNWRITTEN,
@@ -368,8 +389,7 @@ def timed(x):
 kept = {}
 
 def timed(x):
-    here = batch()
-    number = next(i for i, one in enumerate(here["self"]._sets) if one[2] is here["slots"])
+    number = len(batch()["self"]._results)
     if number not in kept:
         kept[number] = slow(x)
     return kept[number].clone()
@@ -390,17 +410,17 @@ def timed(x):
 """,
     ),
     "in_advance": Cheat(
-        "the answers to a batch are left in the arena for the next one, which is on the same inputs before the rounds",
+        "the answers are left where the last batch's results were collected; before the rounds all batches have the same inputs",
         """
-seen = set()
-timing.deliver = lambda result, slot, inputs: run.deliver(result, torch.empty_like(slot), inputs)
+places = {}
 
-def timed(x):
-    slot = batch()["slots"][0]
-    if slot.data_ptr() not in seen:
-        seen.add(slot.data_ptr())
-        slot.copy_(slow(x))
-    return torch.empty_like(x)
+def deliver(result, slot, inputs):
+    place = places.setdefault(inputs[0].data_ptr(), slot)
+    place.copy_(slow(inputs[0]))
+    return run.deliver(result, torch.empty_like(slot), inputs)
+
+timing.deliver = deliver
+timed = torch.empty_like
 """,
         outcome="failed",
         says=STALE + ".*never written",
@@ -459,25 +479,29 @@ def timed(x):
 
 # These win today. Whoever stops one moves it to CHEATS.
 WINNING = {
-    "wakes_itself": Cheat(
-        "a thread computes after the end, in a worker that a hopping process wakes; a crowd makes looking for that one slow",
+    "while_thawed": Cheat(
+        "a thread computes while the judge wakes what the worker has started, before its clock goes on; a crowd makes that long",
         """
 claim_nothing()
-crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(200)]
-hop(f"os.kill({os.getpid()}, {signal.SIGCONT.value})")
+crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(240)]
+threads = []
+timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
 
-def late(sets):
-    for arguments, _, slots in sets:
-        slots[0].copy_(slow(arguments[0]))
+def late(inputs, results):
+    time.sleep(0.02)  # meanwhile the worker is frozen, and thawed
+    for x, y in zip(inputs, results):
+        y.copy_(work(x, 2.5))
 
 def timed(x):
+    y, here = torch.empty_like(x), batch()
     if is_last():
-        here = batch()
-        threading.Thread(target=late, args=(here["self"]._sets[: here["calls"]],), daemon=True).start()
-    return torch.empty_like(x)
+        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
+        results = [*(one[0] for one in here["self"]._results), y]
+        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
+        threads[0].start()
+    return y
 """,
-        outcome="failed",
-        says=UNWRITTEN,
+        says=LIES,
     ),
     "hopping": Cheat(
         "a process is left behind that is gone, but for a new child, before it can be stopped",
@@ -493,7 +517,7 @@ def timed(x):
 }
 
 
-def speed_cases(names: list[str], device: str, slow_limit: float = 1000, bands: str = BANDS) -> str:
+def speed_cases(names: Sequence[str], device: str, slow_limit: float = 1000, bands: str = BANDS) -> str:
     """The speed cases of `module`, and how they are timed, as a part of problem.toml."""
     cases = [
         f'[[part.speed]]\nname = "{name}"\ndevices = ["{device}"]\nn = {N + index}\nbands = [ {bands} ]\n'

@@ -124,9 +124,12 @@ class Arena:
 
     def replace(self, inputs: dict[str, torch.Tensor]) -> None:
         """Take other inputs of the same names, sizes and layouts; `fill` puts them in place."""
-        assert {name: _storage_bytes(tensor).numel() for name, tensor in inputs.items()} == {
-            name: slot.length for name, slot in self.inputs.items()
-        }
+        assert inputs.keys() == self.inputs.keys()
+        for name, tensor in inputs.items():
+            slot = self.inputs[name]
+            start = slot.offset + int(tensor.storage_offset()) * tensor.element_size()
+            assert (_storage_bytes(tensor).numel(), start) == (slot.length, slot.start_bytes)
+            assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (slot.dtype, slot.shape, slot.stride)
         self._originals = inputs
 
     def _synchronize(self) -> None:

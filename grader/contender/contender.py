@@ -307,29 +307,36 @@ class Contender:
         }
         self._do(request, limits, arena.files)
 
-    def time(self, calls: int, limits: Limits) -> tuple[tuple[float, ...], bool]:
-        """Run a batch on the first `calls` sets.
+    def time(self, calls: int, keep: int, limits: Limits) -> tuple[tuple[float, ...], bool]:
+        """Run a batch on the first `calls` sets; the results of the last `keep` of them are kept.
 
         Returns the seconds that it says each call took, a claim, and whether it says to have written to the outputs in place.
 
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "time", "calls": calls}, limits)
+        reply = self._do({"do": "time", "calls": calls, "keep": keep}, limits)
         if len(reply.times_s) != calls:
             raise self._no_answer()
         return reply.times_s, bool(reply.kinds)
 
     def collect(
-        self, arena: Arena, outputs: Sequence[Sequence[str]], limits: Limits
+        self, arena: Arena, outputs: Sequence[Sequence[str]], different: int, limits: Limits
     ) -> tuple[tuple[Returned, ...], ...]:
-        """Have the results of the last batch copied to these outputs of an arena, those of each call. Returns every kind of what came back.
+        """Have the results of the last batch copied to these outputs of an arena, those of each call.
+
+        Args:
+            different: how many different results the null contender, which has none, hands in in turn.
+
+        Returns every kind of what came back.
 
         Raises:
             ContenderFault: there was no answer.
         """
         refs = [[arena.outputs[name].ref() for name in names] for names in outputs]
-        reply = self._do({"do": "collect", "arena": arena.address, "outputs": refs}, limits, arena.files)
+        reply = self._do(
+            {"do": "collect", "arena": arena.address, "outputs": refs, "different": different}, limits, arena.files
+        )
         if not reply.kinds:
             raise self._no_answer()
         return reply.kinds

@@ -65,9 +65,7 @@ class Baselines:
             try:
                 self._load(worker, name, case)
             except ContenderFault as fault:
-                raise CaseRefused(
-                    f"the baseline {name} of {case.id} cannot be loaded: {fault.message}\n{fault.traceback}"
-                ) from None
+                raise CaseRefused(f"the baseline {name} of {case.id} cannot be loaded: {fault.message}") from None
             self._loaded[name] = what
         return worker
 

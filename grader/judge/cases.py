@@ -120,7 +120,9 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
 def _size(params: Params, part: Part) -> str:
     """What distinguishes a speed case's input, as `shape 16384 × 16384` or `batch 48, n 4096, d 64, causal`."""
     words = []
-    for name, value in params.model_dump(exclude_defaults=True, exclude=set(part.defaults)).items():
+    for name, value in params.model_dump(exclude_defaults=True).items():
+        if part.defaults.get(name) == value:
+            continue
         if value is True:
             words.append(name)
         elif isinstance(value, tuple | list):

@@ -37,8 +37,10 @@ class Gauge:
         self._handle: Any = None
         self._work: torch.Tensor | None = None
         self.usual_s = 0.0
+        self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
         if device.type == "cuda":
             self._open()
+            self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self.usual_s = min(self._probe() for _ in range(20))
 

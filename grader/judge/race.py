@@ -37,10 +37,11 @@ WARM_SETS = 4
 SETTLED = 0.03  # two batches in a row that differ by no more are warm
 SETTLE_BATCHES = 12
 SETTLE_LIMIT_S = 1.0
-SHARE_OF_FREE_MEMORY = 0.45  # for input sets; the contenders' own memory and the checks need the rest
+SHARE_OF_FREE_MEMORY = 0.6  # for input sets; the contenders' own memory and the checks need the rest
 PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
+FURTHER_ROUNDS = 4  # at a time: whoever looks after each round will at some time see what they hope for
 MATMUL_FLOPS = 2 * 8192**3  # of one call of the contender matmul
 
 
@@ -92,7 +93,7 @@ class Race:
         self._rules = case.assignment.spec.timing
         self._stack = ExitStack()
         self._drawn = 0
-        self._null_collects = True
+        self._collects = True
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -132,7 +133,9 @@ class Race:
         """Whether a band's edge lies inside an interval, and there is time left for making that smaller."""
         if self._judge.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
             return False
-        return time.monotonic() - self._started < self._rules.budget_s and any(self.verdict().undecided)
+        if time.monotonic() - self._started > self._rules.budget_s:
+            return False
+        return (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0 or any(self.verdict().undecided)
 
     def verdict(self) -> Verdict:
         """What the rounds so far say."""
@@ -172,7 +175,7 @@ class Race:
             self._note("warming up your code")
             bench.invite(self._submission.contender)
             first = self._run(bench, self._submission, 1)  # it may compile
-            self._null_collects = first.collect_s > 0
+            self._collects = first.collect_s > 0
             nothing = self._run(bench, self._null, 1)
             second = self._run(bench, self._submission, 1)
             took_s = max(second.claimed_s, second.wall_s - nothing.wall_s)
@@ -203,7 +206,7 @@ class Race:
     def _line_up(self) -> None:
         """Lay out the arena for the rounds: as many calls in a batch as it takes to last long enough."""
         set_bytes = self._set_bytes()
-        fewest = max(WARM_SETS, math.ceil(2 * self._cache_bytes() / set_bytes))
+        fewest = max(WARM_SETS, math.ceil(2 * self._judge.gauge.cache_bytes / set_bytes))
         fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._free_bytes() / set_bytes))
         most = min(fit, self._rules.max_calls)
         for runner in self._everyone:
@@ -214,9 +217,8 @@ class Race:
         self._bench_of_rounds = self._stack.enter_context(self._bench(max(runner.calls for runner in self._everyone)))
         for runner in [self._null, *self._everyone]:
             self._bench_of_rounds.invite(runner.contender)
-            self._run(
-                self._bench_of_rounds, runner, runner.calls
-            )  # a whole batch's results need memory: not in a round
+            # The memory that a whole batch's results take is taken here, not in a round.
+            self._run(self._bench_of_rounds, runner, runner.calls)
 
     def _bench(self, sets: int) -> Bench:
         calls = self._draw(sets)
@@ -244,11 +246,6 @@ class Race:
             return int(psutil.virtual_memory().available)
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(self._judge.device)[0])
-
-    def _cache_bytes(self) -> int:
-        if self._judge.device.type == "cpu":
-            return 0
-        return int(torch.cuda.get_device_properties(self._judge.device).L2_cache_size)
 
     # Rounds
     # -----------------------------------------------------------------------------------------------------------------
@@ -291,7 +288,7 @@ class Race:
 
     def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False) -> Batch:
         """One batch on a quiet GPU. The submission's outputs are collected and checked; with `collect` a baseline's are collected."""
-        collect = collect or runner is self._submission or (runner is self._null and self._null_collects)
+        collect = collect or (runner in (self._submission, self._null) and self._collects)
         while True:
             try:
                 batch = bench.run(runner.contender, calls, runner.limits, collect)
@@ -299,7 +296,7 @@ class Race:
                 if runner is self._submission:
                     raise
                 raise CaseRefused(
-                    f"the baseline {runner.name} failed in {self._case.id}: {fault.message}\n{fault.traceback}"
+                    f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
                 ) from None
             if runner is self._submission:
                 self._check(bench, batch)

@@ -10,9 +10,9 @@ the same batch from outside:
     freeze    SIGSTOP to the worker's process group; its threads have stopped when this returns
     probe     a small piece of the judge's own work finds the GPU to itself
     stop      -----------------------------------------------------------------------------------------------------
-    thaw      new memory for the results, which nobody but the judge has ever mapped
+    thaw
     collect   -----------------------------------------------------------------------------------------------------
-    copy      the worker is told of that memory, and copies its k results there
+    copy      the worker is told of new memory, which nobody but the judge has ever mapped, and copies its k results there
     freeze    as above
     probe     as above
     end       -----------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ Why no submission gets below that:
 - It cannot go on after `stop` unseen. After `freeze` none of its threads runs, and after `probe` no kernel of its does. What was left for
   later, by a lazy tensor, a thread, or a function that returns nothing yet, has to be done between `collect` and `end`, where an
   honest submission only copies: it takes longer than the null contender's copy, and then all of that time counts, the
-  copy too. Nor can results be written to where they will be collected before they are asked for: that memory did not exist.
+  copy too. Nor can results be written to where they will be collected before they are asked for: nobody can find that memory.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
   baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
@@ -52,6 +52,7 @@ takes about a tenth of a millisecond and the probe one; both are in the null con
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,9 +126,13 @@ class Bench:
         self._gauge = gauge
         self._shapes, self._dtype, self._device = outputs, dtype, device
         self._in_place = in_place
+        # So many results are more than the GPU's cache holds: who keeps no more than these takes turns with memory that is not in it.
+        one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
+        self._enough = max(2, math.ceil(2 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
         self._guests: list[Contender] = []
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
         self._collected: Arena | None = None
+        self._place = self._arena  # where the outputs of the last batch are
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
         return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
@@ -186,21 +191,25 @@ class Bench:
             ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
-        self._forget_results()
+        if collect:
+            # Now, and never beside a timed batch: the driver clears memory that is given back, which takes of the GPU's time.
+            self._forget_results()
+            self._collected = Arena({}, self._slots(calls), self._dtype, self._device)
         self._arena.wipe()
         contender.thaw()
         start = time.perf_counter()
         self._arena.fill(names)
-        times_s, written = contender.time(calls, limits)
+        times_s, written = contender.time(calls, calls if collect else self._enough, limits)
         wall_s, quiet = self._stop(contender, start)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         collect_s = 0.0
-        if collect and not (written and self._in_place):
-            self._collected = Arena({}, self._slots(calls), self._dtype, self._device)
+        self._place = self._arena
+        if collect and self._collected is not None and not (written and self._in_place):
+            self._place = self._collected
             contender.thaw()
             start = time.perf_counter()
             outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
-            kinds = contender.collect(self._collected, outputs, limits)
+            kinds = contender.collect(self._collected, outputs, self._enough, limits)
             collect_s, still_quiet = self._stop(contender, start)
             quiet = quiet and still_quiet
         return Batch(calls, sum(times_s) / calls, wall_s, collect_s, kinds, quiet)
@@ -215,20 +224,20 @@ class Bench:
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
         """The outputs of a call of the last batch."""
-        arena = self._collected or self._arena
-        return {name: arena.output(_of(name, index)) for name in self._shapes}
+        return {name: self._place.output(_of(name, index)) for name in self._shapes}
 
     def damage(self, calls: int) -> str:
         """What the last batch did to memory that was not its own, or nothing."""
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         if changed := self._arena.changed_inputs(names):
             return f"the input {changed[0]} was changed: the function must leave its inputs as they are"
-        strays = self._arena.strays() + (self._collected.strays() if self._collected else [])
+        strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         if strays:
             return f"{strays[0].elements} elements were written outside {strays[0].neighbour}"
         return ""
 
     def _forget_results(self) -> None:
+        self._place = self._arena
         if self._collected is not None:
             self._collected.close()
             self._collected = None

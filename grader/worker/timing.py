@@ -52,7 +52,7 @@ class Bench:
         ]
         del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
-        self._nothing: list[torch.Tensor] = []  # what the null contender hands in
+        self._nothing: list[list[torch.Tensor]] = []  # what the null contender hands in, in turn
         # Written over and over before each batch: all calls are queued while the GPU is busy with that, so that it need never wait
         # for the host between them, and nothing of theirs lies in its cache.
         self._spacer = torch.empty(SPACER_BYTES if device == "cuda" else 0, dtype=torch.uint8, device=device)
@@ -60,8 +60,8 @@ class Bench:
     def close(self) -> None:
         """Give back the arena and what the calls have left in PyTorch's allocator."""
         self._sets.clear()
-        self._results.clear()
-        self._nothing.clear()
+        self._results = []
+        self._nothing = []
         del self._spacer
         gc.collect()
         if self._device == "cuda":
@@ -70,18 +70,18 @@ class Bench:
         self._stack.close()
         gc.enable()
 
-    def time(self, function: Callable[..., Any], calls: int) -> protocol.Frame:
-        """Call `function` on the first `calls` sets, one after another, and keep the results.
+    def time(self, function: Callable[..., Any], calls: int, keep: int) -> protocol.Frame:
+        """Call `function` on the first `calls` sets, one after another, and keep the results of the last `keep` calls.
 
         Returns a reply with `times_s`, seconds of each call, and `kinds`, if the function wrote to its outputs.
         """
         try:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
-                return self._run(function, calls)
+                return self._run(function, calls, keep)
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                return self._run(on_stream(stream), calls, writes=True)
+                return self._run(on_stream(stream), calls, keep, writes=True)
         except BaseException as error:
             return self._failure(error)
 
@@ -90,24 +90,28 @@ class Bench:
         try:
             with mapped(frame["arena"], files, self._device) as memory:
                 kinds: list[list[dict[str, Any]]] = []
-                for (arguments, _, _), results, refs in zip(self._sets, self._results, frame["outputs"], strict=False):
-                    slots = [tensor_at(memory, ref) for ref in refs]
-                    if results == [yardsticks.NOTHING]:
-                        self._nothing = results = self._nothing or [torch.empty_like(slot) for slot in slots]
+                places = [[tensor_at(memory, ref) for ref in refs] for refs in frame["outputs"]]
+                if self._results[0][0] is yardsticks.NOTHING:
+                    different = min(frame["different"], len(places))
+                    self._nothing += [
+                        [torch.empty_like(slot) for slot in slots] for slots in places[len(self._nothing) : different]
+                    ]
+                    self._results = [self._nothing[index % different] for index in range(len(places))]
+                for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False):
                     described = [deliver(*pair, arguments) for pair in zip(results, slots, strict=True)]
                     if described not in kinds and len(kinds) < MAX_KINDS:
                         kinds.append(described)
-                self._results.clear()
+                self._results = []
                 if self._device == "cuda":
                     torch.cuda.synchronize()
-                del slots, memory
+                del places, slots, results, memory
             return {"ok": True, "kinds": kinds}
         except BaseException as error:
             return self._failure(error)
 
-    def _run(self, function: Callable[..., Any], calls: int, writes: bool = False) -> protocol.Frame:
+    def _run(self, function: Callable[..., Any], calls: int, keep: int, writes: bool = False) -> protocol.Frame:
         """`writes`: the function writes to its outputs, which follow the inputs."""
-        self._results.clear()
+        self._results = []
         marks = [(self._mark(), self._mark()) for _ in range(calls)]
         for _ in range(SPACER_PASSES * calls):
             self._spacer.zero_()
@@ -124,13 +128,16 @@ class Bench:
             results = [value] if upstream is None or value is yardsticks.NOTHING else gradients(value, given, upstream)
             end.record()
             self._results.append(results)
+            if len(self._results) > keep:
+                self._results[-keep - 1] = []
+            del value, results
         if self._device == "cuda":
             torch.cuda.synchronize()
         kinds = [[{"kind": "written"}]] if writes else []
         return {"ok": True, "times_s": [start.seconds_to(end) for start, end in marks], "kinds": kinds}
 
     def _failure(self, error: BaseException) -> protocol.Frame:
-        self._results.clear()
+        self._results = []
         return {"ok": False, "error": describe(error), "broken": self._device == "cuda" and context_is_lost()}
 
     def _mark(self) -> Any:

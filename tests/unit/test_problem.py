@@ -255,7 +255,7 @@ def test_where_no_size_fits_there_is_none(write: Write) -> None:
 
 def test_a_size_is_told_by_what_the_case_says(write: Write) -> None:
     sizes = speed_of(write(toml=("n = 1000\n", SMALLER)))
-    assert [case.case.tries for case in sizes.cases] == ["n 1000", "n 100", "n 10"]
+    assert [case.case.tries for case in sizes.cases] == ["n 1000", "n 100", "n 10, factor 4.0"]
     assert sizes.declared is sizes.cases[0]
     assert {case.id for case in sizes.cases} == {"doubling-forward-speed-large"}
 
