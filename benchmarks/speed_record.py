@@ -96,7 +96,7 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
 def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
     """Races with new workers and new inputs each."""
     judge.baselines.start(["null", *case.contenders(everyone=True)])
-    workers = [pool.start(cache_folder() / "speed-record") for _ in range(count)]
+    workers = [pool.start("cuda", cache_folder() / "speed-record") for _ in range(count)]
     found = []
     for number, worker in enumerate(workers):
         judge.job = judge.job.model_copy(update={"contenders": "needed" if number else "all"})

@@ -84,7 +84,7 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
         raise SubmissionError(f"{error.filename}: cannot be read ({error.strerror}); {expected}") from None
     if not contents and not refused:
         raise SubmissionError(f"{source}: is empty; {expected}")
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         copy = target / name

@@ -305,27 +305,6 @@ def timed(x):
         outcome="failed",
         says=UNWRITTEN,
     ),
-    "awaited_thread": Cheat(
-        "the same for a whole batch, and the worker's function for handing in waits for it",
-        """
-threads = []
-timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
-
-def late(inputs, results):
-    for x, y in zip(inputs, results):
-        y.copy_(slow(x))
-
-def timed(x):
-    y, here = torch.empty_like(x), batch()
-    if is_last():
-        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
-        results = [*(one[0] for one in here["self"]._results), y]
-        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
-        threads[0].start()
-    return y
-""",
-        says=LIES,
-    ),
     "child": Cheat(
         "a forked child computes when the function has returned, beside a frozen parent",
         """
@@ -477,8 +456,8 @@ def timed(x):
     ),
 }
 
-# These win today. Whoever stops one moves it to CHEATS.
-WINNING = {
+# These have won, or kept running, in a version of the grader; they look for the moments in which a worker is woken and stopped.
+OVERCOME = {
     "while_thawed": Cheat(
         "a thread computes while the judge wakes what the worker has started, before its clock goes on; a crowd makes that long",
         """
@@ -491,6 +470,27 @@ def late(inputs, results):
     time.sleep(0.02)  # meanwhile the worker is frozen, and thawed
     for x, y in zip(inputs, results):
         y.copy_(work(x, 2.5))
+
+def timed(x):
+    y, here = torch.empty_like(x), batch()
+    if is_last():
+        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
+        results = [*(one[0] for one in here["self"]._results), y]
+        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
+        threads[0].start()
+    return y
+""",
+        says=LIES,
+    ),
+    "awaited_thread": Cheat(
+        "a thread computes a whole batch, and the worker's function for handing in waits for it: without a crowd, less is saved",
+        """
+threads = []
+timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
+
+def late(inputs, results):
+    for x, y in zip(inputs, results):
+        y.copy_(slow(x))
 
 def timed(x):
     y, here = torch.empty_like(x), batch()

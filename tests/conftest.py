@@ -145,15 +145,32 @@ class Ran:
         return found[0]
 
 
-class Running:
-    """A `grader run` in progress, in temporary folders of its own."""
+def broken_jails(folder: Path) -> Path:
+    """A folder with a bwrap and a setpriv that do not work."""
+    folder.mkdir()
+    for name in ("bwrap", "setpriv"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return folder
 
-    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+
+class Running:
+    """A `grader run` in progress, in temporary folders of its own.
+
+    Args:
+        folder: for those folders.
+        arguments: of `grader run`.
+        jailed: False hides from the run what it could confine its workers with.
+    """
+
+    def __init__(self, folder: Path, arguments: Sequence[str], *, jailed: bool = True) -> None:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
         self.output = folder / "out"
         command = [sys.executable, "-m", "grader", "run", *arguments, "--output", str(self.output)]
         environment = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": IMPORTS, "COLUMNS": "200"}
+        if not jailed:
+            environment["PATH"] = os.pathsep.join([str(broken_jails(folder / "broken")), environment["PATH"]])
         self.shared_before = {path.name for path in SHARED.iterdir()}
         self.process = subprocess.Popen(
             command,

@@ -33,6 +33,7 @@ from grader import protocol
 from grader.assignment import Device
 from grader.contender import processes
 from grader.contender.arena import Arena
+from grader.contender.jail import NO_JAIL, Jail
 from grader.report.model import Outcome
 
 START_LIMIT_S = 120.0
@@ -161,23 +162,38 @@ class Contender:
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
         caches: for workers that never see a submission: where compiled kernels are kept from run to run.
+        jail: what confines it.
+        readable: what it may read in the jail beside the system, Python and `runtime`.
 
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
     """
 
-    def __init__(self, kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None = None) -> None:
+    def __init__(
+        self,
+        kind: WorkerKind,
+        runtime: Path,
+        scratch: Path,
+        caches: Path | None = None,
+        jail: Jail = NO_JAIL,
+        readable: Sequence[Path] = (),
+    ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
         self.alive = True
         self._ready = False
+        self._frozen = False
         self._request = 0
+        self._jail = jail
         scratch.mkdir(parents=True)
+        jail.prepare(runtime.parent, scratch)
         ours, theirs = socket.socketpair()
         read_log, write_log = os.pipe()
         try:
+            program = [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind]
+            program.append(str(jail.parent or os.getpid()))
             self._process = processes.start(
-                [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind, str(os.getpid())],
+                jail.command(program, scratch, [runtime, *readable]),
                 cwd=scratch,
                 env=_environment(self.device, runtime, scratch, caches),
                 pass_fds=[theirs.fileno()],
@@ -359,22 +375,47 @@ class Contender:
         return reply
 
     def freeze(self) -> None:
-        """Stop the worker, with all its threads, where it stands; returns when it has stopped. It may be frozen already."""
-        if self.alive:
-            processes.freeze(self._process)
+        """Stop the worker, with all its threads, where it stands; returns when it has stopped. It may be frozen already.
 
-    def freeze_rest(self) -> None:
-        """Stop what the worker has started too; `freeze` reaches only those that stayed in its process group."""
+        Raises:
+            ContenderFault: it does not stop, and was killed.
+        """
         if self.alive:
-            processes.freeze_tree(self._process)
+            self._frozen = True
+            if not processes.freeze(self._process):
+                raise self._unstoppable()
+
+    def freeze_rest(self) -> bool:
+        """Stop what the worker has started too; `freeze` reaches only those that stayed in its process group.
+
+        Returns whether any of that was still running.
+
+        Raises:
+            ContenderFault: it does not stop, and was killed.
+        """
+        if not self.alive:
+            return False
+        late, still = processes.freeze_tree(self._process)
+        if not still:
+            raise self._unstoppable()
+        return late
+
+    def _unstoppable(self) -> ContenderFault:
+        self.kill()
+        return ContenderFault(
+            "crashed", "its processes could not be made to stand still while others were timed: stopped"
+        )
 
     def thaw(self) -> None:
         """Let it go on."""
         if self.alive:
+            self._frozen = False
             processes.thaw(self._process)
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         self._request += 1
+        if self._frozen:
+            self.thaw()
         try:
             protocol.send(self._connection, request | {"id": self._request}, files)
         except OSError:
@@ -427,6 +468,8 @@ class Contender:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         code = self._process.returncode
+        if self._jail.name == "bubblewrap" and code is not None and code - 128 in signal.valid_signals():
+            code = 128 - code  # bubblewrap tells of a signal as a shell does
         self.kill()
         if code is None:
             return ContenderFault("crashed", "closed its connection to the grader")

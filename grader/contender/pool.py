@@ -12,6 +12,7 @@ from pathlib import Path
 import grader
 from grader.assignment import Device
 from grader.contender.contender import Contender, WorkerKind
+from grader.contender.jail import NO_JAIL, Jail
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 
@@ -22,9 +23,13 @@ class WorkerPool:
     Args:
         device: `cpu` or `cuda`.
         folder: the run's own folder; `runtime/` and `scratch/` are made in it.
+        jail: what confines workers that see a submission.
+        submission: the folder that those may read.
     """
 
-    def __init__(self, device: Device, folder: Path) -> None:
+    def __init__(self, device: Device, folder: Path, jail: Jail = NO_JAIL, submission: Path | None = None) -> None:
+        self.jail = jail
+        self._readable = () if submission is None else (submission,)
         self.device: Device = device
         self.runtime = stage_runtime(folder / "runtime")
         self._scratch = folder / "scratch"
@@ -60,18 +65,19 @@ class WorkerPool:
             if worker.lives():
                 worker.ready()
 
-    def start(self, caches: Path | None) -> Contender:
-        """A worker of the device's kind that is on its way (see `Contender.ready`), for code that keeps its caches."""
-        return self._start(self.device, caches)
+    def start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
+        """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
+        return self._start(kind, trusted=True, caches=caches)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
         self._starter.shutdown()
 
-    def _start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
+    def _start(self, kind: WorkerKind, *, trusted: bool = False, caches: Path | None = None) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
-        worker = self._starter.submit(Contender, kind, self.runtime, scratch, caches).result()
+        jail = NO_JAIL if trusted else self.jail
+        worker = self._starter.submit(Contender, kind, self.runtime, scratch, caches, jail, self._readable).result()
         self._workers.append(worker)
         return worker
 

@@ -22,9 +22,14 @@ import psutil
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
+FREEZE_LIMIT_S = 1.0
+FREEZE_PASSES = 20
+STANDING = ("T", "t", "Z", "X", "")  # states of proc(5), and none: stopped, traced, dead, gone
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
+_stopped: dict[int, set[int]] = {}  # other groups of a worker's tree that were stopped with it
+_members: dict[int, list[int]] = {}  # of a worker's tree, when it was last looked at
 
 
 def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -42,12 +47,7 @@ def tree(pid: int) -> list[psutil.Process]:
     The dead that nobody else will collect are collected on the way.
     """
     found = []
-    with _starting:  # a worker that is just being started must not be taken for somebody's orphan
-        others = {one for one in _started if one != pid}
-        descendants = _descendants()
-    for process, root in descendants:
-        if root in others:
-            continue
+    for process, root in _belonging_to(pid):
         if _lives(process):
             found.append(process)
         elif root == process.pid and root not in _started:
@@ -92,34 +92,68 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
     _started.pop(process.pid, None)
+    _members.pop(process.pid, None)
+    _stopped.pop(process.pid, None)
 
 
-def freeze(process: subprocess.Popen[bytes]) -> None:
-    """Stop a worker's process group, and wait until the worker has stopped, or has ended."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGSTOP)
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+def freeze(process: subprocess.Popen[bytes]) -> bool:
+    """Stop a worker's process group, and wait until it has stopped, or has ended.
+
+    Waits for the process that was started, and for those of its group that `freeze_tree` has seen: in a jail the worker is one of these.
+
+    Returns False when something keeps them going.
+    """
+    deadline = time.monotonic() + FREEZE_LIMIT_S
+    members = {process.pid, *_members.get(process.pid, ())}
+    while True:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGSTOP)
+        if all(_state(pid) in STANDING for pid in members):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(20e-6)
 
 
-def freeze_tree(process: subprocess.Popen[bytes]) -> None:
-    """Stop everything that a worker started, whatever group it went to."""
-    for _ in range(10):  # what is not stopped yet may start more
-        running = [one for one in tree(process.pid) if _status(one) not in (psutil.STATUS_STOPPED, None)]
-        if not running:
-            return
-        for one in running:
-            with contextlib.suppress(psutil.Error):
-                one.suspend()
+def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
+    """Stop everything that a worker started, whatever group it went to.
+
+    Returns whether there was anything to stop, and whether all of it stands still now.
+    """
+    late = False
+    for _ in range(FREEZE_PASSES):  # what is not stopped yet may start more
+        found = _belonging_to(process.pid)
+        groups = {one.pid: _group(one.pid) for one, _ in found}
+        _members[process.pid] = [pid for pid, group in groups.items() if group == process.pid]
+        # The dead tell of their group too: somebody may have left a child in it, and be gone before anyone looks.
+        dead = [one.pid for one, root in found if root == one.pid and root not in _started and _state(root) == "Z"]
+        if not dead and all(_state(pid) in STANDING for pid in groups):
+            return late, True
+        late = True
+        for group in set(groups.values()) - {os.getpgrp()}:
+            if group is None:
+                continue
+            _stopped.setdefault(process.pid, set()).add(group)
+            with contextlib.suppress(OSError):  # as a whole: a process that is just being forked does not escape
+                os.killpg(group, signal.SIGSTOP)
+        for pid in dead:
+            _collect(pid)
+    return late, False
+
+
+def _belonging_to(pid: int) -> list[tuple[psutil.Process, int]]:
+    """A worker, all its descendants, and what workers left to this process, the dead among them; each with its `root`."""
+    with _starting:
+        others = {one for one in _started if one != pid}
+        descendants = _descendants()
+    return [(process, root) for process, root in descendants if root not in others]
 
 
 def thaw(process: subprocess.Popen[bytes]) -> None:
-    """Let a worker and everything it started go on."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGCONT)
-    for one in tree(process.pid):
-        with contextlib.suppress(psutil.Error):
-            one.resume()
+    """Let a worker go on, and what `freeze_tree` has stopped with it."""
+    for group in {process.pid, *_stopped.pop(process.pid, ())}:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGCONT)
 
 
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
@@ -150,6 +184,22 @@ def _status(process: psutil.Process) -> str | None:
     with contextlib.suppress(psutil.Error):
         return str(process.status())
     return None
+
+
+def _group(pid: int) -> int | None:
+    """The process group of a process; None when it is gone."""
+    with contextlib.suppress(OSError):
+        return os.getpgid(pid)
+    return None
+
+
+def _state(pid: int) -> str:
+    """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]
 
 
 def _collect(pid: int) -> None:

@@ -16,8 +16,9 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from grader.assignment import CourseError
+from grader.assignment import CourseError, Device
 from grader.contender.contender import WorkerUnavailable
+from grader.contender.jail import strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job, Refused
 from grader.runfolder import remove
@@ -47,7 +48,7 @@ def main() -> int:
     pool = None
     try:
         if device == "cpu" or (device == "auto" and not _may_have_gpu()):
-            pool = WorkerPool("cpu", folder)
+            pool = _pool("cpu", folder)
             if "worker" in sys.argv[4:]:
                 pool.prepare()
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
@@ -64,7 +65,7 @@ def main() -> int:
             return 1  # whoever started this judge has no work for it
         job = Job.model_validate_json(text)
         if pool is None:
-            pool = WorkerPool(choose_device(device), folder)
+            pool = _pool(choose_device(device), folder)
             pool.prepare()
         run_session(job, pool, emit)
     except CourseError as error:
@@ -85,6 +86,13 @@ def main() -> int:
         if os.getppid() != parent:  # whoever would have removed the run's folder was killed
             remove(folder)
     return 0
+
+
+def _pool(device: Device, folder: Path) -> WorkerPool:
+    """Workers in the strongest jail there is, which see the folder where the submission will be staged."""
+    submission = folder / "submission"
+    submission.mkdir(exist_ok=True)
+    return WorkerPool(device, folder, strongest_jail(), submission)
 
 
 def _may_have_gpu() -> bool:

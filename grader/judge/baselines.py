@@ -48,7 +48,7 @@ class Baselines:
         for name in names:
             worker = self._workers.get(name)
             if worker is None or not worker.lives():
-                self._workers[name] = self._pool.start(self._caches)
+                self._workers[name] = self._pool.start(self._pool.device, self._caches)
                 self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundCase) -> Contender:

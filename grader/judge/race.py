@@ -98,6 +98,7 @@ class Race:
         self._order: list[Runner] = []
         judge.settle()
         submission.freeze()  # until it is its turn
+        submission.freeze_rest()
         limits = case.assignment.spec.limits
         own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)
         self._submission = Runner(SUBMISSION, submission, own)
@@ -303,6 +304,7 @@ class Race:
             if batch.quiet:
                 return batch
             self._wait_for_quiet(runner)
+            bench.renew(self._draw)  # nobody runs twice on the same inputs
 
     def _wait_for_quiet(self, runner: Runner) -> None:
         """The GPU was busy when everybody should have stood still: wait until it is quiet, or say who it was."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Contender, ContenderFault
+from grader.contender.contender import Contender, ContenderFault, WorkerKind
+from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
 from grader.judge.baselines import Baselines
@@ -112,6 +113,11 @@ class Judge:
                 self._absent[name] = f"{name} is still the starter's stub"
 
     @property
+    def jail(self) -> JailName:
+        """What confines the submission's workers."""
+        return self._pool.jail.name
+
+    @property
     def gpu_name(self) -> str:
         return torch.cuda.get_device_name() if self.device_name == "cuda" else "CPU"
 
@@ -122,15 +128,14 @@ class Judge:
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info(self.device)[0]) / 2**30
 
-    def _take(self, assignment: Assignment) -> Contender:
-        on_cpu = assignment.spec.language == "cuda" and self.device_name == "cpu"
-        return self._pool.take("cuda_cpu" if on_cpu else None)
+    def _kind(self, assignment: Assignment) -> WorkerKind:
+        return "cuda_cpu" if assignment.spec.language == "cuda" and self.device_name == "cpu" else self.device_name
 
     def _load(self, assignment: Assignment, lane: int) -> Contender:
         for (name, _), last in list(self._contenders.items()):
             if name != assignment.name:
                 last.kill()  # what an earlier assignment left running must not disturb this one
-        contender = self._take(assignment)
+        contender = self._pool.take(self._kind(assignment))
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
             load_file(contender, self.job.submission, assignment)
@@ -151,7 +156,8 @@ class Judge:
         try:
             contender = self._references.get(assignment.name)
             if contender is None or not contender.lives():
-                contender = self._take(assignment)
+                contender = self._pool.start(self._kind(assignment))
+                contender.ready()
                 load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())

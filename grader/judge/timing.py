@@ -10,8 +10,8 @@ the same batch from outside:
     freeze    SIGSTOP to the worker's process group; its threads have stopped when this returns
     probe     a small piece of the judge's own work finds the GPU to itself
     stop      -----------------------------------------------------------------------------------------------------
-    thaw
     collect   -----------------------------------------------------------------------------------------------------
+    thaw
     copy      the worker is told of new memory, which nobody but the judge has ever mapped, and copies its k results there
     freeze    as above
     probe     as above
@@ -147,12 +147,13 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """Give the arena back; contenders that still live unmap it."""
+        """Give the arena back; contenders that still live unmap it, and stand still again."""
         for contender in self._guests:
             if contender.lives():
-                contender.thaw()
                 try:
                     contender.release(HOUSEKEEPING)
+                    contender.freeze()
+                    contender.freeze_rest()
                 except ContenderFault:
                     contender.kill()
         self._forget_results()
@@ -166,7 +167,6 @@ class Bench:
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
             sets.append((names, upstream, [_of(name, index) for name in self._shapes] if self._in_place else []))
-        contender.thaw()
         self._guests.append(contender)
         contender.prepare(self._arena, sets, list(self.calls[0].options.values()), HOUSEKEEPING)
         contender.freeze()
@@ -206,8 +206,8 @@ class Bench:
         self._place = self._arena
         if collect and self._collected is not None and not (written and self._in_place):
             self._place = self._collected
-            contender.thaw()
             start = time.perf_counter()
+            contender.thaw()
             outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
             kinds = contender.collect(self._collected, outputs, self._enough, limits)
             collect_s, still_quiet = self._stop(contender, start)
@@ -215,11 +215,12 @@ class Bench:
         return Batch(calls, sum(times_s) / calls, wall_s, collect_s, kinds, quiet)
 
     def _stop(self, contender: Contender, start: float) -> tuple[float, bool]:
-        """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet."""
+        """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet. Raises ContenderFault."""
         contender.freeze()
         quiet = self._gauge.is_quiet()
         passed_s = time.perf_counter() - start
-        contender.freeze_rest()
+        if contender.freeze_rest():  # something outside its process group worked on until now
+            passed_s = time.perf_counter() - start
         return passed_s, quiet
 
     def output(self, index: int) -> dict[str, torch.Tensor]:

@@ -1,0 +1,166 @@
+"""What a worker may touch.
+
+    bubblewrap   namespaces of its own: it sees the system read-only, Python's packages, its submission and its scratch folder; no
+                 other files, no processes but its own, no network. Where the judge is root the worker is another user as well.
+    uid          another user without any capability, where the judge is root: in a container, whose walls are the rest of the jail
+    none         a process like any other of this user
+
+The GPU comes in as its device nodes. CUDA IPC works across all of these.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+JailName = Literal["bubblewrap", "uid", "none"]
+
+WORKER_UID = 65534  # nobody
+TRIAL_LIMIT_S = 10.0
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
+GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
+
+
+@dataclass(frozen=True)
+class Jail:
+    """How workers are confined. `program` is where bwrap or setpriv lies."""
+
+    name: JailName
+    programs: tuple[str, ...] = ()
+
+    @property
+    def parent(self) -> int | None:
+        """The process id of its parent as a worker sees it; None where that is the judge's own."""
+        return 1 if self.name == "bubblewrap" else None
+
+    def prepare(self, run_folder: Path, scratch: Path) -> None:
+        """Let the worker write to its folder, and find a way to it. No chown: a container's root may not."""
+        if os.geteuid() == 0 and self.name != "none":
+            scratch.chmod(0o777)
+        if self.name == "uid":
+            run_folder.chmod(0o711)
+
+    def command(self, program: Sequence[str], scratch: Path, readable: Sequence[Path]) -> list[str]:
+        """The command that runs `program` in this jail, with `scratch` as its current folder.
+
+        Args:
+            readable: what it may read beside the system and Python.
+        """
+        match self.name:
+            case "none":
+                return list(program)
+            case "uid":
+                return [*_drop(self.programs[-1]), *program]
+            case "bubblewrap":
+                drop = _drop(self.programs[1]) if os.geteuid() == 0 else []
+                return [self.programs[0], *_namespaces(), *_files(scratch, readable), "--", *drop, *program]
+
+
+NO_JAIL = Jail("none")
+
+
+def strongest_jail() -> Jail:
+    """The best that works on this machine; each is tried out, for programs and namespaces may be there and forbidden."""
+    setpriv, bwrap = shutil.which("setpriv"), shutil.which("bwrap")
+    root = os.geteuid() == 0
+    if bwrap is not None and (setpriv is not None or not root):
+        jail = Jail("bubblewrap", tuple(filter(None, (bwrap, setpriv))))
+        if _works(jail):
+            return jail
+    if root and setpriv is not None:
+        jail = Jail("uid", (setpriv,))
+        if _works(jail):
+            return jail
+    return NO_JAIL
+
+
+def _works(jail: Jail) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        run_folder, scratch = Path(folder), Path(folder, "scratch")
+        scratch.mkdir()
+        jail.prepare(run_folder, scratch)
+        program = jail.command([sys.executable, "-I", "-c", "open('file', 'w').close()"], scratch, [])
+        try:
+            done = subprocess.run(
+                program, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
+            )
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return done.returncode == 0
+
+
+def _drop(setpriv: str) -> list[str]:
+    """Become nobody, without groups, capabilities or a way to get any."""
+    return [
+        setpriv,
+        f"--reuid={WORKER_UID}",
+        f"--regid={WORKER_UID}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+        "--no-new-privs",
+        "--",
+    ]
+
+
+def _namespaces() -> list[str]:
+    options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    options += ["--hostname", "worker", "--die-with-parent"]
+    if os.geteuid() == 0:  # to become another user, which drops these too
+        for capability in ("ALL",):
+            options += ["--cap-drop", capability]
+        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+            options += ["--cap-add", capability]
+    return options
+
+
+def _files(scratch: Path, readable: Sequence[Path]) -> Iterator[str]:
+    """The view of the file system: nothing but what is named here."""
+    yield from ("--tmpfs", "/tmp", "--dir", "/var/tmp", "--proc", "/proc", "--dev", "/dev")
+    for path in SYSTEM:
+        if Path(path).is_symlink():
+            yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115
+        else:
+            yield from ("--ro-bind-try", path, path)
+    for name in ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for path in _python_folders():
+        yield from _at("--ro-bind-try", path)
+    for pattern in GPU_NODES:
+        for node in sorted(Path("/dev").glob(pattern)):
+            if not node.is_dir():
+                yield from ("--dev-bind", str(node), str(node))
+    for folder in readable:
+        yield from _at("--ro-bind", str(folder))
+    yield from (*_at("--bind", str(scratch)), "--chdir", str(scratch))
+
+
+def _at(bind: str, path: str) -> Iterator[str]:
+    """Bind a path where it is; the folders above it are made, and may be passed through by the worker's user."""
+    for parent in reversed(Path(path).parents):
+        if parent != Path("/"):
+            yield from ("--perms", "0755", "--dir", str(parent))
+    yield from (bind, path, path)
+
+
+def _python_folders() -> list[str]:
+    """Where the interpreter and its packages are, and what the environment names beside: CUDA's toolkit and libraries."""
+    ours = (
+        Path(__file__).resolve().parent.parent.parent
+    )  # holds the package `grader`, the course, and perhaps a virtual environment
+    folders = [sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    folders += [entry for entry in sys.path if entry and Path(entry).is_dir() and Path(entry).resolve() != ours]
+    folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    system = tuple(f"{one}/" for one in SYSTEM)
+    kept = dict.fromkeys(folder for folder in folders if folder and not f"{folder}/".startswith(system))
+    return [folder for folder in kept if not ours.is_relative_to(folder)]

@@ -1,0 +1,230 @@
+"""What a worker can reach in each jail, asked from inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.jail import NO_JAIL, WORKER_UID, Jail, strongest_jail
+from grader.contender.pool import WorkerPool
+from tests.conftest import ROOT, broken_jails
+
+LIMITS = Limits(time_s=20, memory_gib=4)
+BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
+ROOT_HERE = os.geteuid() == 0
+JAILS = {
+    "bubblewrap": Jail("bubblewrap", tuple(filter(None, (BWRAP, SETPRIV)))),
+    "uid": Jail("uid", (SETPRIV or "",)),
+    "none": NO_JAIL,
+}
+# Answers a question about the world with the message of an exception: that is what a worker may tell.
+PROBE = """
+import ctypes, json, os, pathlib, signal, socket, subprocess
+
+def look(what, *arguments):
+    try:
+        return {"ok": globals()[what](*arguments)}
+    except OSError as error:
+        return {"error": type(error).__name__}
+
+def read(path): return pathlib.Path(path).read_bytes()[:40].decode(errors="replace")
+def write(path): return pathlib.Path(path).write_text("here")
+def listdir(path): return sorted(os.listdir(path))
+def user(): return [os.getuid(), os.getgid(), os.getgroups()]
+def processes(): return sorted(int(one) for one in os.listdir("/proc") if one.isdigit())
+def kill(pid): return os.kill(pid, 0)
+def capabilities():
+    return [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm", "CapBnd"))]
+def no_new_privileges(): return "NoNewPrivs:\\t1" in open("/proc/self/status").read()
+def interfaces(): return [name for _, name in socket.if_nameindex()]
+def connect(host, port):
+    with socket.create_connection((host, port), timeout=3): return "connected"
+def mount():
+    code = ctypes.CDLL(None, use_errno=True).mount(b"tmpfs", b"/mnt", b"tmpfs", 0, None)
+    if code: raise PermissionError(ctypes.get_errno())
+def environment(): return sorted(os.environ)
+def open_files():
+    numbers = [int(one) for one in os.listdir("/proc/self/fd")]
+    return [os.readlink(f"/proc/self/fd/{one}") for one in numbers if one > 2 and os.path.lexists(f"/proc/self/fd/{one}")]
+
+import probe_questions
+ANSWERS = [look(*question) for question in probe_questions.QUESTIONS]
+raise RuntimeError(json.dumps(ANSWERS))
+"""
+
+
+@pytest.fixture(params=JAILS)
+def jail(request: pytest.FixtureRequest) -> Jail:
+    jail = JAILS[request.param]
+    if request.param == "bubblewrap" and BWRAP is None:
+        pytest.skip("bubblewrap is not installed")
+    if request.param == "uid" and not (ROOT_HERE and SETPRIV):
+        pytest.skip("only root can give a worker another user")
+    return jail
+
+
+class Inside:
+    """Asks questions from within a jail: names of functions of `PROBE`, with their arguments."""
+
+    def __init__(self, jail: Jail, folder: Path) -> None:
+        self.submission = folder / "submission"
+        self.submission.mkdir()
+        self.pool = WorkerPool("cpu", folder, jail, self.submission)
+
+    def worker(self, source: str, questions: object = ()) -> Contender:
+        (self.submission / "probe.py").write_text(source)
+        (self.submission / "probe_questions.py").write_text(f"QUESTIONS = {questions!r}")
+        return self.pool.take()
+
+    def ask(self, *questions: tuple[object, ...]) -> list[dict[str, object]]:
+        with self.worker(PROBE, questions) as worker, pytest.raises(ContenderFault) as fault:
+            worker.load(self.submission / "probe.py", "nothing", None, LIMITS)
+        answers: list[dict[str, object]] = json.loads(fault.value.message.removeprefix("RuntimeError: "))
+        return answers
+
+
+@pytest.fixture
+def inside(jail: Jail, tmp_path: Path) -> Iterator[Inside]:
+    tmp_path.chmod(0o711)
+    for parent in list(tmp_path.parents)[:2]:  # pytest's own folders are closed to other users
+        parent.chmod(0o711)
+    inside = Inside(jail, tmp_path)
+    yield inside
+    inside.pool.close()
+
+
+def test_a_worker_in_a_jail_has_what_it_needs(inside: Inside) -> None:
+    scratch, own = inside.ask(("write", "file"), ("read", str(inside.submission / "probe.py")))
+    assert scratch == {"ok": 4}
+    assert "ok" in own
+
+
+def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
+    if jail.name != "bubblewrap":
+        pytest.skip(f"{jail.name}: files that everybody may read are read")
+    secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/problem.py", ROOT / "grader/judge/state.py"]
+    answers = inside.ask(
+        *(("read", str(path)) for path in secrets), ("listdir", str(Path.home())), ("listdir", "/home")
+    )
+    assert [one.get("error") for one in answers[:3]] == ["FileNotFoundError"] * 3
+    assert all("ok" not in one or one["ok"] in ([], [".pyenv"]) for one in answers[3:]), answers
+
+
+def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:
+    if jail.name == "none":
+        pytest.skip("none: nothing keeps it")
+    places = [
+        inside.submission / "x",
+        inside.pool.runtime / "x",
+        ROOT / "x",
+        Path(sys.prefix, "x"),
+        Path("/usr/x"),
+        Path("/etc/x"),
+    ]
+    answers = inside.ask(*(("write", str(path)) for path in places))
+    assert all("error" in one for one in answers), answers
+    assert not any(path.exists() for path in places)
+
+
+def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
+    if jail.name == "none":
+        pytest.skip("none: it has this user's")
+    user, capabilities, privileges, mount = inside.ask(("user",), ("capabilities",), ("no_new_privileges",), ("mount",))
+    if ROOT_HERE:
+        assert user == {"ok": [WORKER_UID, WORKER_UID, []]}
+    assert all(int(one, 16) == 0 for one in capabilities["ok"])  # type: ignore[attr-defined]
+    assert privileges == {"ok": True}
+    assert "error" in mount
+
+
+def test_a_worker_sees_no_process_but_its_own(inside: Inside, jail: Jail) -> None:
+    processes, kill = inside.ask(("processes",), ("kill", os.getpid()))
+    if jail.name == "bubblewrap":
+        assert len(processes["ok"]) <= 3  # type: ignore[arg-type]
+    if jail.name != "none":
+        assert "error" in kill
+
+
+def test_a_worker_has_no_network(inside: Inside, jail: Jail) -> None:
+    if jail.name != "bubblewrap":
+        pytest.skip(f"{jail.name}: the network is the container's to close")
+    interfaces, connect = inside.ask(("interfaces",), ("connect", "1.1.1.1", 53))
+    assert interfaces == {"ok": ["lo"]}
+    assert "error" in connect
+
+
+def test_a_worker_finds_no_files_of_the_judge_open(inside: Inside) -> None:
+    (files,) = inside.ask(("open_files",))
+    names = [name for name in files["ok"] if not name.startswith("/proc/")]  # type: ignore[attr-defined]
+    assert len([name for name in names if name.startswith("socket:")]) == 1, names
+    assert not [name for name in names if str(ROOT) in name], names
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("os._exit(7)", "exit code 7"),
+        ("os._exit(0)", "exit code 0"),
+        ("os.kill(os.getpid(), 11)", "segmentation fault (SIGSEGV)"),
+        ("os.kill(os.getpid(), 9)", "killed (SIGKILL)"),
+    ],
+)
+def test_how_a_worker_ended_is_told_alike(inside: Inside, end: str, words: str) -> None:
+    with inside.worker(f"import os\n{end}\n") as worker, pytest.raises(ContenderFault) as fault:
+        worker.load(inside.submission / "probe.py", "nothing", None, LIMITS)
+    assert words in fault.value.message
+
+
+def test_a_time_out_kills_all_that_a_worker_started(inside: Inside) -> None:
+    source = (
+        "import subprocess, time\n"
+        "for session in (False, True):\n"
+        "    subprocess.Popen(['/bin/sh', '-c', 'sleep 600; exit', 'left-behind'], start_new_session=session)\n"
+        "time.sleep(600)\n"
+    )
+    with inside.worker(source) as worker, pytest.raises(ContenderFault) as fault:
+        worker.load(inside.submission / "probe.py", "nothing", None, Limits(time_s=1, memory_gib=4))
+    assert fault.value.outcome == "timed_out", fault.value.message
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "left-behind" not in listed
+
+
+def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
+    program = (
+        "import sys, time\nfrom pathlib import Path\nfrom grader.contender.jail import Jail\n"
+        "from grader.contender.pool import WorkerPool\n"
+        f"pool = WorkerPool('cpu', Path({str(tmp_path)!r}), Jail({jail.name!r}, {jail.programs!r}))\n"
+        "worker = pool.take()\nprint(worker.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    for parent in [tmp_path, *list(tmp_path.parents)[:2]]:
+        parent.chmod(0o711)
+    judge = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert judge.stdout is not None
+    pid = int(judge.stdout.readline())
+    judge.send_signal(signal.SIGKILL)
+    judge.wait()
+    judge.stdout.close()
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z (zombie)" in Path(f"/proc/{pid}/status").read_text():
+            return
+        signal.sigtimedwait([], 0.05)
+    raise AssertionError("the worker outlived its judge")
+
+
+def test_the_strongest_jail_is_bubblewrap_where_it_works() -> None:
+    expected = "bubblewrap" if BWRAP else "uid" if ROOT_HERE and SETPRIV else "none"
+    assert strongest_jail().name == expected
+
+
+def test_a_jail_that_does_not_work_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
+    assert strongest_jail() == NO_JAIL
