@@ -18,7 +18,7 @@ from types import FrameType
 
 from grader.assignment import CourseError, Device
 from grader.contender.contender import WorkerUnavailable
-from grader.contender.jail import strongest_jail
+from grader.contender.jail import NO_JAIL, strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Job, Refused
 from grader.runfolder import remove
@@ -89,10 +89,13 @@ def main() -> int:
 
 
 def _pool(device: Device, folder: Path) -> WorkerPool:
-    """Workers in the strongest jail there is, which see the folder where the submission will be staged."""
+    """Workers in the strongest jail there is, which see the folder where the submission will be staged.
+
+    Not on a GPU yet, where no jail has been tried.
+    """
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
-    return WorkerPool(device, folder, strongest_jail(), submission)
+    return WorkerPool(device, folder, strongest_jail() if device == "cpu" else NO_JAIL, submission)
 
 
 def _may_have_gpu() -> bool:

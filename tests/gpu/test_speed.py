@@ -22,6 +22,8 @@ SPEED = """
     ]
 
     [timing]
+    batch_s = 0.004
+    max_calls = 24
     rounds = 3
     max_rounds = 3
     slow_limit = {slow_limit}
