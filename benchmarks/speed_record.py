@@ -154,8 +154,9 @@ def tables(record: dict[str, Any]) -> list[str]:
     for case in record["cases"]:
         runs = case["repetitions"]
         lines += [f"## {case['id']}", "", case["size"], ""]
-        if "measured" not in runs[0]:
-            lines += [f"stopped early after {run['stopped_after_s'] * 1e3:.3g} ms" for run in runs] + [""]
+        stopped = [run for run in runs if "measured" not in run]
+        if stopped:
+            lines += [f"{len(stopped)} of {len(runs)} repetitions were stopped early", ""]
             continue
         lines += [*contenders_table(runs[0]["measured"]), ""]
         lines += [*repetition_lines(runs), ""]

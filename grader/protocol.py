@@ -13,6 +13,7 @@ From the contender:
     {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...]}
     {"id", "do": "time", "calls", "keep"}                 call it on so many of the sets, tell the time of each, keep the last results
     {"id", "do": "collect", "arena": {...}, "outputs": [[ref...]...], "different"}    copy the results of those calls there
+    {"id", "do": "tidy"}                                  collect garbage: a batch does not
     {"id", "do": "release"}                               unmap what "prepare" has mapped
 From the worker, one for each request, with its id, and one with id 0 when it is ready:
     {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}

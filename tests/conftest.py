@@ -234,8 +234,8 @@ def start_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRun]:
     """Starts `grader run` with the given arguments, in folders of its own."""
     started: list[Running] = []
 
-    def start(*arguments: object) -> Running:
-        running = Running(tmp_path_factory.mktemp("run"), [str(argument) for argument in arguments])
+    def start(*arguments: object, jailed: bool = True) -> Running:
+        running = Running(tmp_path_factory.mktemp("run"), [str(argument) for argument in arguments], jailed=jailed)
         started.append(running)
         return running
 

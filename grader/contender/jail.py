@@ -133,7 +133,7 @@ def _files(scratch: Path, readable: Sequence[Path]) -> Iterator[str]:
             yield from ("--ro-bind-try", path, path)
     for name in ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    for path in _python_folders():
+    for path in _tool_folders():
         yield from _at("--ro-bind-try", path)
     for pattern in GPU_NODES:
         for node in sorted(Path("/dev").glob(pattern)):
@@ -152,15 +152,19 @@ def _at(bind: str, path: str) -> Iterator[str]:
     yield from (bind, path, path)
 
 
-def _python_folders() -> list[str]:
-    """Where the interpreter and its packages are, and what the environment names beside: CUDA's toolkit and libraries."""
+def _tool_folders() -> list[str]:
+    """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries."""
     ours = (
         Path(__file__).resolve().parent.parent.parent
     )  # holds the package `grader`, the course, and perhaps a virtual environment
     folders = [sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folders += [entry for entry in sys.path if entry and Path(entry).is_dir() and Path(entry).resolve() != ours]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    folders += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    folders += [entry for name in ("LD_LIBRARY_PATH", "PATH") for entry in os.environ.get(name, "").split(os.pathsep)]
+    # A compiler brings its own headers and libraries along, in the folder above its bin/.
+    compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
+    folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
-    kept = dict.fromkeys(folder for folder in folders if folder and not f"{folder}/".startswith(system))
-    return [folder for folder in kept if not ours.is_relative_to(folder)]
+    kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and not f"{folder}/".startswith(system))
+    closed = (ours, Path.home(), Path("/tmp"))
+    return [folder for folder in kept if not any(one.is_relative_to(folder) for one in closed)]

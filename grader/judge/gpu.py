@@ -94,10 +94,11 @@ class Gauge:
     def is_quiet(self) -> bool:
         """Whether a small piece of work runs as fast as on an idle GPU: kernels of other processes would share its time.
 
-        Takes about half a millisecond on a large GPU. A kernel of another process that is running does not escape it:
+        Takes about a millisecond on a large GPU. A kernel of another process that is running does not escape it:
         the GPU gives its contexts turns of a millisecond or so.
         """
-        return self._work is None or self._probe() <= NOISE * self.usual_s + NOISE_S
+        limit_s = NOISE * self.usual_s + NOISE_S
+        return self._work is None or self._probe() <= limit_s or self._probe() <= limit_s  # the host may have hiccups
 
     def _probe(self) -> float:
         assert self._work is not None

@@ -61,6 +61,8 @@ class Lanes:
         future = self._ahead.pop(case.id, None)
         if future is None:
             self.finish()
+            if case.case.max_extra_mib is not None:
+                self._judge.settle()  # a worker that is starting takes GPU memory
             self._run(case, 0, evidence)
             return
         done = future.result()

@@ -116,6 +116,7 @@ class JudgePlugin:
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
+        self.judge.lanes.finish()  # its workers hold memory
         sizes: SpeedSizes = request.param
         free_gib = self.judge.free_gib()
         if (fitting := sizes.fitting(free_gib)) is None:
@@ -164,11 +165,9 @@ class JudgePlugin:
         return ""
 
     def _too_large(self, case: BoundCase | None) -> str:
-        import torch
-
         if case is None or case.case.memory_gib is None:
             return ""
-        free_gib = torch.cuda.mem_get_info(self.judge.device)[0] / 2**30
+        free_gib = self.judge.free_gib()
         if free_gib >= case.case.memory_gib:
             return ""
         return f"needs {case.case.memory_gib:g} GiB of GPU memory, {free_gib:.0f} GiB are free"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -135,9 +136,9 @@ class Race:
         """Whether a band's edge lies inside an interval, and there is time left for making that smaller."""
         if self._judge.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
             return False
-        if time.monotonic() - self._started > self._rules.budget_s:
-            return False
-        return (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0 or any(self.verdict().undecided)
+        if (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0:
+            return True
+        return time.monotonic() - self._started < self._rules.budget_s and any(self.verdict().undecided)
 
     def verdict(self) -> Verdict:
         """What the rounds so far say."""
@@ -170,12 +171,12 @@ class Race:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
-                bench.invite(runner.contender)
+                self._invite(bench, runner)
                 if runner.name not in YARDSTICKS:
                     self._check_baseline(bench, runner)
                 self._settle(bench, runner)
             self._note("warming up your code")
-            bench.invite(self._submission.contender)
+            self._invite(bench, self._submission)
             first = self._run(bench, self._submission, 1)  # it may compile
             self._collects = first.collect_s > 0
             limit_s = self._rules.slow_limit * max(
@@ -229,7 +230,7 @@ class Race:
         self._started = time.monotonic()
         self._bench_of_rounds = self._stack.enter_context(self._bench(max(runner.calls for runner in self._everyone)))
         for runner in [self._null, *self._everyone]:
-            self._bench_of_rounds.invite(runner.contender)
+            self._invite(self._bench_of_rounds, runner)
             # The memory that a whole batch's results take is taken here, not in a round.
             self._run(self._bench_of_rounds, runner, runner.calls)
 
@@ -264,9 +265,8 @@ class Race:
     # -----------------------------------------------------------------------------------------------------------------
 
     def open_round(self) -> None:
-        """New inputs; then whoever runs before the submission in this round."""
+        """Whoever runs before the submission in this round, on inputs that it has seen."""
         number = len(self.rounds)
-        self._bench_of_rounds.renew(self._draw)
         # The null contender always runs just before the submission: their difference is the judge's time of it.
         ring = [[runner] for runner in self._others] + [[self._null, self._submission]]
         turn = number % len(ring)
@@ -277,7 +277,8 @@ class Race:
             self._run_in_round(runner)
 
     def run_submission(self) -> None:
-        """The submission's batch, every output of it checked."""
+        """The submission's batch, on inputs that nobody has had yet, every output of it checked."""
+        self._bench_of_rounds.renew(self._draw)
         self._run_in_round(self._submission)
         self._judge.record.add(self._batches[SUBMISSION].claimed_s)
 
@@ -299,21 +300,32 @@ class Race:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
         self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls)
 
+    def _invite(self, bench: Bench, runner: Runner) -> None:
+        with self._faults_of(runner):
+            bench.invite(runner.contender)
+
+    @contextmanager
+    def _faults_of(self, runner: Runner) -> Iterator[None]:
+        """A fault of the submission is its own; one of a baseline is the grader's."""
+        try:
+            yield
+        except ContenderFault as fault:
+            if runner is self._submission:
+                raise
+            raise CaseRefused(
+                f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
+            ) from None
+
     def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False) -> Batch:
         """One batch on a quiet GPU. The submission's outputs are collected and checked; with `collect` a baseline's are collected."""
         collect = collect or (runner in (self._submission, self._null) and self._collects)
         while True:
-            try:
+            with self._faults_of(runner):
                 batch = bench.run(runner.contender, calls, runner.limits, collect)
-            except ContenderFault as fault:
-                if runner is self._submission:
-                    raise
-                raise CaseRefused(
-                    f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
-                ) from None
             if runner is self._submission:
                 self._check(bench, batch)
             if batch.quiet:
+                self.repeats = 0
                 return batch
             self._wait_for_quiet(runner)
             bench.renew(self._draw)  # nobody runs twice on the same inputs
@@ -349,7 +361,7 @@ class Race:
         judge, case = self._judge, self._case
         for kind in batch.kinds:
             check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, judge.device)
-        if words := bench.damage(batch.calls):
+        if words := bench.damage():
             raise CheckFailed(words)
         for index, call in enumerate(bench.calls[: batch.calls]):
             got = bench.output(index)

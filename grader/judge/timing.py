@@ -3,13 +3,14 @@
 A worker times its calls with CUDA events and sends the numbers. It runs the student's code, so they are a claim. The judge times
 the same batch from outside:
 
-    wipe      the arena holds nothing but filler; the worker has never seen the inputs of this batch
+    wipe      the arena holds nothing but filler; nobody has had the inputs of this batch yet
     start     -----------------------------------------------------------------------------------------------------
     fill      the judge copies k sets of new inputs into the arena: before this they are in no memory that the worker maps
     call      the worker is asked for k calls; it answers when they are done, and keeps the results
     freeze    SIGSTOP to the worker's process group; its threads have stopped when this returns
     probe     a small piece of the judge's own work finds the GPU to itself
     stop      -----------------------------------------------------------------------------------------------------
+    wipe      the inputs are gone
     collect   -----------------------------------------------------------------------------------------------------
     thaw
     copy      the worker is told of new memory, which nobody but the judge has ever mapped, and copies its k results there
@@ -31,9 +32,12 @@ Why no submission gets below that:
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
   and no recorded graph replayed on stale data.
 - It cannot go on after `stop` unseen. After `freeze` none of its threads runs, and after `probe` no kernel of its does. What was left for
-  later, by a lazy tensor, a thread, or a function that returns nothing yet, has to be done between `collect` and `end`, where an
-  honest submission only copies: it takes longer than the null contender's copy, and then all of that time counts, the
-  copy too. Nor can results be written to where they will be collected before they are asked for: nobody can find that memory.
+  later, by a lazy tensor, a thread, or a function that returns nothing yet, has to be done between `collect` and `end`, without the
+  inputs, where an honest submission only copies: it takes longer than the null contender's copy, and then all of that time
+  counts, the copy too. What can be hidden there is a last elementwise step on something half done, in place of the copy: at
+  most what one copy of the outputs takes, and no time counts that is below the machine's limit.
+- Results cannot be written to where they will be collected before they are asked for: that memory is opened by a handle of 64
+  bytes that only the judge has.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
   baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
@@ -42,12 +46,14 @@ k calls are held against none, not against fewer calls, on purpose. A slope betw
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
 When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), or results were late by more than that, the
-judge's time counts and the case is marked "not corroborated". So up to that margin can be gained, and no more. Otherwise
+judge's time counts and the case is marked "not corroborated". So up to that margin can be gained. Otherwise
 the claim counts, because it is the finer one: it repeats within a few tenths of a percent, the difference of two batches within one
 or two. And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
 What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice). The freeze
-takes about a tenth of a millisecond and the probe one; both are in the null contender's time too.
+takes 0.1 to 0.7 ms and the probe one; both are in the null contender's time too.
+
+All this takes for granted that a worker cannot reach into the processes of the others: see `grader/contender/jail.py`.
 """
 
 from __future__ import annotations
@@ -132,6 +138,7 @@ class Bench:
         self._guests: list[Contender] = []
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
         self._collected: Arena | None = None
+        self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
@@ -191,6 +198,7 @@ class Bench:
             ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
+        contender.tidy(limits)
         if collect:
             # Now, and never beside a timed batch: the driver clears memory that is given back, which takes of the GPU's time.
             self._forget_results()
@@ -203,9 +211,11 @@ class Bench:
         wall_s, quiet = self._stop(contender, start)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         collect_s = 0.0
+        self._changed = self._arena.changed_inputs(names)
         self._place = self._arena
         if collect and self._collected is not None and not (written and self._in_place):
             self._place = self._collected
+            self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
             start = time.perf_counter()
             contender.thaw()
             outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
@@ -220,6 +230,7 @@ class Bench:
         quiet = self._gauge.is_quiet()
         passed_s = time.perf_counter() - start
         if contender.freeze_rest():  # something outside its process group worked on until now
+            quiet = self._gauge.is_quiet()
             passed_s = time.perf_counter() - start
         return passed_s, quiet
 
@@ -227,11 +238,10 @@ class Bench:
         """The outputs of a call of the last batch."""
         return {name: self._place.output(_of(name, index)) for name in self._shapes}
 
-    def damage(self, calls: int) -> str:
+    def damage(self) -> str:
         """What the last batch did to memory that was not its own, or nothing."""
-        names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
-        if changed := self._arena.changed_inputs(names):
-            return f"the input {changed[0]} was changed: the function must leave its inputs as they are"
+        if self._changed:
+            return f"the input {self._changed[0]} was changed: the function must leave its inputs as they are"
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         if strays:
             return f"{strays[0].elements} elements were written outside {strays[0].neighbour}"

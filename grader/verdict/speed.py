@@ -97,7 +97,11 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
     else:
         times = [max(claim, full) for claim, full in zip(claims, full_s, strict=True)]
-        where = ", handing in the results included: they were still being computed" if always_late else ""
+        where = (
+            ", handing in the results included: they were still being computed, or are not contiguous"
+            if always_late
+            else ""
+        )
         flags.append(
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
             f"{milliseconds(judged.median)}{where}; the judge's time counts"

@@ -89,6 +89,8 @@ def torch_answers(device: str) -> Answer:
             case "collect":
                 assert bench is not None
                 return bench.collect(frame, files)
+            case "tidy":
+                gc.collect()
             case "release":
                 assert bench is not None
                 bench.close()

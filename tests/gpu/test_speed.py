@@ -286,7 +286,7 @@ REASONS = {
     "work_after_the_event": "not corroborated",
     "sleep_outside_the_events": "not corroborated",
     "made_when_collected": "they were still being computed",
-    "kernel_left_running": "on the GPU",
+    "kernel_left_running": "GPU",
 }
 
 

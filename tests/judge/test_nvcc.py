@@ -33,7 +33,7 @@ def grade(start_run: StartRun, folder: Path, monkeypatch: pytest.MonkeyPatch, sc
     (programs / "nvcc").chmod(0o755)
     shutil.copy(ROOT / "reference" / "gelu.cu", mine)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    return start_run(mine, "--assignment", "cuda_gelu", "--device", "cpu").finish()
+    return start_run(mine, "--assignment", "cuda_gelu", "--device", "cpu", jailed=False).finish()
 
 
 def test_registers_spills_and_shared_memory_are_shown(
