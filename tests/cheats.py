@@ -147,6 +147,7 @@ class Cheat:
 LIES = "not corroborated: the worker says .* a call, by the judge's clock it was .*; the judge's time counts"
 STALE = r"in call \d+ of \d+ in a timed batch, each on new data: "
 UNWRITTEN = STALE + ".*(never written|expected)"
+GONE = STALE + ".*got nan"  # the inputs, when results are collected
 
 CHEATS = {
     # The clock -------------------------------------------------------------------------------------------------------
@@ -225,7 +226,8 @@ def timed(x):
     owed[y.data_ptr()] = x
     return y
 """,
-        says=LIES,
+        outcome="failed",
+        says=GONE,
     ),
     "deliver": Cheat(
         "the worker's own function for handing in computes",
@@ -236,7 +238,19 @@ def deliver(result, slot, inputs, deliver=run.deliver):
 timing.deliver = deliver
 timed = torch.empty_like
 """,
-        says=LIES,
+        outcome="failed",
+        says=GONE,
+    ),
+    "late_copy": Cheat(
+        "the same, from a copy of the inputs that was made in time",
+        """
+def deliver(result, slot, inputs, deliver=run.deliver):
+    return deliver(slow(result) if slot.numel() >= N else result, slot, inputs)
+
+timing.deliver = deliver
+timed = torch.clone
+""",
+        says=LIES.replace("; the", ".*still being computed.*; the"),
     ),
     "late_list": Cheat(
         "the list of results computes when the worker goes through it to hand them in",
@@ -252,7 +266,8 @@ def timed(x):
     here["self"]._results.inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
     return torch.empty_like(x)
 """,
-        says=LIES,
+        outcome="failed",
+        says=GONE,
     ),
     "first_call": Cheat(
         "the first call computes the whole batch, the others hand in what it found",
@@ -402,7 +417,7 @@ timing.deliver = deliver
 timed = torch.empty_like
 """,
         outcome="failed",
-        says=STALE + ".*never written",
+        says=STALE + ".*(never written|got nan)",
     ),
     # Answers that hold until nobody looks ----------------------------------------------------------------------------
     "wrong_later": Cheat(
