@@ -154,13 +154,15 @@ def _at(bind: str, path: str) -> Iterator[str]:
 
 def _tool_folders() -> list[str]:
     """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries."""
-    ours = (
-        Path(__file__).resolve().parent.parent.parent
-    )  # holds the package `grader`, the course, and perhaps a virtual environment
+    # What holds the package `grader` and the course; a virtual environment in it is named by itself.
+    ours = Path(__file__).resolve().parent.parent.parent
     folders = [sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    folders += [entry for entry in sys.path if entry and Path(entry).is_dir() and Path(entry).resolve() != ours]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    folders += [entry for name in ("LD_LIBRARY_PATH", "PATH") for entry in os.environ.get(name, "").split(os.pathsep)]
+    folders += [
+        entry
+        for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH")
+        for entry in os.environ.get(name, "").split(os.pathsep)
+    ]
     # A compiler brings its own headers and libraries along, in the folder above its bin/.
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
