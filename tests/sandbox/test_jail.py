@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,11 +113,9 @@ def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
     if jail.name != "bubblewrap":
         pytest.skip(f"{jail.name}: files that everybody may read are read")
     secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/problem.py", ROOT / "grader/judge/state.py"]
-    answers = inside.ask(
-        *(("read", str(path)) for path in secrets), ("listdir", str(Path.home())), ("listdir", "/home")
-    )
-    assert [one.get("error") for one in answers[:3]] == ["FileNotFoundError"] * 3
-    assert all("ok" not in one or one["ok"] in ([], [".pyenv"]) for one in answers[3:]), answers
+    with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
+        answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
+    assert [one.get("error") for one in answers] == ["FileNotFoundError"] * 4
 
 
 def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:
