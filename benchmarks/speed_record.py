@@ -116,12 +116,8 @@ def repetition(judge: Judge, worker: Contender, case: BoundSpeedCase, folder: Pa
         lined_up = time.monotonic()
         if race.stopped_after_s is not None:
             return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
-        rounds = 0
-        while rounds < race.first_rounds or race.is_worth_another_round():
-            race.open_round()
-            race.run_submission()
-            race.close_round()
-            rounds += 1
+        while len(race.rounds) < race.first_rounds or race.is_worth_another_round():
+            race.round()
         verdict = race.verdict()
     bands = band_results(case, verdict)
     seconds = {"load": loaded - started, "warm up": lined_up - loaded, "rounds": time.monotonic() - lined_up}

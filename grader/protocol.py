@@ -31,6 +31,7 @@ Frame: TypeAlias = dict[str, Any]
 
 MAX_FRAME_BYTES = 256 * 1024
 MAX_FILES = 4
+MATRIX = 8192  # rows and columns of the factors in the contender `matmul`
 # What lies around tensors reads as NaN in every floating-point type. What lies where an output will be, and in memory that a
 # worker newly allocates, is finite in each of them (1.3e36, in float16 61280) and unlike any answer: a NaN would be kept by
 # arithmetic, and what was computed from it could not be told from what was never written. It is positive, or a maximum that

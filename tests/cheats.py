@@ -471,51 +471,40 @@ def timed(x):
     ),
 }
 
+
+def late_thread(pause_s: float, times: float) -> str:
+    """Code of a thread that does a batch's work after its last call, and is waited for when results are handed in."""
+    return f"""
+threads = []
+timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
+
+def late(inputs, results):
+    time.sleep({pause_s})
+    for x, y in zip(inputs, results):
+        y.copy_(work(x, {times}))
+
+def timed(x):
+    y, here = torch.empty_like(x), batch()
+    if is_last():
+        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
+        results = [*(one[0] for one in here["self"]._results), y]
+        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
+        threads[0].start()
+    return y
+"""
+
+
 # These have won, or kept running, in a version of the grader; they look for the moments in which a worker is woken and stopped.
 OVERCOME = {
     "while_thawed": Cheat(
         "a thread computes while the judge wakes what the worker has started, before its clock goes on; a crowd makes that long",
-        """
-claim_nothing()
-crowd = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(240)]
-threads = []
-timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
-
-def late(inputs, results):
-    time.sleep(0.02)  # meanwhile the worker is frozen, and thawed
-    for x, y in zip(inputs, results):
-        y.copy_(work(x, 2.5))
-
-def timed(x):
-    y, here = torch.empty_like(x), batch()
-    if is_last():
-        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
-        results = [*(one[0] for one in here["self"]._results), y]
-        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
-        threads[0].start()
-    return y
-""",
+        "claim_nothing()\ncrowd = [subprocess.Popen(['sleep', '60'], start_new_session=True) for _ in range(240)]\n"
+        + late_thread(pause_s=0.02, times=2.5),  # the pause is for the worker to be frozen, and thawed
         says=LIES,
     ),
     "awaited_thread": Cheat(
         "a thread computes a whole batch, and the worker's function for handing in waits for it: without a crowd, less is saved",
-        """
-threads = []
-timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
-
-def late(inputs, results):
-    for x, y in zip(inputs, results):
-        y.copy_(slow(x))
-
-def timed(x):
-    y, here = torch.empty_like(x), batch()
-    if is_last():
-        inputs = [one[0][0] for one in here["self"]._sets[: here["calls"]]]
-        results = [*(one[0] for one in here["self"]._results), y]
-        threads[:] = [threading.Thread(target=late, args=(inputs, results), daemon=True)]
-        threads[0].start()
-    return y
-""",
+        late_thread(pause_s=0, times=SLOWER),
         says=LIES,
     ),
     "hopping": Cheat(

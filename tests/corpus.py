@@ -11,6 +11,7 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal, TypeVar
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -116,11 +117,12 @@ def _judge(
     submission: Path, course: Path, assignment: str, device: Device, stop_early: bool, sender: Connection
 ) -> None:
     from grader.contender.pool import WorkerPool
-    from grader.judge import state
+    from grader.judge import loading
     from grader.judge.session import run_session
 
     if device == "cpu":
-        state.find_nvcc = lambda: None  # its words are not those of the CPU's compiler, and not every machine has it
+        # its words are not those of the CPU's compiler, and not every machine has it
+        patch.object(loading, "find_nvcc", return_value=None).start()
     with run_folder() as folder:
         (one,) = load_course(course, [assignment])
         staged = stage(submission, folder / "submission", (one.spec.file,))

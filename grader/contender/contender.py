@@ -19,81 +19,37 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import processes
 from grader.contender.arena import Arena
 from grader.contender.jail import NO_JAIL, Jail
-from grader.report.model import Outcome
+from grader.contender.log import Log
+from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
+from grader.contender.surroundings import environment
 
 START_LIMIT_S = 120.0
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
-LOG_HEAD_BYTES = 24 * 1024
-LOG_TAIL_BYTES = 24 * 1024
 GIB = 1 << 30
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 
 
 WorkerKind = Literal["cpu", "cuda", "cuda_cpu"]
-MAX_CALLS = 256  # of one timed batch
-Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-
-
-class ContenderFault(Exception):
-    """A call that gave no answer: what became of it, a sentence for the student, and their traceback."""
-
-    def __init__(self, outcome: Outcome, message: str, traceback: str = "") -> None:
-        super().__init__(message)
-        self.outcome: Outcome = outcome
-        self.message = message
-        self.traceback = traceback
 
 
 class WorkerUnavailable(Exception):
     """A worker could not even start: a fault of the machine, not of a submission."""
-
-
-class Returned(BaseModel):
-    """What a worker says came back; only ever used to choose words."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    kind: Literal["tensor", "input", "subclass", "other", "written", "not_differentiable"]
-    type: str = Field(default="", max_length=100)
-    dtype: str = Field(default="", max_length=40)
-    shape: tuple[int, ...] = Field(default=(), max_length=64)
-    device: str = Field(default="", max_length=40)
-
-
-class WorkerError(BaseModel):
-    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
-    type: str = Field(max_length=200)
-    message: str = Field(max_length=20_000)
-    traceback: str = Field(max_length=20_000)
-
-
-class Reply(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    ok: bool
-    returned: tuple[Returned, ...] = Field(default=(), max_length=64)
-    kinds: tuple[tuple[Returned, ...], ...] = Field(default=(), max_length=16)
-    times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
-    ptxas: str = Field(default="", max_length=20_000)
-    error: WorkerError | None = None
-    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,40 +73,6 @@ class Build:
     limit_s: float
     nvcc: str | None
     arch: str
-
-
-class Log:
-    """What a process prints: the beginning and the end of it, and how much there was."""
-
-    def __init__(self, stream: int) -> None:
-        self._stream = stream
-        self._head = bytearray()
-        self._tail = bytearray()
-        self.total_bytes = 0
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := os.read(self._stream, 1 << 20):
-                self.total_bytes += len(data)
-                room = LOG_HEAD_BYTES - len(self._head)
-                if room > 0:
-                    self._head += data[:room]
-                    data = data[room:]
-                self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]
-        os.close(self._stream)
-
-    def finish(self) -> None:
-        """Wait a moment for what is still in the pipe."""
-        self._thread.join(timeout=1.0)
-
-    def text(self) -> str:
-        """The kept output, with a line where some of it was left out."""
-        head, tail = bytes(self._head), bytes(self._tail)
-        dropped = self.total_bytes - len(head) - len(tail)
-        middle = f"\n... {dropped} bytes left out ...\n".encode() if dropped > 0 else b""
-        return (head + middle + tail).decode(errors="replace").replace("\0", "")
 
 
 class Contender:
@@ -196,7 +118,7 @@ class Contender:
             self._process = processes.start(
                 jail.command(program, scratch, [runtime, *readable]),
                 cwd=scratch,
-                env=_environment(self.device, runtime, scratch, caches),
+                env=environment(self.device, runtime, scratch, caches),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
@@ -263,7 +185,7 @@ class Contender:
             return
         if reply.error.kind == "unsupported" and self.device == "cpu" and build is not None:
             raise ContenderFault("skipped", reply.error.message)  # the whole file: a GPU has to say
-        raise _fault(reply.error)
+        raise fault_of(reply.error)
 
     def call(
         self,
@@ -376,28 +298,27 @@ class Contender:
         if reply.broken:
             self.kill()
         if reply.error is not None:
-            raise _fault(reply.error)
+            raise fault_of(reply.error)
         return reply
 
     def freeze(self) -> None:
-        """Stop the worker, with all its threads, where it stands; returns when it has stopped. It may be frozen already.
+        """Stop the worker and all that it started, where they stand, until it is asked again. It may be frozen already.
 
         Raises:
-            ContenderFault: it does not stop, and was killed.
+            ContenderFault: something does not stop; all of it was killed.
         """
+        self.freeze_group()
+        self.freeze_rest()
+
+    def freeze_group(self) -> None:
+        """Stop the worker, with all its threads, and what stayed in its process group; quicker than `freeze`. Raises as that does."""
         if self.alive:
             self._frozen = True
             if not processes.freeze(self._process):
                 raise self._unstoppable()
 
     def freeze_rest(self) -> bool:
-        """Stop what the worker has started too; `freeze` reaches only those that stayed in its process group.
-
-        Returns whether any of that was still running.
-
-        Raises:
-            ContenderFault: it does not stop, and was killed.
-        """
+        """After `freeze_group`, stop what has left the group; returns whether any of that still ran. Raises as `freeze` does."""
         if not self.alive:
             return False
         late, still = processes.freeze_tree(self._process)
@@ -411,16 +332,11 @@ class Contender:
             "crashed", "its processes could not be made to stand still while others were timed: stopped"
         )
 
-    def thaw(self) -> None:
-        """Let it go on."""
-        if self.alive:
-            self._frozen = False
-            processes.thaw(self._process)
-
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         self._request += 1
         if self._frozen:
-            self.thaw()
+            self._frozen = False
+            processes.thaw(self._process)
         try:
             protocol.send(self._connection, request | {"id": self._request}, files)
         except OSError:
@@ -507,67 +423,3 @@ class Contender:
         self._connection.close()
         processes.end(self._process)
         self.log.finish()
-
-
-def _fault(error: WorkerError) -> ContenderFault:
-    if error.kind == "unsupported":
-        return ContenderFault("failed", error.message)  # of a single call it is no excuse
-    if error.kind == "build_failed":
-        return build_fault(error.message)
-    message = ": ".join(part for part in (error.type, error.message) if part)
-    return ContenderFault(error.kind, message.strip(), error.traceback)
-
-
-def build_fault(output: str) -> ContenderFault:
-    """The compiler's first errors, and `not_implemented` where the starter's own #error is still there."""
-    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line)]
-    if any("is not implemented yet" in line for line in errors):
-        return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
-    lines = output.strip().splitlines()
-    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
-    return ContenderFault(
-        "build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30])
-    )
-
-
-def _environment(device: str, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
-    """What a worker finds in its environment: nothing of the judge's but where its tools are."""
-    passed = (
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "CC",
-        "CXX",
-    )
-    environment = {name: os.environ[name] for name in passed if name in os.environ}
-    environment |= {
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "TRITON_CACHE_DIR": str((caches or scratch) / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str((caches or scratch) / "inductor"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # one kernel is not worth a pool of processes
-        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
-        "XDG_CACHE_HOME": str(scratch / "cache"),
-        "LANG": "C.UTF-8",
-        "USER": "student",
-        "PYTHONPATH": os.pathsep.join([str(runtime), *_import_path()]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    if device == "cpu":
-        # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
-        perturb = str(protocol.POISON_BYTE ^ 0xFF)
-        environment |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
-        environment |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin take the core from the judge
-    return environment
-
-
-def _import_path() -> list[str]:
-    """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
-    ours = Path(protocol.__file__).resolve().parent.parent
-    return [
-        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours
-    ]

@@ -116,8 +116,7 @@ def _namespaces() -> list[str]:
     options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--hostname", "worker", "--die-with-parent"]
     if os.geteuid() == 0:  # to become another user, which drops these too
-        for capability in ("ALL",):
-            options += ["--cap-drop", capability]
+        options += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             options += ["--cap-add", capability]
     return options

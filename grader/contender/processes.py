@@ -24,7 +24,8 @@ PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
 FREEZE_PASSES = 20
-STANDING = ("T", "t", "Z", "X", "")  # states of proc(5), and none: stopped, traced, dead, gone
+DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
+STANDING = ("T", "t", *DEAD)
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
@@ -48,7 +49,7 @@ def tree(pid: int) -> list[psutil.Process]:
     """
     found = []
     for process, root in _belonging_to(pid):
-        if _lives(process):
+        if _state(process.pid) not in DEAD:
             found.append(process)
         elif root == process.pid and root not in _started:
             _collect(root)
@@ -173,17 +174,6 @@ def _kilobytes(process: psutil.Process, file: str, pattern: str) -> int:
     with contextlib.suppress(OSError):
         return sum(map(int, re.findall(pattern, Path(f"/proc/{process.pid}/{file}").read_text(encoding="ascii"))))
     return 0
-
-
-def _lives(process: psutil.Process) -> bool:
-    return _status(process) not in (None, psutil.STATUS_ZOMBIE)
-
-
-def _status(process: psutil.Process) -> str | None:
-    """What the process is doing; None when it is gone."""
-    with contextlib.suppress(psutil.Error):
-        return str(process.status())
-    return None
 
 
 def _group(pid: int) -> int | None:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import torch
 
-from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.environment import driver_version
 from grader.judge.evidence import CaseRefused

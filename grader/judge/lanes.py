@@ -8,7 +8,7 @@ that measures memory, or that needs much of it, runs alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from traceback import clear_frames
@@ -42,15 +42,18 @@ class Lanes:
         self._threads: ThreadPoolExecutor | None = None
         self._free: SimpleQueue[int] = SimpleQueue()
 
-    def begin(self, assignment: Assignment, cases: Sequence[BoundCase]) -> None:
-        """Start on an assignment's cases; those that may share the machine run ahead. Again for the same one, it does nothing."""
+    def begin(self, assignment: Assignment, cases: Iterable[BoundCase]) -> None:
+        """Start on an assignment's cases; those that may share the machine run ahead.
+
+        Again for the same one, it does nothing, and does not look at `cases`.
+        """
         if self._assignment == assignment.name:
             return
         self.finish()
         self._assignment = assignment.name
-        shared = [case for case in cases if case.case.memory_gib is None and case.case.max_extra_mib is None]
-        if self._count < 2 or assignment.spec.language != "triton" or len(shared) < 2:
+        if self._count < 2 or assignment.spec.language != "triton":
             return
+        shared = [case for case in cases if case.case.memory_gib is None and case.case.max_extra_mib is None]
         self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="lane")
         for lane in range(self._count):
             self._free.put(lane)

@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender, ContenderFault
+from grader.contender.contender import Contender
+from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
@@ -101,11 +102,13 @@ class JudgePlugin:
     @pytest.fixture
     def lanes(self, case: BoundCase) -> Lanes:
         """What runs the case, once it is clear that it can be run."""
+        lanes = self.judge.lanes
+        if case.case.memory_gib is not None:
+            lanes.finish()  # or what runs beside it would count as memory that is not there
         self._allow(case.assignment, case)
-        cases = [one for one in self.cases if one.assignment.name == case.assignment.name]
-        able = [one for one in cases if not self._reason_to_skip(one.assignment, one)]
-        self.judge.lanes.begin(case.assignment, able)
-        return self.judge.lanes
+        cases = (one for one in self.cases if one.assignment.name == case.assignment.name)
+        lanes.begin(case.assignment, (one for one in cases if not self._reason_to_skip(one.assignment, one)))
+        return lanes
 
     def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
@@ -135,7 +138,7 @@ class JudgePlugin:
         wrong = [one for one in results if one.outcome not in ("passed", *UNDECIDED)]
         if wrong:
             names = ", ".join(one.name for one in wrong[:4]) + (" ..." if len(wrong) > 4 else "")
-            raise NotTimed(
+            raise ContenderFault(
                 wrong[0].outcome, f"not timed: speed counts where the answers are right, and here {names} went wrong"
             )
         if any(one.outcome == "infra_error" for one in results):
@@ -338,10 +341,6 @@ class JudgePlugin:
         for one in output_json["benchmarks"]:
             one["params"] = None  # whole objects of ours; what they are is in `param` and `group`
         self.benchmarks = json.dumps(output_json, default=str)
-
-
-class NotTimed(ContenderFault):
-    """A speed case whose answers are not right: it ends as they did."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A race: contenders in interleaved rounds on one speed case.
 
-In every round each contender runs one batch on inputs that are new in that round; the order rotates. What a round's clock,
-temperature or neighbours did to one contender they did to all, so a speed-up is a ratio within a round.
+In every round each contender runs one batch; the order rotates. The submission's inputs are new in that round, and whoever runs
+after it has the same; whoever runs before it, those of the round before. What a round's clock, temperature or neighbours did
+to one contender they did to all, so a speed-up is a ratio within a round.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import psutil
-import torch
-
-from grader.contender.contender import Contender, ContenderFault, Limits
+from grader import protocol
+from grader.contender.contender import Contender, Limits
+from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
 from grader.judge.baselines import YARDSTICKS
@@ -44,7 +45,6 @@ NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
 FURTHER_ROUNDS = 4  # at a time: whoever looks after each round will at some time see what they hope for
-MATMUL_FLOPS = 2 * 8192**3  # of one call of the contender matmul
 
 
 @dataclass
@@ -88,7 +88,6 @@ class Race:
     def __init__(self, judge: Judge, case: BoundSpeedCase, submission: Contender, evidence: Evidence) -> None:
         self.rounds: list[Round] = []
         self.stopped_after_s: float | None = None
-        self.repeats = 0
         self._judge = judge
         self._case = case
         self._evidence = evidence
@@ -100,7 +99,6 @@ class Race:
         self._order: list[Runner] = []
         judge.settle()
         submission.freeze()  # until it is its turn
-        submission.freeze_rest()
         limits = case.assignment.spec.limits
         own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)
         self._submission = Runner(SUBMISSION, submission, own)
@@ -113,7 +111,7 @@ class Race:
     def __enter__(self) -> Self:
         try:
             if not self._judge.gauge.is_quiet():
-                self._wait_for_quiet(self._submission)
+                self._wait_for_quiet(self._submission, 1)
             self._warm_up()
             if self.stopped_after_s is None:
                 self._line_up()
@@ -144,9 +142,10 @@ class Race:
         """What the rounds so far say."""
         cost = self._case.problem.cost(self._case.params, self._case.dtype)
         if self._case.speed.roofline == "matmul":
-            roofline = Roofline("matmul", MATMUL_FLOPS, cost.flops)
+            roofline = Roofline("matmul", 2 * protocol.MATRIX**3, cost.flops)
         else:
-            roofline = Roofline("copy", self._copied_bytes, cost.bytes_moved)
+            first = next(iter(self._bench_of_rounds.calls[0].args.values()))
+            roofline = Roofline("copy", 2 * first.numel() * first.element_size(), cost.bytes_moved)
         laps = [one.lap for one in self.rounds]
         return judge_laps(laps, self._case.speed.bands, roofline, self._rules.margin)
 
@@ -169,6 +168,7 @@ class Race:
         """Run everyone until its time settles; a submission that is far too slow is stopped here."""
         with self._bench(WARM_SETS) as bench:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
+            self._set_bytes = self._count_bytes(bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
                 self._invite(bench, runner)
@@ -189,9 +189,8 @@ class Race:
                 self.stopped_after_s = took_s
             else:
                 self._settle(bench, self._submission)
-                self._submission.warm_s = max(
-                    self._submission.warm_s, took_s / 2
-                )  # a claim of nothing would ask for all memory
+                # A claim of nothing would ask for all the memory there is.
+                self._submission.warm_s = max(self._submission.warm_s, took_s / 2)
 
     def _call_s(self, bench: Bench, calls: int) -> float:
         """What a call of the submission takes, by a batch of so many: as it claims, or by the judge's clock if that says more."""
@@ -219,9 +218,8 @@ class Race:
 
     def _line_up(self) -> None:
         """Lay out the arena for the rounds: as many calls in a batch as it takes to last long enough."""
-        set_bytes = self._set_bytes()
-        fewest = max(WARM_SETS, math.ceil(2 * self._judge.gauge.cache_bytes / set_bytes))
-        fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._free_bytes() / set_bytes))
+        fewest = max(WARM_SETS, math.ceil(2 * self._judge.gauge.cache_bytes / self._set_bytes))
+        fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._judge.free_gib() * 2**30 / self._set_bytes))
         most = min(fit, self._rules.max_calls)
         for runner in self._everyone:
             wanted = math.ceil(self._rules.batch_s / max(runner.warm_s, 1e-7))
@@ -244,22 +242,12 @@ class Race:
         self._drawn += sets
         return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
 
-    def _set_bytes(self) -> int:
+    def _count_bytes(self, call: Call) -> int:
         """Bytes that one set takes: the inputs in the arena and the judge's own, the outputs where they are made and collected."""
-        call = self._case.inputs(self._judge.seed, 0, self._judge.device)
-        first = next(iter(call.args.values()))
-        self._copied_bytes = 2 * first.numel() * first.element_size()  # by the contender copy: read and written
-        inputs = sum(tensor.untyped_storage().nbytes() for tensor in call.args.values())
-        if call.upstream is not None:
-            inputs += call.upstream.untyped_storage().nbytes()
+        tensors = [*call.args.values(), *([] if call.upstream is None else [call.upstream])]
+        inputs = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
         return 2 * inputs + 2 * outputs * self._case.dtype.itemsize
-
-    def _free_bytes(self) -> int:
-        if self._judge.device.type == "cpu":
-            return int(psutil.virtual_memory().available)
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(self._judge.device)[0])
 
     # Rounds
     # -----------------------------------------------------------------------------------------------------------------
@@ -296,6 +284,12 @@ class Race:
         order = tuple(runner.name for runner in self._order)
         self.rounds.append(Round(order, self._conditions, lap))
 
+    def round(self) -> None:
+        """A whole round."""
+        self.open_round()
+        self.run_submission()
+        self.close_round()
+
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
         self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls)
@@ -319,27 +313,26 @@ class Race:
     def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False) -> Batch:
         """One batch on a quiet GPU. The submission's outputs are collected and checked; with `collect` a baseline's are collected."""
         collect = collect or (runner in (self._submission, self._null) and self._collects)
-        while True:
+        for attempt in count(1):
             with self._faults_of(runner):
                 batch = bench.run(runner.contender, calls, runner.limits, collect)
             if runner is self._submission:
                 self._check(bench, batch)
             if batch.quiet:
-                self.repeats = 0
-                return batch
-            self._wait_for_quiet(runner)
+                break
+            self._wait_for_quiet(runner, attempt)
             bench.renew(self._draw)  # nobody runs twice on the same inputs
+        return batch
 
-    def _wait_for_quiet(self, runner: Runner) -> None:
-        """The GPU was busy when everybody should have stood still: wait until it is quiet, or say who it was."""
-        self.repeats += 1
+    def _wait_for_quiet(self, runner: Runner, attempt: int) -> None:
+        """The GPU was busy when everybody should have stood still: wait until it is quiet, or say who it was. `attempt` counts from 1."""
         gauge = self._judge.gauge
         quiet = False
         for pause_s in PATIENCE_S:
             time.sleep(pause_s)
             if quiet := gauge.is_quiet():
                 break
-        if quiet and self.repeats <= MAX_REPEATS:
+        if quiet and attempt <= MAX_REPEATS:
             return
         if not quiet:
             self._submission.contender.kill()
@@ -361,8 +354,7 @@ class Race:
         judge, case = self._judge, self._case
         for kind in batch.kinds:
             check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, judge.device)
-        if words := bench.damage():
-            raise CheckFailed(words)
+        bench.check_memory()
         for index, call in enumerate(bench.calls[: batch.calls]):
             got = bench.output(index)
             if not self._ruler.accepts(call, got):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
 
+import psutil
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Contender, ContenderFault, WorkerKind
+from grader.contender.contender import Contender, WorkerKind
 from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
 from grader.job import Event, Job
 from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase
@@ -79,10 +80,8 @@ class Judge:
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
             contender = self._load(assignment, lane)
-            if (
-                self.device_name == "cpu"
-            ):  # on a laptop's few cores, what the first case shows should not wait for a start
-                return contender
+            if self.device_name == "cpu":
+                return contender  # on a laptop's few cores, what the first case shows should not wait for a start
         if lane == 0:
             self._pool.prepare(self.lane_count)
         return contender
@@ -122,9 +121,9 @@ class Judge:
         return torch.cuda.get_device_name() if self.device_name == "cuda" else "CPU"
 
     def free_gib(self) -> float:
-        """GPU memory that is free; without a GPU none is needed, and there is no end of it."""
+        """Memory of the device that is free: the GPU's, or the host's where there is none."""
         if self.device_name == "cpu":
-            return math.inf
+            return float(psutil.virtual_memory().available) / 2**30
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info(self.device)[0]) / 2**30
 

@@ -27,9 +27,7 @@ def test_speed(
             race.run_submission, setup=race.open_round, teardown=race.close_round, rounds=race.first_rounds
         )
         while race.is_worth_another_round():
-            race.open_round()
-            race.run_submission()
-            race.close_round()
+            race.round()
         verdict = race.verdict()
     evidence.bands = band_results(speed_case, verdict)
     evidence.measured = measurement(speed_case, race, verdict)

@@ -66,11 +66,11 @@ from dataclasses import dataclass
 import torch
 
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, ContenderFault, Limits, Returned
+from grader.contender.contender import Contender, Limits
+from grader.contender.replies import ContenderFault, Returned
 from grader.judge.gpu import Gauge
+from grader.judge.trial import UPSTREAM, check_memory
 from grader.problem import Call
-
-UPSTREAM = "upstream gradient"
 
 
 class DeviceTime:
@@ -160,7 +160,6 @@ class Bench:
                 try:
                     contender.release(HOUSEKEEPING)
                     contender.freeze()
-                    contender.freeze_rest()
                 except ContenderFault:
                     contender.kill()
         self._forget_results()
@@ -177,7 +176,6 @@ class Bench:
         self._guests.append(contender)
         contender.prepare(self._arena, sets, list(self.calls[0].options.values()), HOUSEKEEPING)
         contender.freeze()
-        contender.freeze_rest()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
         """Take new inputs for the batches to come, drawn when the old ones are gone."""
@@ -204,7 +202,6 @@ class Bench:
             self._forget_results()
             self._collected = Arena({}, self._slots(calls), self._dtype, self._device)
         self._arena.wipe()
-        contender.thaw()
         start = time.perf_counter()
         self._arena.fill(names)
         times_s, written = contender.time(calls, calls if collect else self._enough, limits)
@@ -217,7 +214,6 @@ class Bench:
             self._place = self._collected
             self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
             start = time.perf_counter()
-            contender.thaw()
             outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
             kinds = contender.collect(self._collected, outputs, self._enough, limits)
             collect_s, still_quiet = self._stop(contender, start)
@@ -226,7 +222,7 @@ class Bench:
 
     def _stop(self, contender: Contender, start: float) -> tuple[float, bool]:
         """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet. Raises ContenderFault."""
-        contender.freeze()
+        contender.freeze_group()
         quiet = self._gauge.is_quiet()
         passed_s = time.perf_counter() - start
         if contender.freeze_rest():  # something outside its process group worked on until now
@@ -238,14 +234,10 @@ class Bench:
         """The outputs of a call of the last batch."""
         return {name: self._place.output(_of(name, index)) for name in self._shapes}
 
-    def damage(self) -> str:
-        """What the last batch did to memory that was not its own, or nothing."""
-        if self._changed:
-            return f"the input {self._changed[0]} was changed: the function must leave its inputs as they are"
+    def check_memory(self) -> None:
+        """Whether the last batch left alone what was not its own to change. Raises CheckFailed."""
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
-        if strays:
-            return f"{strays[0].elements} elements were written outside {strays[0].neighbour}"
-        return ""
+        check_memory(self._changed, strays, self._dtype)
 
     def _forget_results(self) -> None:
         self._place = self._arena

@@ -7,13 +7,14 @@ write out of bounds), because those explain wrong numbers; then the numbers.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from grader.contender.arena import Arena, Stray
-from grader.contender.contender import Contender, ContenderFault, Limits, Returned
+from grader.contender.contender import Contender, Limits
+from grader.contender.replies import ContenderFault, Returned
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
@@ -79,10 +80,7 @@ def answer(
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
     check_returned(returned, shapes, case.dtype, judge.device)
-    if changed:
-        raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
-    if strays:
-        raise CheckFailed(_describe_stray(strays[0], case.dtype))
+    check_memory(changed, strays, case.dtype)
     if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
         raise CheckFailed(
             f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
@@ -130,6 +128,14 @@ def check_returned(
             raise CheckFailed(f"{name} lies on {one.device}, expected {device.type}")
         if one.kind == "input":
             raise CheckFailed(f"{name} is one of the inputs: the function must return a new tensor")
+
+
+def check_memory(changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype) -> None:
+    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words."""
+    if changed:
+        raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
+    if strays:
+        raise CheckFailed(_describe_stray(strays[0], dtype))
 
 
 def _article(name: str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-MATRIX = 8192
-
+from grader.protocol import MATRIX
 
 NOTHING = object()
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from grader.contender.contender import Contender, ContenderFault, Limits
+from grader.contender.contender import Contender, Limits
 from grader.contender.jail import NO_JAIL, WORKER_UID, Jail, strongest_jail
 from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
 from tests.conftest import ROOT, broken_jails
 
 LIMITS = Limits(time_s=20, memory_gib=4)

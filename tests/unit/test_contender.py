@@ -16,18 +16,9 @@ from pydantic import ValidationError
 from grader import protocol
 from grader.contender import contender as contender_module
 from grader.contender.arena import Arena
-from grader.contender.contender import (
-    LOG_HEAD_BYTES,
-    LOG_TAIL_BYTES,
-    Build,
-    Contender,
-    ContenderFault,
-    Limits,
-    Log,
-    Reply,
-    WorkerError,
-    build_fault,
-)
+from grader.contender.contender import Build, Contender, Limits
+from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
+from grader.contender.replies import ContenderFault, Reply, WorkerError, build_fault
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 

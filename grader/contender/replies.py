@@ -1,0 +1,76 @@
+"""What a worker says, as models of bounded size, and the faults that follow from it. None of it is believed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grader.report.model import Outcome
+
+MAX_CALLS = 256  # of one timed batch
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class ContenderFault(Exception):
+    """A call that gave no answer: what became of it, a sentence for the student, and their traceback."""
+
+    def __init__(self, outcome: Outcome, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.outcome: Outcome = outcome
+        self.message = message
+        self.traceback = traceback
+
+
+class Returned(BaseModel):
+    """What a worker says came back; only ever used to choose words."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["tensor", "input", "subclass", "other", "written", "not_differentiable"]
+    type: str = Field(default="", max_length=100)
+    dtype: str = Field(default="", max_length=40)
+    shape: tuple[int, ...] = Field(default=(), max_length=64)
+    device: str = Field(default="", max_length=40)
+
+
+class WorkerError(BaseModel):
+    kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
+    type: str = Field(max_length=200)
+    message: str = Field(max_length=20_000)
+    traceback: str = Field(max_length=20_000)
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    ok: bool
+    returned: tuple[Returned, ...] = Field(default=(), max_length=64)
+    kinds: tuple[tuple[Returned, ...], ...] = Field(default=(), max_length=16)
+    times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
+    ptxas: str = Field(default="", max_length=20_000)
+    error: WorkerError | None = None
+    broken: bool = False
+
+
+def fault_of(error: WorkerError) -> ContenderFault:
+    """An error that a worker tells of, as the fault of the call."""
+    if error.kind == "unsupported":
+        return ContenderFault("failed", error.message)  # of a single call it is no excuse
+    if error.kind == "build_failed":
+        return build_fault(error.message)
+    message = ": ".join(part for part in (error.type, error.message) if part)
+    return ContenderFault(error.kind, message.strip(), error.traceback)
+
+
+def build_fault(output: str) -> ContenderFault:
+    """The compiler's first errors, and `not_implemented` where the starter's own #error is still there."""
+    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line)]
+    if any("is not implemented yet" in line for line in errors):
+        return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
+    lines = output.strip().splitlines()
+    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
+    return ContenderFault(
+        "build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30])
+    )

@@ -1,0 +1,54 @@
+"""What a worker finds in its environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from grader import protocol
+
+
+def environment(device: str, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
+    """Environment variables of a worker: nothing of the judge's but where its tools are.
+
+    `caches` is where kernels that it compiles are kept, if not in `scratch`.
+    """
+    passed = (
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "CC",
+        "CXX",
+    )
+    variables = {name: os.environ[name] for name in passed if name in os.environ}
+    variables |= {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "TRITON_CACHE_DIR": str((caches or scratch) / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str((caches or scratch) / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # one kernel is not worth a pool of processes
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+        "XDG_CACHE_HOME": str(scratch / "cache"),
+        "LANG": "C.UTF-8",
+        "USER": "student",
+        "PYTHONPATH": os.pathsep.join([str(runtime), *_import_path()]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if device == "cpu":
+        # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
+        perturb = str(protocol.POISON_BYTE ^ 0xFF)
+        variables |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
+        variables |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin take the core from the judge
+    return variables
+
+
+def _import_path() -> list[str]:
+    """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
+    ours = Path(protocol.__file__).resolve().parent.parent
+    return [
+        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours
+    ]
