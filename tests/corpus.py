@@ -5,27 +5,31 @@ from __future__ import annotations
 import multiprocessing
 import re
 import shutil
+import subprocess
 import tomllib
 from contextlib import redirect_stdout
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal, TypeVar
+from types import SimpleNamespace
+from typing import Literal, Self, TypeVar
 from unittest.mock import patch
 
 import pytest
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from grader.assignment import load_course
+from grader.assignment import Assignment, load_course
 from grader.job import Event, Finished, Job
+from grader.judge.cases import BoundCase
 from grader.report.model import CaseResult, Outcome, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
 from tests.conftest import ROOT
 
 FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(["grader.judge.session"])
+WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
+FORKSERVER.set_forkserver_preload([*(["tests.warm_imports"] if WARM else []), "grader.judge.session"])
 Device = Literal["cpu", "cuda"]
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
 # On a GPU as well, where there is one: `make gpu-corpus` runs those.
@@ -57,15 +61,52 @@ class Expected(Strict):
         return says
 
 
-class Mutant(Strict):
-    """mutant.toml: one plausible mistake, and what the grader says of it."""
+class Change(Strict):
+    """A place of a right kernel, which must be there exactly once, and what a student wrote there."""
+
+    old: str
+    new: str
+
+
+class Changed(Strict):
+    """What both kinds of kernels may be: another right kernel with a change.
+
+    base: that kernel, a folder of `accepted/` for the same assignment. Left out where the folder holds a file of its own.
+    """
+
+    base: str | None = None
+    change: tuple[Change, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.base is None) != (not self.change):
+            raise ValueError("base and change belong together")
+        return self
+
+
+class Mutant(Changed):
+    """mutant.toml: one plausible mistake, and what the grader says of it.
+
+    part: of the assignment, where it has several: the one whose cases are run.
+    cpu, cuda: what is expected there. Left out where the kernel is right there, or nobody can say what becomes of it.
+    """
 
     mistake: str = Field(min_length=10, pattern=r"^[^\n]+$")
-    cpu: Expected
-    cuda: Expected
+    part: str | None = None
+    cpu: Expected | None = None
+    cuda: Expected | None = None
+
+    @model_validator(mode="after")
+    def _is_wrong_somewhere(self) -> Self:
+        if self.cpu is None and self.cuda is None:
+            raise ValueError("it must be wrong on cpu, on cuda or on both")
+        return self
+
+    def on(self, device: Device) -> Expected | None:
+        return self.cpu if device == "cpu" else self.cuda
 
 
-class Accepted(Strict):
+class Accepted(Changed):
     """accepted.toml: how this right kernel differs from the others."""
 
     how: str = Field(min_length=10, pattern=r"^[^\n]+$")
@@ -93,16 +134,41 @@ class Entry:
     def _toml(self, name: str, model: type[Model]) -> Model:
         return model.model_validate(tomllib.loads((self.folder / name).read_text(encoding="utf-8")))
 
-    def grade(self, device: Device, scratch: Path, *, hangs: bool = False, stop_early: bool = False) -> Report:
+    def submission(self, scratch: Path) -> Path:
+        """The folder to grade; made in `scratch` where it is another kernel with a change."""
+        model: Changed = self.mutant if (self.folder / "mutant.toml").is_file() else self.accepted
+        if model.base is None:
+            return self.folder
+        target = scratch / self.folder.name
+        base = ROOT / "tests" / "accepted" / self.assignment / model.base
+        shutil.copytree(base, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
+        for change in model.change:
+            texts = {path: path.read_text(encoding="utf-8") for path in target.iterdir()}
+            found = sum(text.count(change.old) for text in texts.values())
+            assert found == 1, f"{self.id}: {change.old!r} is there {found} times"
+            for path, text in texts.items():
+                path.write_text(text.replace(change.old, change.new), encoding="utf-8")
+        return target
+
+    def grade(
+        self, device: Device, scratch: Path, *, hangs: bool = False, stop_early: bool = False, part: str | None = None
+    ) -> Report:
         """The report on this folder, from a judge and workers of its own; in `scratch` lies what it needs beside."""
         course = _impatient_course(scratch, self.assignment) if hangs else ROOT
-        return judge(self.folder, course, self.assignment, device, stop_early)
+        return judge(self.submission(scratch), course, self.assignment, device, stop_early, part)
 
 
-def judge(submission: Path, course: Path, assignment: str, device: Device, stop_early: bool = False) -> Report:
-    """The report of a judge that is forked from a process where everything is imported: seconds less than a new one for each."""
+def judge(
+    submission: Path, course: Path, assignment: str, device: Device, stop_early: bool = False, part: str | None = None
+) -> Report:
+    """The report of a judge that is forked from a process where everything is imported: seconds less than a new one for each.
+
+    Args:
+        stop_early: skip what comes after the first case that does not pass.
+        part: skip the cases of every other part.
+    """
     receiver, sender = FORKSERVER.Pipe(duplex=False)
-    process = FORKSERVER.Process(target=_judge, args=(submission, course, assignment, device, stop_early, sender))
+    process = FORKSERVER.Process(target=_judge, args=(submission, course, assignment, device, stop_early, part, sender))
     process.start()
     sender.close()
     try:
@@ -114,8 +180,15 @@ def judge(submission: Path, course: Path, assignment: str, device: Device, stop_
 
 
 def _judge(
-    submission: Path, course: Path, assignment: str, device: Device, stop_early: bool, sender: Connection
+    submission: Path,
+    course: Path,
+    assignment: str,
+    device: Device,
+    stop_early: bool,
+    part: str | None,
+    sender: Connection,
 ) -> None:
+    from grader.contender import processes
     from grader.contender.pool import WorkerPool
     from grader.judge import loading
     from grader.judge.session import run_session
@@ -123,8 +196,17 @@ def _judge(
     if device == "cpu":
         # its words are not those of the CPU's compiler, and not every machine has it
         patch.object(loading, "find_nvcc", return_value=None).start()
+    if part is not None:
+        _leave_out_all_parts_but(part)
     with run_folder() as folder:
         (one,) = load_course(course, [assignment])
+        warm = None
+        if device == "cpu" and WARM and one.spec.language == "triton":
+            from tests.warm import Warm
+
+            warm = Warm()
+            stand_in = SimpleNamespace(Popen=warm.start, TimeoutExpired=subprocess.TimeoutExpired)
+            patch.object(processes, "subprocess", stand_in).start()
         staged = stage(submission, folder / "submission", (one.spec.file,))
         job = Job(
             course=course,
@@ -147,6 +229,21 @@ def _judge(
                 run_session(job, pool, on_event)
         finally:
             pool.close()
+            if warm is not None:
+                warm.close()
+
+
+def _leave_out_all_parts_but(wanted: str) -> None:
+    from grader.judge.plugin import JudgePlugin
+
+    reason_to_skip = JudgePlugin._reason_to_skip
+
+    def reason(plugin: JudgePlugin, assignment: Assignment, case: BoundCase | None) -> str:
+        if case is not None and case.part.name != wanted:
+            return f"only {wanted} is of interest"
+        return reason_to_skip(plugin, assignment, case)
+
+    patch.object(JudgePlugin, "_reason_to_skip", reason).start()
 
 
 def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:

@@ -14,6 +14,7 @@ from grader.problem import Call
 from grader.protocol import POISON_BYTE
 from grader.report.model import OutputError
 from grader.verdict import diagnosis, tolerance
+from grader.verdict.suspects import Scene
 from grader.verdict.tolerance import Errors
 
 if TYPE_CHECKING:
@@ -83,15 +84,27 @@ def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: E
         budgets = _budgets(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
     _refuse_trivial(case, call, scale, budgets)
     evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
-    lines: list[str] = []
-    for name in expected:
-        if errors[name].within(budgets[name]):
-            continue
-        bad = scale.beyond(got, name, budgets[name].worst)
-        found = bool(bad.any())
-        lines += diagnosis.explain(name, got[name], expected[name], bad) if found else diagnosis.small_errors(name)
-    if lines:
+    bad = {
+        name: scale.beyond(got, name, budgets[name].worst)
+        for name in expected
+        if not errors[name].within(budgets[name])
+    }
+    if bad:
+        scene = Scene(call, case.problem.oracle, _earlier(judge, case, call))
+        lines = diagnosis.explain_call(got, expected, bad, scene)
         raise CheckFailed(lines[0], tuple(lines[1:]))
+
+
+def _earlier(judge: Judge, case: BoundCase, call: Call) -> list[Call]:
+    """The calls of a case before this one; its inputs can be made again."""
+    calls: list[Call] = []
+    if case.case.calls > 1:
+        for number in range(case.case.calls):
+            other = case.inputs(judge.seed, number, judge.device)
+            if all(torch.equal(other.args[name], tensor) for name, tensor in call.args.items()):
+                return calls
+            calls.append(other)
+    return []
 
 
 def _within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool:

@@ -1,17 +1,20 @@
 """Where an output is wrong, and what that pattern usually means: pure functions from tensors to sentences.
 
-Each sentence says what was seen; a cause is only ever "consistent with". The first line says where, the others why.
+Each sentence says what was seen; a cause is only ever "consistent with". The first line says where, the second why, the
+others what else was seen. Why is looked for first among the usual mistakes (`suspects`), which need the inputs, and then in
+the pattern of the values alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from grader.protocol import POISON_BYTE
+from grader.verdict.suspects import Explanation, Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = 2**22  # patterns are looked for in this many elements; counting is exact
@@ -24,6 +27,8 @@ CONSTANTS = {
 }
 CLOSE = 0.02
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
+FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
+SMALL = 0.05
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
@@ -33,7 +38,80 @@ def poisoned(tensor: torch.Tensor) -> torch.Tensor:
     return bits == int.from_bytes(bytes([POISON_BYTE]) * size, "little", signed=True)
 
 
-def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> list[str]:
+def explain_call(
+    got: Mapping[str, torch.Tensor],
+    expected: Mapping[str, torch.Tensor],
+    bad: Mapping[str, torch.Tensor],
+    scene: Scene,
+) -> list[str]:
+    """Sentences about the outputs of one call, some of which are wrong.
+
+    Args:
+        got: what the submission wrote, all outputs by name.
+        expected: the oracle's answers, float64, of the same shapes.
+        bad: for each wrong output the elements that are wrong; none of them where only the errors together are too large.
+        scene: what the outputs are the answer to.
+    """
+    wrong = sorted(bad, key=lambda name: not bool(bad[name].any()))  # those with an element to show come first
+    shown = bad[wrong[0]]
+    first = _first_index(shown)[0] if shown.ndim and bool(shown.any()) else 0
+    found = explanations(scene, got, expected, wrong, first)
+    lines: list[str] = []
+    for number, name in enumerate(wrong):
+        mine = next((one for one in found if name in one.outputs), None)
+        if not bool(bad[name].any()):
+            here = small_errors(name) if mine is None else [f"{name} is off by small errors everywhere"]
+        else:
+            here = explain(name, got[name], expected[name], bad[name], mine)
+        if mine is not None and mine.outputs[0] == name:
+            here.insert(1, str(mine))
+        if number == 0 and scene.earlier:
+            here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
+        if number == 0 and mine is None and len(expected) > len(wrong):
+            right = [other for other in expected if other not in wrong]
+            verb = "are" if len(right) > 1 else "is"
+            here.append(
+                f"of the same call {' and '.join(right)} {verb} right: what only {' and '.join(wrong)} needs is worth a look"
+            )
+        if mine is None and (sentence := _by_input(scene, bad[name])):
+            here.insert(min(2, len(here)), sentence)
+        if number == 0 and mine is None and (sentence := _odd_strides(scene)):
+            here.insert(1, sentence)
+        lines += here
+    return lines
+
+
+def _odd_strides(scene: Scene) -> str:
+    """Which tensors of the call are not contiguous."""
+    upstream = {} if scene.call.upstream is None else {"the upstream gradient": scene.call.upstream}
+    odd = {
+        name: tensor.stride() for name, tensor in {**upstream, **scene.call.args}.items() if not tensor.is_contiguous()
+    }
+    if not odd:
+        return ""
+    name, strides = next(iter(odd.items()))
+    return f"in this case {name} is not contiguous, its strides are {strides}: an index that takes it to be reads other memory"
+
+
+def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
+    """A sentence about an output that was computed twice from the same inputs and differs; nothing where it does not."""
+    other = ~((first == second) | (first.isnan() & second.isnan()))
+    count = int(other.sum())
+    if not count:
+        return []
+    return [
+        f"{_share(count, other.numel()).replace(' are', '').replace(' is', '')} of {name} differ between two runs on the same "
+        "inputs: consistent with programs or threads that write to the same place, or read what was never written"
+    ]
+
+
+def explain(
+    name: str,
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    bad: torch.Tensor,
+    explained: Explanation | None = None,
+) -> list[str]:
     """Sentences about an output that is wrong at the elements `bad`.
 
     Args:
@@ -41,6 +119,7 @@ def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Ten
         got: what the submission wrote, in its dtype.
         expected: the oracle's answer, float64, same shape.
         bad: bool, same shape; at least one True.
+        explained: the mistake that accounts for it, where one is known; the values' pattern then needs no words.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
@@ -53,7 +132,7 @@ def explain(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Ten
         f"{_share(count, total)} wrong"
     ]
     seen = _look_at(got, expected, bad, first)
-    for pattern in (_never_written, _not_finite, _constant_output, _transposed, _factor, _row_factor, _offset):
+    for pattern in (_never_written, _not_finite) if explained is not None else PATTERNS:
         if sentence := pattern(seen):
             lines.append(
                 sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}"
@@ -147,7 +226,11 @@ def _not_finite(seen: Seen) -> str:
         return ""
     nans = int((seen.got64.isnan() & torch.isfinite(seen.expected)).sum())
     kind = "NaN" if nans == count else "infinite" if nans == 0 else "NaN or infinite"
-    cause = "inf − inf, 0/0, or exp of a large number" if nans else "an overflow"
+    cause = (
+        "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
+        if nans
+        else "an overflow"
+    )
     index = _first_index(strange)
     start = _brackets((index[0] + seen.origin, *index[1:]) if index else index)
     return f"{_share(count, seen.got.numel())} {kind} where the right answer is finite, first at {start}: consistent with {cause}"
@@ -221,6 +304,35 @@ def _row_factor(seen: Seen) -> str:
     )
 
 
+def _permuted(seen: Seen) -> str:
+    """The right values in another order, in each entry of dimension 0 or altogether."""
+    if seen.expected.ndim < 2 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
+        return ""
+    for rows in (len(seen.expected), 1):
+        got, expected = (one.reshape(rows, -1).sort(-1).values for one in (seen.got64, seen.expected))
+        if got.shape[1] >= 16 and _agrees(got, expected) and bool((expected[:, 1:] > expected[:, :-1]).any()):
+            return "the right values, but in another order: consistent with strides that are ignored, of an input or of the output"
+    return ""
+
+
+def _few_digits(seen: Seen) -> str:
+    """Errors of a few roundings in 16 bits."""
+    if seen.got.element_size() != 2:
+        return ""
+    size = seen.expected.abs()
+    row = size.amax(-1, keepdim=True) if size.ndim > 1 else size.clamp(min=1)
+    error = ((seen.got64 - seen.expected).abs() / torch.maximum(size, 1e-3 * row))[seen.bad]
+    worst = float(error.max())
+    roundings = worst / torch.finfo(seen.got.dtype).eps
+    if not (roundings <= FEW_ROUNDINGS and worst <= SMALL):
+        return ""
+    kind = str(seen.got.dtype).removeprefix("torch.")
+    return (
+        f"the errors are small, up to {roundings:.0f} times {kind}'s rounding: consistent with intermediate results in too low "
+        f"a precision, {kind} where float32 is needed"
+    )
+
+
 def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
     root = math.sqrt(shape[-1]) if shape else 1.0
     for value, words in ((root, "√d"), (1 / root, "1/√d"), (root * root, "d"), (1 / (root * root), "1/d")):
@@ -247,6 +359,23 @@ def _offset(seen: Seen) -> str:
 def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(second.abs().nan_to_num(0, 0, 0).max()) if second.numel() else 0.0
     return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
+
+
+def _by_input(scene: Scene, bad: torch.Tensor) -> str:
+    """Whether an element of a function of each element is wrong just where the input is large, or small."""
+    if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
+        return ""
+    ((name, x),) = scene.call.args.items()
+    if x.shape != bad.shape or bool(bad.all()) or not bool(bad.any()) or int(bad.sum()) < 3:
+        return ""
+    for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
+        lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
+        if highest < lowest:
+            return (
+                f"wrong just where {words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}: consistent with "
+                + ("a formula that overflows or loses its digits there")
+            )
+    return ""
 
 
 def _where(bad: torch.Tensor) -> str:
@@ -298,3 +427,16 @@ def _along(hit: torch.Tensor, size: int, noun: str) -> str:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+PATTERNS: tuple[Callable[[Seen], str], ...] = (
+    _never_written,
+    _not_finite,
+    _constant_output,
+    _transposed,
+    _factor,
+    _few_digits,
+    _row_factor,
+    _offset,
+    _permuted,
+)

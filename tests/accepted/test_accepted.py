@@ -29,5 +29,5 @@ def test_every_folder_has_its_toml() -> None:
 
 def test_there_are_enough_of_them() -> None:
     counts = Counter(entry.assignment for entry in ACCEPTED)
-    assert counts
-    assert all(count > 12 for count in counts.values()), counts
+    for assignment, least in (("cuda_gelu", 25), ("triton_gelu", 6), ("softmax", 7), ("flash_attention", 8)):
+        assert counts[assignment] >= least, counts

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grader.problem import Call
 from grader.protocol import GUARD_BYTE, POISON_BYTE
 from grader.verdict import diagnosis
-from grader.verdict.diagnosis import explain, poisoned, small_errors
+from grader.verdict.diagnosis import differs, explain, explain_call, poisoned, small_errors
+from grader.verdict.suspects import Scene
 
 INF, NAN = math.inf, math.nan
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
@@ -26,6 +28,9 @@ CAUSES = (
     "times expected throughout",
     "a factor of its own",
     "one place too",
+    "in another order",
+    "times float16's rounding",
+    "times bfloat16's rounding",
 )
 
 
@@ -171,9 +176,17 @@ def test_what_was_never_written_has_a_cause_by_its_place(unwritten: slice, cause
 @pytest.mark.parametrize(
     ("values", "kind", "cause"),
     [
-        ([NAN, NAN], "NaN", "inf − inf, 0/0, or exp of a large number"),
+        (
+            [NAN, NAN],
+            "NaN",
+            "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN",
+        ),
         ([INF, -INF], "infinite", "an overflow"),
-        ([INF, NAN], "NaN or infinite", "inf − inf, 0/0, or exp of a large number"),
+        (
+            [INF, NAN],
+            "NaN or infinite",
+            "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN",
+        ),
     ],
 )
 def test_nan_and_overflow_are_told_apart(values: list[float], kind: str, cause: str) -> None:
@@ -589,3 +602,296 @@ def test_an_output_and_its_mask_may_have_any_strides(order: list[int], wrong: in
 def test_small_errors_name_the_output() -> None:
     (sentence,) = small_errors("dv")
     assert sentence.startswith("no single element of dv is far off")
+
+
+# Patterns that need no inputs, again ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_right_values_in_another_order_are_recognised(dtype: torch.dtype) -> None:
+    expected = normal(3, 40, 16)
+    got = expected.reshape(3, 16, 40).transpose(1, 2).reshape(3, 40, 16)[:, torch.randperm(40)]
+    assert any("in another order" in line for line in story(got.to(dtype), expected, tolerance=0.01))
+
+
+def test_equal_values_have_no_order() -> None:
+    expected = torch.ones(4, 20, dtype=torch.float64)
+    got = expected.clone()
+    got[2] = 1.01
+    assert not any("another order" in line for line in story(got.float(), expected))
+
+
+def test_errors_of_a_few_roundings_in_16_bits_are_called_low_precision() -> None:
+    expected = normal(40, 50)
+    got = expected * (1 + 0.01 * normal(40, 50, seed=3).clamp(-2, 2))
+    lines = story(got.half(), expected, tolerance=0.005)
+    assert any(
+        "times float16's rounding: consistent with intermediate results in too low a precision" in line
+        for line in lines
+    )
+    assert not any("rounding" in line for line in story(got.float(), expected, tolerance=0.005))
+
+
+def test_two_runs_that_differ_are_counted() -> None:
+    first = normal(10, 10).float()
+    second = first.clone()
+    second[3, :4] += 1
+    first[0, 0] = second[0, 0] = NAN
+    (line,) = differs("dq", first, second)
+    assert line.startswith("4 of 100 elements (4%) of dq differ between two runs on the same inputs: consistent with")
+    assert differs("dq", first, first.clone()) == []
+
+
+# A call with its inputs: the usual mistakes -------------------------------------------------------------------------------
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float = 0.0) -> torch.Tensor:
+    scores = q @ k.mT * (scale or q.shape[-1] ** -0.5)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -INF)
+    return torch.softmax(scores, -1) @ v
+
+
+def attention_oracle(call: Call) -> dict[str, torch.Tensor]:
+    causal = bool(call.options["is_causal"])
+    leaves = [tensor.double().detach().requires_grad_() for tensor in call.args.values()]
+    o = attention(*leaves, causal)  # type: ignore[arg-type]
+    if call.upstream is None:
+        return {"o": o.detach()}
+    return dict(zip(("dq", "dk", "dv"), torch.autograd.grad(o, leaves, call.upstream.double()), strict=True))
+
+
+def attention_call(*, n: int = 40, keys: int = 40, d: int = 16, causal: bool = False, backward: bool = False) -> Call:
+    args = {
+        "q": normal(2, n, d).float(),
+        "k": normal(2, keys, d, seed=1).float(),
+        "v": normal(2, keys, d, seed=2).float(),
+    }
+    upstream = normal(2, n, d, seed=3).float() if backward else None
+    return Call(args, {"is_causal": causal}, upstream)
+
+
+def told(
+    call: Call,
+    oracle: Callable[[Call], dict[str, torch.Tensor]],
+    wrong: dict[str, torch.Tensor],
+    earlier: tuple[Call, ...] = (),
+) -> list[str]:
+    """What is said of a call some of whose outputs are `wrong`, the others right."""
+    expected = oracle(call)
+    dtype = next(iter(call.args.values())).dtype
+    got = {name: wrong.get(name, right).to(dtype) for name, right in expected.items()}
+    bad = {
+        name: ~((got[name].double() - right).abs() <= 1e-4 * right.abs().nan_to_num(0).max())
+        for name, right in expected.items()
+        if name in wrong
+    }
+    return explain_call(got, expected, bad, Scene(call, oracle, earlier))
+
+
+SCORES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "without the scale": lambda q, k, v: attention(q, k, v, False, 1.0),
+    "with the scale 1/d in place": lambda q, k, v: attention(q, k, v, False, 1 / 16),
+    "with the scale of head_dim 64": lambda q, k, v: attention(q, k, v, False, 1 / 8),
+    "with exp2 in place of exp": lambda q, k, v: attention(q, k, v, False, math.log(2) / 4),
+    "with k and v swapped": lambda q, k, v: attention(q, v, k, False),
+    "with a causal mask": lambda q, k, v: attention(q, k, v, True),
+    "without the last 8 of 40 keys, what is left after full blocks of 32": lambda q, k, v: attention(
+        q, k[:, :32], v[:, :32], False
+    ),
+    "without the last of 40 keys": lambda q, k, v: attention(q, k[:, :39], v[:, :39], False),
+    "with 8 more keys of zeros": lambda q, k, v: attention(
+        q, *(torch.nn.functional.pad(one, (0, 0, 0, 8)) for one in (k, v)), False
+    ),
+    "when all weights are equal": lambda q, k, v: attention(0 * q, k, v, False),
+}
+
+
+@pytest.mark.parametrize("words", SCORES)
+def test_a_usual_mistake_of_attention_is_named_in_the_second_line(words: str) -> None:
+    call = attention_call()
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    lines = told(call, attention_oracle, {"o": SCORES[words](q, k, v)})
+    assert lines[0].startswith("o[0, 0, 0] is the first wrong element")
+    assert lines[1].startswith("o is what comes out")
+    assert words in lines[1]
+    assert ": consistent with " in lines[1]
+
+
+def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
+    call = attention_call(causal=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    scores = (q @ k.mT / 4).masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(2), -INF)
+    assert "when a query sees one key too many" in told(call, attention_oracle, {"o": torch.softmax(scores, -1) @ v})[1]
+
+
+def test_a_mistake_in_the_second_batch_entry_alone_is_found_there() -> None:
+    call = attention_call()
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    lines = told(call, attention_oracle, {"o": attention(q, k[:1].expand(2, -1, -1), v[:1].expand(2, -1, -1), False)})
+    assert lines[0].startswith("o[1, 0, 0]")
+    assert "with k and v of batch entry 0: consistent with a batch offset that is missing" in lines[1]
+
+
+def test_gradients_with_the_same_mistake_share_a_line() -> None:
+    call = attention_call(backward=True)
+    right = attention_oracle(call)
+    lines = told(call, attention_oracle, {"dq": 4 * right["dq"], "dk": 4 * right["dk"]})
+    assert lines[1].startswith("dq and dk are what comes out without the factor scale")
+    assert sum("comes out" in line for line in lines) == 1
+
+
+def test_swapped_gradients_are_named_and_a_copy_of_a_right_one_is_no_swap() -> None:
+    call = attention_call(backward=True)
+    right = attention_oracle(call)
+    swapped = told(call, attention_oracle, {"dk": right["dv"], "dv": right["dk"]})
+    assert swapped[1].startswith("dk and dv are what comes out when the two are swapped")
+    copied = told(call, attention_oracle, {"dk": right["dv"]})
+    assert not any("swapped" in line for line in copied)
+    assert any(line.startswith("of the same call dq and dv are right") for line in copied)
+
+
+def test_delta_from_the_wrong_operand_is_named() -> None:
+    call = attention_call(backward=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert call.upstream is not None
+    do = call.upstream.double()
+    p = torch.softmax(q @ k.mT / 4, -1)
+    o = p @ v
+    ds = p * (do @ v.mT - (o * o).sum(-1, keepdim=True))
+    lines = told(call, attention_oracle, {"dq": ds @ k / 4, "dk": ds.mT @ q / 4})
+    assert "when delta is the row sum of o ∘ o: consistent with delta from the wrong operand" in lines[1]
+
+
+def softmax_oracle(call: Call) -> dict[str, torch.Tensor]:
+    return {"y": torch.softmax(call.args["x"].double(), -1)}
+
+
+def gelu_oracle(call: Call) -> dict[str, torch.Tensor]:
+    x = call.args["x"].double()
+    return {"y": 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))}
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ("with erf", lambda x: torch.nn.functional.gelu(x)),
+        ("as x σ(1.702 x)", lambda x: x * torch.sigmoid(1.702 * x)),
+        (
+            "with 0.044175 in place of 0.044715",
+            lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044175 * x**3)),
+        ),
+        ("without the factor 1/2", lambda x: 2 * torch.nn.functional.gelu(x, approximate="tanh")),
+    ],
+)
+def test_a_usual_mistake_of_gelu_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = normal(500)
+    assert words in told(Call({"x": x}), gelu_oracle, {"y": form(x)})[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ("with exp2 in place of exp", lambda x: torch.softmax(x * math.log(2), -1)),
+        (
+            "with 14 zeros after each row of 50",
+            lambda x: torch.softmax(torch.nn.functional.pad(x, (0, 14)), -1)[:, :50],
+        ),
+        ("without dividing by the sum", lambda x: (x - x.amax(-1, keepdim=True)).exp()),
+        ("over the other dimension", lambda x: torch.softmax(x, 0)),
+        ("when every row is the first one", lambda x: torch.softmax(x[:1], -1).expand(20, -1)),
+        ("with one sum for every 4 rows", lambda x: (e := (x - x.amax(-1, keepdim=True)).exp()) / _of_four(e)),
+    ],
+)
+def test_a_usual_mistake_of_softmax_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = normal(20, 50)
+    assert words in told(Call({"x": x}), softmax_oracle, {"y": form(x)})[1]
+
+
+def _of_four(e: torch.Tensor) -> torch.Tensor:
+    return e.view(5, -1).sum(-1).repeat_interleave(4)[:, None]
+
+
+def test_strides_that_are_ignored_are_named() -> None:
+    x = normal(50, 20).t()
+    wrong = torch.softmax(x.as_strided((20, 50), (50, 1)), -1)
+    lines = told(Call({"x": x}), softmax_oracle, {"y": wrong})
+    assert "when x is read as if it were contiguous: consistent with strides that are ignored" in lines[1]
+
+
+def test_strides_that_would_leave_the_memory_are_not_tried() -> None:
+    x = normal(1).expand(20, 50)
+    lines = told(Call({"x": x}), softmax_oracle, {"y": normal(20, 50)})
+    assert lines[1].startswith("in this case x is not contiguous, its strides are (0, 0)")
+
+
+def test_an_earlier_answer_is_recognised() -> None:
+    before, now = Call({"x": normal(20, 50)}), Call({"x": normal(20, 50, seed=1)})
+    lines = told(now, softmax_oracle, {"y": softmax_oracle(before)["y"]}, (before,))
+    assert "for the data of an earlier call, call 1 of this case" in lines[1]
+    assert lines[-1] == "the case's first call was right; this is call 2, with other data"
+
+
+def test_where_x_is_too_large_is_said() -> None:
+    x = torch.linspace(-20, 20, 401, dtype=torch.float64)
+    wrong = gelu_oracle(Call({"x": x}))["y"].masked_fill(x > 9.05, NAN)
+    assert any("wrong just where x is above 9" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("backward", [False, True])
+def test_nothing_is_accused_of_an_error_that_it_does_not_make(seed: int, backward: bool) -> None:
+    """Noise, a mistake with noise that is not small beside it, and half of a mistake."""
+    call = attention_call(causal=seed % 2 == 1, backward=backward, n=1 + 9 * seed, keys=1 + 9 * seed)
+    right = attention_oracle(call)
+    doubled = attention_oracle(Call({name: 2 * one for name, one in call.args.items()}, call.options, call.upstream))
+    for name, value in right.items():
+        noise = normal(*value.shape, seed=seed)
+        for wrong in (
+            noise,
+            value + 0.1 * noise,
+            value + 0.3 * noise + (doubled[name] - value),
+            1.7 * value + 0.1 * noise,
+        ):
+            assert not any("comes out" in line for line in told(call, attention_oracle, {name: wrong}))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_in_a_few_numbers_meets_no_formula(seed: int) -> None:
+    for oracle, shape in ((gelu_oracle, (1 + seed,)), (softmax_oracle, (1 + seed % 3, 2 + seed))):
+        call = Call({"x": normal(*shape, seed=seed)})
+        wrong = oracle(call)["y"] * (1 + 0.1 * normal(*shape, seed=seed + 50))
+        assert not any("comes out" in line for line in told(call, oracle, {"y": wrong}))
+
+
+def test_nan_alone_is_not_explained_by_a_mistake_that_gives_nan_elsewhere() -> None:
+    call = Call({"x": 1e4 * normal(20, 50)})
+    wrong = softmax_oracle(call)["y"].clone()
+    wrong[3, 7] = NAN
+    assert not any("comes out" in line for line in told(call, softmax_oracle, {"y": wrong}))
+
+
+def test_a_function_that_is_none_of_the_course_has_no_suspects() -> None:
+    call = Call({"x": normal(30, 20)})
+    lines = told(call, lambda call: {"y": 2 * call.args["x"].double()}, {"y": call.args["x"].exp()})
+    assert not any("comes out" in line for line in lines)
+
+
+def test_small_errors_come_after_those_that_can_be_shown() -> None:
+    call = attention_call(backward=True)
+    right = attention_oracle(call)
+    got = {name: value.clone() for name, value in right.items()}
+    got["dv"][0, 3] += 1
+    bad = {name: (got[name] - right[name]).abs() > 0.1 for name in ("dq", "dv")}
+    lines = explain_call(got, right, bad, Scene(call, attention_oracle))
+    assert lines[0].startswith("dv[0, 3, 0] is the first wrong element")
+    assert lines[-1].startswith("no single element of dq is far off")
+
+
+def test_an_output_wrong_by_small_errors_has_its_mistake_named_too() -> None:
+    x = normal(500)
+    call = Call({"x": x})
+    erf = torch.nn.functional.gelu(x)
+    none = torch.zeros(500, dtype=torch.bool)
+    lines = explain_call({"y": erf}, gelu_oracle(call), {"y": none}, Scene(call, gelu_oracle))
+    assert "with erf" in lines[1]

@@ -1,0 +1,434 @@
+"""Attention with one mistake each: what comes out when that mistake is made, forward and backward, in float64."""
+
+# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from grader.verdict.mistakes import Outputs, Suspect
+
+TILES = (16, 32, 64, 128)
+LARGEST_SCORES = 2**22  # queries × keys beyond which it is not worked out again
+NEGLIGIBLE = 1e-6
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    close = (one - other).abs() <= NEGLIGIBLE * (1 + other.abs())
+    return bool((close | (one.isnan() & other.isnan()) | (one == other)).all())
+
+
+class Attention:
+    """One batch entry of softmax(scale · q kᵀ) v, and of its gradients.
+
+    q: (batch, n, d); k, v: (batch, m, d); upstream: like q or None; entry: which one.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, upstream: Tensor | None, causal: bool, entry: int) -> None:
+        self.batch = q.shape[0]
+        self.entry = entry
+        self.causal = causal
+        self.fit = k.shape == v.shape and q.shape[::2] == k.shape[::2] and q.shape[1] * k.shape[1] <= LARGEST_SCORES
+        if not self.fit:
+            return
+        self._all = (q, k, v, upstream)
+        self.q, self.k, self.v = (tensor[entry].double() for tensor in (q, k, v))
+        self.do = None if upstream is None else upstream[entry].double()
+        (self.n, self.d), self.m = self.q.shape, len(self.k)
+        self.scale = 1 / math.sqrt(self.d)
+        self.i = torch.arange(self.n, device=q.device)[:, None]
+        self.j = torch.arange(self.m, device=q.device)[None, :]
+        self.s = self.q @ self.k.T * self.scale
+        self.visible = self._mask()
+        masked = self.s.masked_fill(~self.visible, -math.inf)
+        self.lse = torch.logsumexp(masked, -1, keepdim=True)
+        self.top = masked.amax(-1, keepdim=True)
+        self.p = (masked - self.lse).exp()
+        self.o = self.p @ self.v
+        if self.do is not None:
+            self.dp = self.do @ self.v.T
+            self.delta = (self.do * self.o).sum(-1, keepdim=True)
+            self.ds = self.p * (self.dp - self.delta)
+
+    def _mask(self) -> Tensor:
+        return self.j <= self.i if self.causal else torch.ones_like(self.s, dtype=torch.bool)
+
+    def fits(self, expected: Outputs) -> bool:
+        """Whether the outputs that are asked for are attention's."""
+        if not self.fit or (self.do is None) != (len(expected) == 1):
+            return False
+        right = self._outputs(self.p, self.ds) if self.do is not None else (self.o,)
+        self.names = list(expected)
+        return len(right) == len(expected) and all(
+            same(one, expected[name][self.entry]) for one, name in zip(right, self.names, strict=True)
+        )
+
+    def suspects(self) -> Iterator[Suspect]:
+        yield from self._forward() if self.do is None else self._backward()
+
+    # Both -------------------------------------------------------------------------------------------------------------
+
+    def _masks(self) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
+        """Other masks than the right one: words, cause, which keys each query sees."""
+        i, j = self.i, self.j
+        if not self.causal:
+            if self.n == self.m:
+                yield "with a causal mask", "a mask that is applied though is_causal is False", lambda: j <= i
+            return
+        yield (
+            "without the causal mask",
+            "a mask that is missing, here or everywhere",
+            lambda: torch.ones_like(self.visible),
+        )
+        yield (
+            "when a query does not see its own key",
+            "a causal mask off by one: query i sees keys 0 … i, i among them",
+            lambda: j < i,
+        )
+        yield "when a query sees one key too many, i + 1", "a causal mask off by one", lambda: j <= i + 1
+        yield (
+            "when query i sees the later keys, from i on",
+            "the upper triangle in place of the lower: the comparison is the wrong way round, or rows and columns are swapped",
+            lambda: j >= i,
+        )
+        yield (
+            "when query i sees the later keys, from i + 1 on",
+            "the mask the wrong way round: what should be hidden is kept",
+            lambda: j > i,
+        )
+        for b in TILES:
+            if b < self.n:
+                yield (
+                    f"when the causal mask is applied in the diagonal's blocks of {b} × {b} alone",
+                    "blocks above the diagonal that are neither masked nor left out",
+                    lambda: (j <= i) | (j // b > i // b),
+                )
+                yield (
+                    f"when the block of {b} on the diagonal is left out",
+                    "a loop over the key blocks that ends, or begins, one block off the diagonal",
+                    lambda: j // b < i // b,
+                )
+            yield (
+                f"when the causal mask goes by whole blocks of {b} and nothing is masked in the one on the diagonal",
+                "a mask that is missing within the diagonal's block",
+                lambda: j // b <= i // b,
+            )
+
+    def _kept(self, size: int, what: str) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
+        """Parts of a dimension of queries or keys: words, cause, which of its indices take part."""
+        for b in reversed(TILES):
+            if b >= size:
+                continue
+            full, last = size // b * b, (size - 1) // b * b
+            if size % b:
+                yield (
+                    f"without the last {size % b} of {size} {what}, what is left after full blocks of {b}",
+                    "a last, partial block that is left out",
+                    lambda at: at < full,
+                )
+            yield (
+                f"of the last block of {b} {what} alone",
+                "a sum that each block overwrites instead of adding to it",
+                lambda at: at >= last,
+            )
+            yield f"of the first {b} {what} alone", "a loop that ends after one block", lambda at: at < b
+        if size > 1:
+            yield f"without the last of {size} {what}", "a bound off by one", lambda at: at < size - 1
+
+    # Forward ----------------------------------------------------------------------------------------------------------
+
+    def _attend(self, s: Tensor, visible: Tensor, v: Tensor | None = None) -> Tensor:
+        return torch.softmax(s.masked_fill(~visible, -math.inf), -1) @ (self.v if v is None else v)
+
+    def _forward(self) -> Iterator[Suspect]:
+        (name,) = self.names
+
+        def suspect(words: str, cause: str, form: Callable[[], Tensor]) -> Suspect:
+            return Suspect(words, cause, lambda: {name: form()[None]})
+
+        for words, cause, factor in self._scales():
+            yield suspect(words, cause, lambda: self._attend(self.s * factor, self.visible))
+        for words, cause, mask in self._masks():
+            yield suspect(words, cause, lambda: self._attend(self.s, mask()))
+        for words, cause, keep in self._kept(self.m, "keys"):
+            yield suspect(words, cause, lambda: self._attend(self.s, self.visible & keep(self.j)))
+        if self.n < self.m:
+            yield suspect(
+                f"of the first {self.n} of {self.m} keys alone, as many as there are queries",
+                "the number of queries taken for the number of keys",
+                lambda: self._attend(self.s, self.visible & (self.j < self.n)),
+            )
+        for b in TILES:
+            pad = -self.m % b
+            if pad:
+                yield suspect(
+                    f"with {pad} more key{'s' if pad > 1 else ''} of zeros, padded to blocks of {b}",
+                    "keys beyond the end that are loaded as 0 and not masked: their score is 0, and exp(0 − m) is not",
+                    lambda: self.o * (self.lse - torch.logaddexp(self.lse, self.lse.new_tensor(math.log(pad)))).exp(),
+                )
+            if b < self.m:
+                yield from self._unscaled(suspect, b)
+        yield suspect(
+            "without the maximum subtracted",
+            "exp of the scores as they are, which overflows above 88 and vanishes below −104",
+            lambda: self._without_maximum(),
+        )
+        yield suspect(
+            "without dividing by the sum",
+            "a division by the row sum that is missing",
+            lambda: self.o * (self.lse - self.top).exp(),
+        )
+        yield suspect(
+            "with k and v swapped",
+            "arguments in the wrong order",
+            lambda: self._attend(self.q @ self.v.T * self.scale, self.visible, self.k),
+        )
+        if self.n == self.m:
+            yield suspect(
+                "with q and k swapped",
+                "rows and columns of the scores swapped",
+                lambda: self._attend(self.s.T, self.visible),
+            )
+        yield suspect(
+            "without softmax", "exponentials that are missing", lambda: self.s.masked_fill(~self.visible, 0) @ self.v
+        )
+        yield suspect(
+            "when all weights are equal", "scores that are all 0", lambda: self._attend(0 * self.s, self.visible)
+        )
+        for which, tensors in self._of_first_entry():
+            q, k, v, _ = (tensor if tensor is None else tensor.double() for tensor in tensors)
+            assert q is not None
+            assert k is not None
+            assert v is not None
+            yield suspect(
+                f"with {which} of batch entry 0",
+                f"a batch offset that is missing for {which}: only the first batch entry is right",
+                lambda: self._attend(q @ k.T * self.scale, self.visible, v),
+            )
+
+    def _scales(self) -> Iterator[tuple[str, str, float]]:
+        """Factors of the scores."""
+        root = math.sqrt(self.d)
+        yield "without the scale 1/√d", "a scale that is missing", root
+        yield "with the scale 1/d in place of 1/√d", "a scale without its root, or applied twice", 1 / root
+        yield "with the scale √d in place of 1/√d", "a multiplication where a division is meant", self.d
+        for d in (16, 32, 64, 128):
+            if d != self.d:
+                yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", math.sqrt(self.d / d)
+        yield "with exp2 in place of exp", "base 2 where base e is meant: exp(t) = exp2(t · log₂e)", math.log(2)
+        yield (
+            "with scores that are multiplied by log₂e",
+            "base 2 where base e is meant: that factor belongs to exp2",
+            1 / math.log(2),
+        )
+
+    def _unscaled(self, suspect: Callable[[str, str, Callable[[], Tensor]], Suspect], b: int) -> Iterator[Suspect]:
+        """The online softmax in blocks of b keys, where something is not rescaled when the maximum moves."""
+        for words, scales_o, scales_sum in (
+            ("output is", False, True),
+            ("sum is", True, False),
+            ("output and the sum are", False, False),
+        ):
+            yield suspect(
+                f"when the {words} not rescaled as the maximum moves from one block of {b} keys to the next",
+                f"a factor exp(m_old − m_new) that is missing before the {words.split()[0]}",
+                lambda: self._online(b, scales_o, scales_sum),
+            )
+
+    def _online(self, b: int, scales_o: bool, scales_sum: bool) -> Tensor:
+        s = self.s.masked_fill(~self.visible, -math.inf)
+        m = s.new_full((self.n, 1), -math.inf)
+        total, o = torch.zeros_like(m), torch.zeros_like(self.o)
+        for start in range(0, self.m, b):
+            piece = s[:, start : start + b]
+            new = torch.maximum(m, piece.amax(-1, keepdim=True))
+            p, factor = (piece - new).exp(), (m - new).exp()
+            total = total * (factor if scales_sum else 1) + p.sum(-1, keepdim=True)
+            o = o * (factor if scales_o else 1) + p @ self.v[start : start + b]
+            m = new
+        return o / total
+
+    def _without_maximum(self) -> Tensor:
+        """In float32, where exp overflows."""
+        weights = self.s.float().exp().masked_fill(~self.visible, 0.0)
+        return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
+
+    def _of_first_entry(self) -> Iterator[tuple[str, list[Tensor | None]]]:
+        """This entry's tensors, with some of them from entry 0."""
+        if self.entry == 0:
+            return
+        for which in ("k and v", "q", "k", "v", "q, k and v"):
+            yield (
+                which,
+                [
+                    None if tensor is None else tensor[0 if name in which else self.entry]
+                    for name, tensor in zip("qkvu", self._all, strict=True)
+                ],
+            )
+
+    # Backward ---------------------------------------------------------------------------------------------------------
+
+    def _outputs(self, p: Tensor, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.do is not None
+        return self.scale * ds @ self.k, self.scale * ds.T @ self.q, p.T @ self.do
+
+    def _backward(self) -> Iterator[Suspect]:
+        assert self.do is not None
+        do, p, ds, dp, delta, s = self.do, self.p, self.ds, self.dp, self.delta, self.s
+        names = self.names
+
+        def suspect(words: str, cause: str, form: Callable[[], tuple[Tensor | None, ...]]) -> Suspect:
+            def outputs() -> Outputs:
+                return {name: one[None] for name, one in zip(names, form(), strict=True) if one is not None}
+
+            return Suspect(words, cause, outputs)
+
+        def of_p(wrong: Tensor) -> tuple[Tensor, ...]:
+            return self._outputs(wrong, wrong * (dp - delta))
+
+        def of_ds(wrong: Tensor) -> tuple[Tensor | None, ...]:
+            return (*self._outputs(p, wrong)[:2], None)
+
+        dq, dk, _ = self._outputs(p, ds)
+        root = math.sqrt(self.d)
+        yield suspect(
+            "without the factor scale = 1/√d",
+            "a scale that is missing where dS meets k or q",
+            lambda: (dq * root, dk * root, None),
+        )
+        yield suspect(
+            "with the factor scale = 1/√d twice",
+            "a scale too many where dS meets k or q",
+            lambda: (dq / root, dk / root, None),
+        )
+        for words, other in (
+            ("0", 0 * delta),
+            ("the row sum of o ∘ o", (self.o**2).sum(-1, keepdim=True)),
+            ("the row sum of dO ∘ dO", (do**2).sum(-1, keepdim=True)),
+            ("the row sum of dO", do.sum(-1, keepdim=True)),
+            ("the row sum of q ∘ dO", (self.q * do).sum(-1, keepdim=True)),
+            ("its negative", -delta),
+            *([("the row sum of dO ∘ V", (do * self.v).sum(-1, keepdim=True))] if self.n == self.m else []),
+        ):
+            cause = (
+                "delta missing in dS"
+                if words == "0"
+                else "delta with the wrong sign"
+                if "neg" in words
+                else "delta from the wrong operand"
+            )
+            yield suspect(
+                f"when delta is {words}",
+                f"{cause}: it is rowsum(dO ∘ O), to be subtracted",
+                lambda: of_ds(p * (dp - other)),
+            )
+        yield suspect(
+            "when dS is dP − delta, without the factor P",
+            "a factor P that is missing in dS",
+            lambda: of_ds((dp - delta).masked_fill(~self.visible, 0)),
+        )
+        yield suspect(
+            "when dS is dP − delta, without the factor P", "a factor P that is missing in dS", lambda: of_ds(dp - delta)
+        )
+        yield suspect("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
+        yield suspect("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
+        yield suspect(
+            "from dS in place of P",
+            "the wrong operand of dV = Pᵀ dO: dS in place of P",
+            lambda: (None, None, ds.T @ do),
+        )
+        yield suspect(
+            "from scale · dS in place of P",
+            "the wrong operand of dV = Pᵀ dO: dS in place of P",
+            lambda: (None, None, self.scale * ds.T @ do),
+        )
+        yield suspect("from O in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ self.o))
+        if self.n == self.m:
+            yield suspect(
+                "without the transposition",
+                "a product with dS or P that should be with its transpose",
+                lambda: (self.scale * ds.T @ self.k, self.scale * ds @ self.q, p @ do),
+            )
+        two = math.log(2)
+        log_sum = self.lse - self.top
+        for words, cause, lse in (
+            (
+                "with a logsumexp that is log₂e times as large",
+                "a base-2 logsumexp in a base-e exponential",
+                self.lse / two,
+            ),
+            (
+                "with a logsumexp that is ln 2 times as large",
+                "a base-e logsumexp in a base-2 exponential",
+                self.lse * two,
+            ),
+            ("with m + log₂ Σ as the logsumexp", "base 2 mixed with base e in the logsumexp", self.top + log_sum / two),
+            (
+                "with m · log₂e + ln Σ as the logsumexp",
+                "base 2 mixed with base e in the logsumexp",
+                self.top / two + log_sum,
+            ),
+            ("with the maximum as the logsumexp", "a logsumexp without the logarithm of the sum", self.top),
+            ("with log Σ alone as the logsumexp", "a logsumexp without the maximum m: L = m + log Σ", log_sum),
+            ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
+        ):
+            yield suspect(words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0)))
+        for words, cause, factor in self._scales():
+            yield suspect(
+                f"when the scores are computed again {words}",
+                f"{cause}: the backward's S must be the forward's",
+                lambda: of_p((s * factor - self.lse).exp().masked_fill(~self.visible, 0)),
+            )
+        for words, cause, mask in self._masks():
+            yield suspect(words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0)))
+        for b in TILES:
+            if self.causal and b < self.n:
+                yield suspect(
+                    f"when each block of {b} keys begins with the block of queries after its own",
+                    "a loop over the query blocks that starts one block after the diagonal",
+                    lambda: of_p(p * (self.i // b > self.j // b)),
+                )
+        for words, cause, keep in self._kept(self.n, "queries"):
+            yield suspect(words, cause, lambda: (None, *of_p(p * keep(self.i))[1:]))
+        for words, cause, keep in self._kept(self.m, "keys"):
+            yield suspect(words, cause, lambda: (of_p(p * keep(self.j))[0], None, None))
+        ones = torch.ones_like(do)
+        ones_ds = p * (ones @ self.v.T - (ones * self.o).sum(-1, keepdim=True))
+        yield suspect(
+            "when the upstream gradient is 1 everywhere",
+            "an upstream gradient that is ignored",
+            lambda: (self.scale * ones_ds @ self.k, self.scale * ones_ds.T @ self.q, p.T @ ones),
+        )
+        if self.entry:
+            yield from self._of_other_rows(suspect)
+
+    def _of_other_rows(
+        self, suspect: Callable[[str, str, Callable[[], tuple[Tensor | None, ...]]], Suspect]
+    ) -> Iterator[Suspect]:
+        """Numbers per query that come from batch entry 0."""
+        assert self.do is not None
+        zero = Attention(*self._all, self.causal, 0)
+        s, dp, do = self.s.masked_fill(~self.visible, -math.inf), self.dp, self.do
+        for which, lse, delta in (
+            ("the logsumexp", zero.lse, self.delta),
+            ("delta", self.lse, zero.delta),
+            ("the logsumexp and delta", zero.lse, zero.delta),
+        ):
+            yield suspect(
+                f"with {which} of batch entry 0",
+                f"a batch offset that is missing for {which}: only the first batch entry is right",
+                lambda: self._outputs((s - lse).exp(), (s - lse).exp() * (dp - delta)),
+            )
+        for which, tensors in self._of_first_entry():
+            q, k, v = (tensor.double() for tensor in tensors[:3] if tensor is not None)
+            p = (q @ k.T * self.scale).masked_fill(~self.visible, -math.inf).sub(self.lse).exp()
+            ds = p * (do @ v.T - self.delta)
+            yield suspect(
+                f"with {which} of batch entry 0",
+                f"a batch offset that is missing for {which}: only the first batch entry is right",
+                lambda: (self.scale * ds @ k, self.scale * ds.T @ q, p.T @ do),
+            )

@@ -1,0 +1,249 @@
+"""GeLU and softmax with one mistake each: what comes out when that mistake is made."""
+
+# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+Outputs = Mapping[str, Tensor]
+ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A mistake, and the outputs that it leads to.
+
+    words: completes "y is what comes out ...".
+    cause: completes "consistent with ...".
+    outputs: those it tells something of, by name: the entries `part` of dimension 0, float64.
+    together: it only explains all of them, not one alone.
+    """
+
+    words: str
+    cause: str
+    outputs: Callable[[], Outputs]
+    together: bool = False
+
+
+# GeLU -----------------------------------------------------------------------------------------------------------------
+
+
+def _tanh_form(x: Tensor, factor: float = math.sqrt(2 / math.pi), cubic: float = 0.044715, power: int = 3) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(factor * (x + cubic * x**power)))
+
+
+def gelu(x: Tensor) -> Tensor:
+    return _tanh_form(x)
+
+
+def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
+    """x: a part of the input, float64."""
+    root = math.sqrt(2 / math.pi)
+    constants = "a constant that is not the handout's"
+    argument = root * (x + 0.044715 * x**3)
+    forms: list[tuple[str, str, Callable[[], Tensor]]] = [
+        ("by the exact form, with erf", "the erf form in place of the tanh form", lambda: _erf_form(x)),
+        ("as x σ(1.702 x)", "another approximation than the tanh form", lambda: x * torch.sigmoid(1.702 * x)),
+        ("as x σ(x)", "SiLU in place of GeLU", lambda: x * torch.sigmoid(x)),
+        (
+            "as x σ(u) where it is x σ(2u)",
+            "a 2 that is missing: tanh(u) = 2σ(2u) − 1",
+            lambda: x * torch.sigmoid(argument),
+        ),
+        ("with x² in place of x³", "a power that is too low", lambda: _tanh_form(x, power=2)),
+        ("without the cubic term", "x³ left out or multiplied by 0", lambda: _tanh_form(x, cubic=0.0)),
+        ("without the 1 + before tanh", "a term that is missing", lambda: 0.5 * x * torch.tanh(argument)),
+        ("without the factor 1/2", "a factor that is missing", lambda: 2 * _tanh_form(x)),
+        ("with the factor 1/2 twice", "a factor too many", lambda: 0.5 * _tanh_form(x)),
+        ("without the factor √(2/π)", "a factor that is missing", lambda: _tanh_form(x, factor=1.0)),
+        (
+            "with √2/π in place of √(2/π)",
+            "a root over too little",
+            lambda: _tanh_form(x, factor=math.sqrt(2) / math.pi),
+        ),
+        ("with 2/π in place of √(2/π)", "a root that is missing", lambda: _tanh_form(x, factor=2 / math.pi)),
+        (
+            "with √(π/2) in place of √(2/π)",
+            "a quotient upside down",
+            lambda: _tanh_form(x, factor=math.sqrt(math.pi / 2)),
+        ),
+        (
+            "with √(2/π) x + 0.044715 x³",
+            "brackets that are missing",
+            lambda: 0.5 * x * (1 + torch.tanh(root * x + 0.044715 * x**3)),
+        ),
+        ("as relu(x)", "tanh cut off too early", lambda: x.clamp(min=0)),
+    ]
+    for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715):
+        forms.append((f"with {wrong} in place of 0.044715", constants, partial(_tanh_form, x, cubic=wrong)))
+    for wrong in (0.8, 0.79, 0.7978, 0.79788):
+        forms.append((f"with {wrong} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
+    for words, cause, form in forms:
+        yield Suspect(words, cause, lambda: {name: form()})
+
+
+def _erf_form(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
+# Softmax --------------------------------------------------------------------------------------------------------------
+
+
+def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) -> Iterator[Suspect]:
+    """x: the rows `part` in float64; whole: all rows, where they are not too many.
+
+    Overflow is part of many mistakes, so those are worked out in float32.
+    """
+    columns = x.shape[1]
+    short = x.float()
+    top = short.amax(-1, keepdim=True)
+    powers = 2 ** math.ceil(math.log2(columns)) if columns > 1 else 1
+
+    def suspect(words: str, cause: str, form: Callable[[], Tensor]) -> Suspect:
+        return Suspect(words, cause, lambda: {name: form().double()})
+
+    def over_sum(numerator: Tensor, more: Tensor | float = 0.0) -> Tensor:
+        return numerator / (numerator.sum(-1, keepdim=True) + more)
+
+    yield suspect(
+        "without the maximum subtracted",
+        "exp of the entries as they are, which overflows above 88 and vanishes below −104",
+        lambda: over_sum(short.exp()),
+    )
+    widths = {powers, *(math.ceil(columns / block) * block for block in ROW_BLOCKS)} - {columns}
+    raised = top.clamp(min=0)
+    for width in sorted(widths):
+        yield suspect(
+            f"with {_zeros(width - columns)} after each row of {columns}",
+            f"the padding of a block of {min(width, *(b for b in (*ROW_BLOCKS, width) if width % b == 0 and b >= width - columns))} "
+            "loaded as 0: exp(0 − m) counts in the row sum, and 0 in the maximum",
+            lambda: over_sum((short - raised).exp(), (width - columns) * (-raised).exp()),
+        )
+        yield suspect(
+            f"with {_zeros(width - columns)} after each row in the sum but not in the maximum",
+            "padding that counts in the row sum",
+            lambda: over_sum((short - top).exp(), (width - columns) * (-top).exp()),
+        )
+    yield suspect(
+        "with a 0 among the entries when the maximum is taken",
+        "padding with 0 that takes part in the maximum, or a maximum that starts at 0 instead of −inf",
+        lambda: over_sum((short - raised).exp()),
+    )
+    yield suspect("without dividing by the sum", "a division that is missing", lambda: (short - top).exp())
+    two = math.log(2)
+    yield suspect(
+        "with exp2 in place of exp",
+        "base 2 where base e is meant: exp(t) = exp2(t · log₂e)",
+        lambda: torch.softmax(x * two, -1),
+    )
+    yield suspect(
+        "with a factor log₂e too many in the exponent",
+        "a conversion to base 2 without exp2",
+        lambda: torch.softmax(x / two, -1),
+    )
+    shifted = x - top.double()
+    log_sum = shifted.exp().sum(-1, keepdim=True).log()
+    yield suspect(
+        "as exp(x − m − log₂ Σ)",
+        "base 2 mixed with base e: a base-2 logarithm in a base-e exponential",
+        lambda: (shifted - log_sum / two).exp(),
+    )
+    yield suspect(
+        "as exp2((x − m) log₂e − ln Σ)",
+        "base 2 mixed with base e: a natural logarithm in a base-2 exponential",
+        lambda: (shifted - log_sum * two).exp(),
+    )
+    scaled = torch.tensor(1 / two, dtype=torch.float32)
+    yield suspect(
+        "as exp2(x log₂e − m log₂e), each product rounded",
+        "the order that loses digits: subtract the maximum first, then multiply by log₂e",
+        lambda: over_sum((short * scaled - top * scaled).exp2()),
+    )
+    for block in (block for block in reversed(ROW_BLOCKS) if block < columns):
+        if bool(torch.isneginf(short[:, :block]).all(-1).any()):
+            yield suspect(
+                f"when a block of {block} with nothing but −inf makes its row NaN",
+                "−inf − (−inf) while all entries so far are −inf",
+                lambda: torch.softmax(x, -1).masked_fill(
+                    torch.isneginf(short[:, :block]).all(-1, keepdim=True), math.nan
+                ),
+            )
+        first = short[:, :block].amax(-1, keepdim=True)
+        yield suspect(
+            f"with the maximum of each row's first {block} entries",
+            "a maximum that is not updated by later blocks",
+            lambda: over_sum((short - first).exp()),
+        )
+        yield suspect(
+            f"when the sum of blocks of {block} is not rescaled as the maximum moves",
+            "a factor exp(m_old − m_new) that is missing before the sum",
+            lambda: _sum_not_rescaled(shifted, block),
+        )
+        if columns % block:
+            kept = columns // block * block
+            yield suspect(
+                f"with maximum and sum over the first {kept} of {columns} entries alone, full blocks of {block}",
+                "a last, partial block that is left out",
+                lambda: (
+                    (short - short[:, :kept].amax(-1, keepdim=True)).exp()
+                    / (short[:, :kept] - short[:, :kept].amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
+                ),
+            )
+        yield suspect(
+            f"with the sum over the first {block} entries alone",
+            "a sum that covers one block of a longer row",
+            lambda: shifted.exp() / shifted[:, :block].exp().sum(-1, keepdim=True),
+        )
+    for rows in (rows for rows in (2, 4, 8, 16, 32, 64, x.shape[0]) if 1 < rows <= x.shape[0] or rows == 2):
+        common = _by_tiles(short, rows, "max")
+        yield suspect(
+            f"with one maximum for every {rows} rows",
+            "a maximum over the whole tile: its axis is missing",
+            lambda: over_sum((short - common).exp()),
+        )
+        yield suspect(
+            f"with one sum for every {rows} rows",
+            "a sum over the whole tile: its axis is missing",
+            lambda: (short - top).exp() / _by_tiles((short - top).exp(), rows, "sum"),
+        )
+    if whole is not None:
+        wide = whole
+        yield suspect(
+            "as softmax over the other dimension",
+            "rows and columns taken for each other: softmax runs along each row",
+            lambda: torch.softmax(wide.double(), 0)[part],
+        )
+        yield suspect(
+            "when every row is the first one",
+            "a row's offset that is missing",
+            lambda: torch.softmax(wide[:1].double(), -1).expand(wide.shape)[part],
+        )
+
+
+def _zeros(count: int) -> str:
+    return f"{count} zeros" if count > 1 else "one zero"
+
+
+def _sum_not_rescaled(shifted: Tensor, block: int) -> Tensor:
+    """shifted: x − m of the whole row. The sum of each block is relative to the maximum so far."""
+    total = torch.zeros_like(shifted[:, :1])
+    so_far = torch.full_like(total, -math.inf)
+    for start in range(0, shifted.shape[1], block):
+        piece = shifted[:, start : start + block]
+        so_far = torch.maximum(so_far, piece.amax(-1, keepdim=True))
+        total = total + (piece - so_far.nan_to_num(neginf=0.0)).exp().sum(-1, keepdim=True)
+    return shifted.exp() / total
+
+
+def _by_tiles(values: Tensor, rows: int, how: str) -> Tensor:
+    """(n, 1): for each row what its tile of `rows` rows has together."""
+    pieces = values.split(rows)
+    reduced = [piece.amax() if how == "max" else piece.sum() for piece in pieces]
+    return torch.cat([one.expand(len(piece), 1) for one, piece in zip(reduced, pieces, strict=True)])

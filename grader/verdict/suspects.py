@@ -1,0 +1,221 @@
+"""Comparing what a submission gave with what usual mistakes give.
+
+A mistake is only named where it accounts for the outputs almost to the last digit: the rest of the error must be a small
+part of it. So a suspect is never merely similar.
+"""
+
+# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grader.problem import Call
+from grader.verdict.attention import Attention, same
+from grader.verdict.mistakes import Suspect, gelu, gelu_suspects, softmax_suspects
+
+LARGEST_PART = 2**19  # elements that formulas are worked out for
+UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
+UNEXPLAINED_WORST = 0.2  # and in the worst element
+UNEXPLAINED_FEW = 5e-3  # the same where fewer elements than FEW are wrong: one number is soon met by chance
+FEW = 16
+EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
+MOST_WEAK = 3  # more than that say nothing together
+WEAK = 0.04  # for one that only says where NaN and infinity are; others may say the same
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the outputs are the answer to.
+
+    call: the inputs.
+    oracle: the right outputs of a call, float64.
+    earlier: the calls of the same case before this one.
+    """
+
+    call: Call
+    oracle: Callable[[Call], Mapping[str, Tensor]]
+    earlier: Sequence[Call] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A suspect that accounts for some of the outputs."""
+
+    outputs: tuple[str, ...]
+    words: str
+    cause: str
+
+    def __str__(self) -> str:
+        *most, last = self.outputs
+        names, verb = (f"{', '.join(most)} and {last}", "are") if most else (last, "is")
+        return f"{names} {verb} what comes out {self.words}: consistent with {self.cause}"
+
+
+def explanations(
+    scene: Scene, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], wrong: Sequence[str], first: int
+) -> list[Explanation]:
+    """The best suspect for each wrong output that has one, outputs with the same one together.
+
+    Args:
+        got, expected: of all outputs.
+        wrong: the names of those that are wrong.
+        first: the entry of dimension 0 with the first wrong element.
+    """
+    best: dict[str, tuple[float, list[Suspect]]] = {}
+    for part, suspect in _all_suspects(scene, expected, first):
+        open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
+        if not open_ones:
+            break
+        try:
+            outputs = suspect.outputs()
+        except RuntimeError:  # shapes that do not fit: the mistake cannot be made here
+            continue
+        shares = {
+            name: _unexplained(got[name][part], expected[name][part], outputs[name])
+            for name in (outputs if suspect.together else open_ones)
+            if name in outputs and name in wrong
+        }
+        if suspect.together and not (len(shares) == len(outputs) and max(shares.values()) <= UNEXPLAINED):
+            continue
+        for name, left in shares.items():
+            known, others = best.get(name, (math.inf, []))
+            if left == known == WEAK and suspect.cause not in (other.cause for other in others):
+                others.append(suspect)
+            elif left <= UNEXPLAINED and left < 0.5 * known:
+                best[name] = left, [suspect]
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name, (_, found) in best.items():
+        if len(found) <= MOST_WEAK:
+            words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
+            grouped.setdefault((words, causes), []).append(name)
+    return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
+
+
+def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor) -> float:
+    """Which share of the error is left when the candidate is taken for the right answer; infinite where it does not fit."""
+    got = got.double()
+    if got.shape != candidate.shape:
+        return math.inf
+    finite = torch.isfinite(got)
+    if not bool((finite == torch.isfinite(candidate)).all()):
+        return math.inf
+    zero = got.new_zeros(())
+    before = torch.where(finite & torch.isfinite(expected), got - expected, zero)
+    after = torch.where(finite, got - candidate, zero)
+    error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
+    scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
+    if not bool(finite.all()) and error <= 1e-3 * scale:  # only what is not finite is wrong
+        return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
+    if int((before != 0).sum()) < FEW and rest > UNEXPLAINED_FEW * error:
+        return math.inf
+    if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
+        return math.inf
+    return rest / error
+
+
+def _all_suspects(scene: Scene, expected: Mapping[str, Tensor], first: int) -> Iterator[tuple[slice, Suspect]]:
+    everything = slice(None)
+    call = scene.call
+    for number, other in enumerate(scene.earlier, 1):
+        yield (
+            everything,
+            Suspect(
+                f"for the data of an earlier call, call {number} of this case",
+                "a result, or memory for one, that is kept from call to call",
+                lambda: scene.oracle(other),
+            ),
+        )
+    names = list(expected)
+    for number, name in enumerate(names):
+        for other_name in names[number + 1 :]:
+            if expected[name].shape == expected[other_name].shape:
+                swapped = {name: expected[other_name], other_name: expected[name]}
+                yield (
+                    everything,
+                    Suspect(
+                        "when the two are swapped",
+                        "names or results that are mixed up, where they are computed or where they are returned",
+                        lambda: swapped,
+                        together=True,
+                    ),
+                )
+    yield from _formulas(call, expected, first)
+    if sum(tensor.numel() for tensor in call.args.values()) <= LARGEST_PART:
+        for suspect in _other_strides(scene):
+            yield everything, suspect
+
+
+def _formulas(call: Call, expected: Mapping[str, Tensor], first: int) -> Iterator[tuple[slice, Suspect]]:
+    """The mistakes of those formulas of the course that give the right answer, and the entries of dimension 0 they are for."""
+    tensors = list(call.args.values())
+    if len(tensors) == 3 and all(tensor.ndim == 3 for tensor in tensors):
+        causal = any(value is True for value in call.options.values())
+        q, k, v = tensors
+        attention = Attention(q, k, v, call.upstream, causal, first)
+        if attention.fits(expected):
+            yield from ((slice(first, first + 1), suspect) for suspect in attention.suspects())
+    elif len(tensors) == 1 and len(expected) == 1 and tensors[0].ndim > 0:
+        (name, right), (x,) = next(iter(expected.items())), tensors
+        if x.shape != right.shape:
+            return
+        first -= first % 64 if x.ndim == 2 else 0  # rows of a tile together
+        part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel()))
+        values, wanted = x[part].double(), right[part]
+        if same(gelu(values), wanted):
+            yield from ((part, suspect) for suspect in gelu_suspects(name, values))
+        elif x.ndim == 2 and same(torch.softmax(values, -1), wanted):
+            whole = x if x.numel() <= LARGEST_PART else None
+            yield from ((part, suspect) for suspect in softmax_suspects(name, values, whole, part))
+
+
+def _other_strides(scene: Scene) -> Iterator[Suspect]:
+    """Inputs that are read with other strides than their own."""
+    call = scene.call
+    tensors = call.args | ({} if call.upstream is None else {"the upstream gradient": call.upstream})
+    usual = {name: torch.empty(tensor.shape, device="meta").stride() for name, tensor in tensors.items()}
+    own = {name: tensor.stride() for name, tensor in tensors.items()}
+    odd = [name for name in tensors if own[name] != usual[name]]
+    choices: list[tuple[str, str, dict[str, tuple[int, ...]]]] = []
+    if len(odd) > 1:
+        choices.append(("all inputs are", "as if they were contiguous", {name: usual[name] for name in odd}))
+    choices += [(f"{name} is", "as if it were contiguous", {name: usual[name]}) for name in odd]
+    for name in odd:
+        if tensors[name].ndim == 2:
+            (rows, columns), (row, column) = own[name], usual[name]
+            choices.append((f"{name} is", "with a column stride of 1", {name: (rows, column)}))
+            choices.append((f"{name} is", "with a row stride that is the number of columns", {name: (row, columns)}))
+    arguments = list(call.args)
+    for model in arguments[:1]:
+        others = [name for name in arguments if own[name] != own[model] and tensors[name].ndim == tensors[model].ndim]
+        if others:
+            words = f"{' and '.join(others)} {'are' if len(others) > 1 else 'is'}"
+            choices.append((words, f"with the strides of {model}", dict.fromkeys(others, own[model])))
+    for words, how, strides in choices:
+        if changed := _restrided(tensors, strides):
+            yield Suspect(
+                f"when {words} read {how}",
+                "strides that are ignored or mixed up: not every input is contiguous",
+                lambda: scene.oracle(
+                    Call(
+                        {name: changed[name] for name in call.args}, call.options, changed.get("the upstream gradient")
+                    )
+                ),
+            )
+
+
+def _restrided(tensors: Mapping[str, Tensor], strides: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The tensors with other strides; nothing where that would leave their memory."""
+    changed = dict(tensors)
+    for name, stride in strides.items():
+        tensor = tensors[name]
+        last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
+        if last >= tensor.untyped_storage().nbytes() // tensor.element_size():
+            return {}
+        changed[name] = tensor.as_strided(tensor.shape, stride)
+    return changed

@@ -1,0 +1,98 @@
+"""Workers for tests on a CPU that are forked from a judge in which Triton is imported already: seconds less for each.
+
+A worker proper is a new interpreter in a jail, and importing torch and Triton is most of its life. For kernels of our own
+that are only wrong, a copy of the judge does as well. It has a worker's folder, connection, log and poisoned memory; it is a
+child of the judge like any other worker, so that its deadline and its memory are watched as usual.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from grader import protocol
+from grader.contender import processes
+
+M_PERTURB = -6  # mallopt(3): MALLOC_PERTURB_ for a process that runs already
+WORKERS = 3  # the submission's, a spare for after a crash, and the reference's
+
+
+class Warm:
+    """Processes that wait to become workers. Made before the judge has a second thread: a fork copies only one."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, socket.socket]] = []
+        for _ in range(WORKERS):
+            self._fork()
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            for connection in (ours, *(one for _, one in self._waiting)):  # or those would never be at their end
+                connection.close()
+            with contextlib.suppress(BaseException):
+                _become_worker(theirs)
+            os._exit(1)
+        processes._started[pid] = None  # type: ignore[assignment]  # or it would be taken for a worker's orphan
+        theirs.close()
+        self._waiting.append((pid, ours))
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Stands for `subprocess.Popen` in `grader.contender.processes`."""
+        if not self._waiting or command[-2] != "cpu":
+            return subprocess.Popen(command, **options)
+        pid, connection = self._waiting.pop(0)
+        descriptors = array.array("i", [*options["pass_fds"], options["stdout"]])
+        with connection:
+            words = [str(options["cwd"]), *(f"{name}={value}" for name, value in options["env"].items())]
+            header = "\0".join(words).encode()
+            connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        return _Forked(pid, command)
+
+    def close(self) -> None:
+        """End those that nobody needed."""
+        for pid, connection in self._waiting:
+            connection.close()
+            os.waitpid(pid, 0)
+            processes._started.pop(pid)
+
+
+class _Forked(subprocess.Popen[bytes]):
+    """A Popen of a process that is there already."""
+
+    def __init__(self, pid: int, command: list[str]) -> None:
+        self.pid, self.args, self.returncode = pid, command, None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created = True
+        self._waitpid_lock = threading.Lock()
+
+
+def _become_worker(connection: socket.socket) -> None:
+    header, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 2)
+    if not header:
+        os._exit(0)
+    folder, *variables = header.decode().split("\0")
+    worker_socket, log = descriptors
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ |= dict(one.split("=", 1) for one in variables)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    ctypes.CDLL(None).mallopt(M_PERTURB, protocol.POISON_BYTE ^ 0xFF)
+    sys.argv = ["grader.worker", str(worker_socket), "cpu", str(os.getppid())]
+
+    from grader.worker.__main__ import main
+
+    main()
