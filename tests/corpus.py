@@ -20,8 +20,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from grader.assignment import Assignment, load_course
+from grader.contender.contender import Limits
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
+from grader.judge.state import Judge
 from grader.report.model import CaseResult, Outcome, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
@@ -36,6 +38,7 @@ SEED = 20251  # the same inputs in every run, so that a mutant's first case is a
 ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
 DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
 HANGING_LIMIT_S = 2  # for kernels without an end: every case waits for its own
+PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
 
 
 class Strict(BaseModel):
@@ -196,6 +199,8 @@ def _judge(
     if device == "cpu":
         # its words are not those of the CPU's compiler, and not every machine has it
         patch.object(loading, "find_nvcc", return_value=None).start()
+        if course == ROOT:
+            _be_patient()
     if part is not None:
         _leave_out_all_parts_but(part)
     with run_folder() as folder:
@@ -231,6 +236,18 @@ def _judge(
             pool.close()
             if warm is not None:
                 warm.close()
+
+
+def _be_patient() -> None:
+    from grader.judge import trial
+
+    limits = trial._limits
+
+    def longer(judge: Judge, case: BoundCase) -> Limits:
+        usual = limits(judge, case)
+        return Limits(PATIENCE * usual.time_s, usual.memory_gib)
+
+    patch.object(trial, "_limits", longer).start()
 
 
 def _leave_out_all_parts_but(wanted: str) -> None:
