@@ -36,6 +36,25 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+USUAL_IMPORTS = (
+    *(
+        "__future__",
+        "abc",
+        "collections",
+        "contextlib",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "logging",
+        "math",
+        "os",
+    ),
+    *("pathlib", "sys", "time", "typing", "typing_extensions", "warnings"),
+    *("einops", "jaxtyping", "numpy", "torch", "triton"),
+)
+
+
 class Limits(Strict):
     """What one call of the student's code may use."""
 
@@ -199,6 +218,22 @@ class Part(Strict):
         return (case for group in self.groups for case in group.cases)
 
 
+class Policy(Strict):
+    """Whose kernel it must be. What PyTorch does to allocate, copy and view tensors is always allowed (`grader/verdict/policy.py`)."""
+
+    imports: tuple[str, ...] = Field(
+        default=USUAL_IMPORTS, description="packages that a submission's Python files may import, beside its own files"
+    )
+    forbidden: tuple[str, ...] = Field(
+        default=(),
+        description="names that a source file must not use: `torch.nn.functional.*`; `.softmax`, a method of anything; `@`, the operator; "
+        "in CUDA C++ also the beginnings of headers' names",
+    )
+    operators: tuple[str, ...] = Field(
+        default=(), description="ATen operators that may run beside the student's kernels, as `mul`"
+    )
+
+
 class AssignmentSpec(Strict):
     """One `problem.toml`."""
 
@@ -215,6 +250,7 @@ class AssignmentSpec(Strict):
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()
+    policy: Policy | None = Field(default=None, description="absent: anything may be used")
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
     @model_validator(mode="after")

@@ -195,7 +195,7 @@ class Contender:
         upstream: str | None,
         limits: Limits,
         windows: int = 1,
-    ) -> tuple[Returned, ...]:
+    ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
         Args:
@@ -214,7 +214,7 @@ class Contender:
             "outputs": [slot.ref() for slot in arena.outputs.values()],
             "windows": windows,
         }
-        return self._do(request, limits, arena.files).returned
+        return self._do(request, limits, arena.files)
 
     def load_yardstick(self, name: str, limits: Limits) -> None:
         """Load one of `grader/worker/yardsticks.py` instead of a file. Raises ContenderFault."""

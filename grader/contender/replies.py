@@ -35,6 +35,13 @@ class Returned(BaseModel):
     device: str = Field(default="", max_length=40)
 
 
+class RanOperator(BaseModel):
+    """An ATen operator that a call of the submission has run, as `_softmax`, and the first of its lines that did."""
+
+    name: str = Field(max_length=100)
+    place: str = Field(max_length=200)
+
+
 class WorkerError(BaseModel):
     kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
     type: str = Field(max_length=200)
@@ -49,6 +56,7 @@ class Reply(BaseModel):
     returned: tuple[Returned, ...] = Field(default=(), max_length=64)
     kinds: tuple[tuple[Returned, ...], ...] = Field(default=(), max_length=16)
     times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
+    operators: tuple[RanOperator, ...] = Field(default=(), max_length=64)
     ptxas: str = Field(default="", max_length=20_000)
     error: WorkerError | None = None
     broken: bool = False

@@ -22,6 +22,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
 from grader.judge.lanes import Lanes, lanes_here
 from grader.judge.loading import load_file
+from grader.judge.ownership import forbidden_use
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -110,6 +111,10 @@ class Judge:
                 self._absent[name] = f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
+        for assignment in assignments:
+            if assignment.spec.file not in self._absent:
+                fault = forbidden_use(assignment, self.job.submission, self.job.info.files)
+                self._unloadable |= {} if fault is None else {assignment.name: fault}
 
     @property
     def jail(self) -> JailName:

@@ -19,6 +19,7 @@ from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
+from grader.judge.ownership import check_operators
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
 
@@ -73,13 +74,14 @@ def answer(
         started = time.perf_counter()
         with watch:
             upstream = None if call.upstream is None else UPSTREAM
-            returned = contender.call(
+            reply = contender.call(
                 arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case), windows
             )
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
-    check_returned(returned, shapes, case.dtype, judge.device)
+    check_operators(reply, case.assignment)
+    check_returned(reply.returned, shapes, case.dtype, judge.device)
     check_memory(changed, strays, case.dtype)
     if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
         raise CheckFailed(

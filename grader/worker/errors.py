@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 MAX_MESSAGE = 4000
@@ -28,6 +28,14 @@ def set_root(folder: Path) -> None:
     """Say where the submission lies: frames from there are the student's own."""
     global _root
     _root = str(folder)
+
+
+def place_of(frame: FrameType) -> str:
+    """A frame's file and line as the student knows them, as `softmax.py:7`; nothing where it is not the student's."""
+    file = frame.f_code.co_filename
+    if not _root or not file.startswith(f"{_root}{os.sep}"):
+        return ""
+    return _clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
 
 
 def describe(error: BaseException) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from grader import protocol
 from grader.worker.errors import describe
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
+from grader.worker.operators import OperatorWatch
 
 FILL_BLOCK_BYTES = 1 << 30
 
@@ -27,6 +28,7 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
             inputs = list(arguments)
         arguments += frame["options"]
         _dirty_free_memory(slots, device)
+        watch = OperatorWatch()
         try:
             if hasattr(function, "on_stream"):
                 function(*arguments, *slots)
@@ -34,14 +36,15 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                 returned: list[dict[str, Any]] = [{"kind": "written"}]
             else:
                 check_signature(function, arguments)
-                value = function(*arguments)
-                results = [value] if upstream is None else gradients(value, inputs, upstream)
+                with watch:
+                    value = function(*arguments)
+                    results = [value] if upstream is None else gradients(value, inputs, upstream)
                 returned = [deliver(result, slot, inputs) for result, slot in zip(results, slots, strict=True)]
             if device == "cuda":
                 torch.cuda.synchronize()
         except BaseException as error:
             return {"ok": False, "error": describe(error), "broken": device == "cuda" and context_is_lost()}
-        reply = {"ok": True, "returned": returned}
+        reply = {"ok": True, "returned": returned, "operators": watch.seen}
         del arguments, inputs, upstream, slots, results
         return reply
 

@@ -1,0 +1,57 @@
+"""Whose kernel it was: an assignment's policy, held against a submission's source and against what PyTorch did while it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.assignment import Assignment
+from grader.contender.replies import ContenderFault, Reply
+from grader.verdict.policy import Finding, Operator, cuda_findings, foreign_operators, python_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOT_YOURS = "the work has to be done by your own kernel"
+SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
+MAX_SHOWN = 3
+
+
+def forbidden_use(assignment: Assignment, folder: Path, files: Sequence[str]) -> ContenderFault | None:
+    """What the source of a submission must not use, before any of it has run; None where there is nothing.
+
+    Args:
+        folder: the staged submission; `files` are those in it.
+    """
+    policy, spec = assignment.spec.policy, assignment.spec
+    if policy is None:
+        return None
+    names = [name for name in files if name.endswith(SUFFIXES[spec.language])]
+    sources = {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in names}
+    if spec.language == "triton":
+        found = python_findings(sources, spec.file, spec.entry, policy.imports, policy.forbidden)
+    else:
+        found = cuda_findings(sources, policy.forbidden)
+    if not found:
+        return None
+    first, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    words = f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}"
+    return ContenderFault("forbidden", words, "".join(_frame(one, sources) for one in found[:MAX_SHOWN]))
+
+
+def check_operators(reply: Reply, assignment: Assignment) -> None:
+    """Whether PyTorch did no more in a call than the policy allows it. Raises ContenderFault."""
+    policy = assignment.spec.policy
+    if policy is None:
+        return
+    ran = [Operator(one.name, one.place) for one in reply.operators]
+    if foreign := foreign_operators(ran, policy.operators):
+        first = next((one for one in foreign if one.place), foreign[0])
+        where = f"{first.place}: " if first.place else ""
+        raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
+
+
+def _frame(finding: Finding, sources: dict[str, str]) -> str:
+    """The line, as tracebacks show it."""
+    text = sources[finding.file].splitlines()[finding.line - 1].strip()[:200]
+    return f'  File "{finding.file}", line {finding.line}\n    {text}\n'

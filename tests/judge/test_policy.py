@@ -1,0 +1,99 @@
+"""Whose kernel it was, through the real command line: what the source says, and what PyTorch did while it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Course, Ran, Running, StartRun, problem_toml
+
+POLICY = """
+[policy]
+forbidden = ["torch.add", ".add", "@"]
+operators = ["neg"]
+
+[[part]]"""
+SOURCES = {
+    "numpy_does_it": ("import torch\ndef double(x):\n    return torch.from_numpy(2 * x.numpy())\n", "passed", ""),
+    "allowed_operator": ("def double(x):\n    return -(-x.clone()) if x.isnan().any() else by_hand(x)\n", "passed", ""),
+    "by_name": (
+        "import torch\ndef double(x):\n    return torch.add(x, x)\n",
+        "forbidden",
+        "by_name.py, line 3: uses torch.add; the work has to be done by your own kernel",
+    ),
+    "by_operator": (
+        "def double(x):\n    y = x.clone()\n    return y + x\n",
+        "forbidden",
+        "by_operator.py:3: PyTorch's operator `add` ran; the work",
+    ),
+    "decoy": (
+        "import torch\ndef double(x):\n    try:\n        by_hand(x)\n    finally:\n        return torch.mul(x, 2)\n",
+        "forbidden",
+        "decoy.py:6: PyTorch's operator `mul` ran",
+    ),
+    "in_a_helper": (
+        "from helper_of_mine import help\ndef double(x):\n    return help(x)\n",
+        "forbidden",
+        "helper_of_mine.py:2: PyTorch's operator `mul` ran",
+    ),
+    "unknown_import": (
+        "import subprocess\ndef double(x):\n    return x * 2\n",
+        "forbidden",
+        "unknown_import.py, line 1: imports subprocess, which this assignment does not allow",
+    ),
+}
+BY_HAND = "import torch\ndef by_hand(x):\n    return torch.tensor([2 * one for one in x.tolist()], dtype=x.dtype)\n"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("policy")
+    course, submission = Course(folder / "course"), folder / "submission"
+    submission.mkdir()
+    (submission / "helper_of_mine.py").write_text("def help(x):\n    return x * 2\n")
+    for name, (source, _, _) in SOURCES.items():
+        course.add(name, toml=problem_toml(f"{name}.py", ["one"]).replace("[[part]]", POLICY, 1))
+        own = BY_HAND + source if "by_hand" in source else source
+        (submission / f"{name}.py").write_text(own if own == source else source + BY_HAND)
+        (course.folder / "reference" / f"{name}.py").write_text(SOURCES["numpy_does_it"][0])
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"]).finish()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_policy_is_kept(ran: Ran, name: str) -> None:
+    _, outcome, words = SOURCES[name]
+    case = ran.case(name, "one")
+    assert (case.outcome, words in case.message) == (outcome, True), f"{case.outcome}: {case.message}"
+
+
+def test_what_is_forbidden_earns_nothing(ran: Ran) -> None:
+    assert ran.report is not None, ran.errors
+    earned = {one.name: one.parts[0].points.earned for one in ran.report.assignments}
+    assert earned == {name: 4.0 if outcome == "passed" else 0.0 for name, (_, outcome, _) in SOURCES.items()}
+
+
+def test_the_students_line_is_shown(ran: Ran) -> None:
+    assert 'File "by_name.py", line 3\n    return torch.add(x, x)' in ran.case("by_name", "one").traceback
+
+
+def test_a_backward_pass_is_watched_too(start_run: StartRun, tmp_path: Path) -> None:
+    """Gradients that autograd computes come from no line of the student's."""
+    submission = tmp_path / "submission"
+    submission.mkdir()
+    (submission / "flash_attention.py").write_text(
+        "import torch\n\ndef flash_attention(q, k, v, is_causal=False):\n"
+        "    s = (q[:, :, None] * k[:, None]).sum(-1) / q.shape[-1] ** 0.5\n"
+        "    p = s - s.amax(-1, keepdim=True)\n    return (p[..., None] * v[:, None]).sum(2)\n"
+    )
+    ran = start_run(submission, "--assignment", "flash_attention", "--device", "cpu").finish()
+    assert ran.report is not None, ran.errors
+    for part in ran.report.assignments[0].parts:
+        assert part.outcome == "forbidden"
+        assert any("operator `amax` ran" in case.message for case in part.cases)
+
+
+def test_the_references_keep_their_policies(start_run: StartRun) -> None:
+    ran = start_run(ROOT / "reference", "--device", "cpu").finish()
+    assert ran.report is not None, ran.errors
+    assert ran.report.correctness.earned == ran.report.correctness.graded > 0

@@ -1,0 +1,139 @@
+"""What a submission's source may not do is found in whatever words it is said, and what it may do is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from grader.verdict.policy import Operator, cuda_findings, foreign_operators, python_findings
+
+IMPORTS = ("torch", "triton", "math", "os", "sys")
+FORBIDDEN = ("torch.softmax", "torch.nn.functional.*", "torch.compile", "torch.matmul", ".softmax", ".matmul", "@")
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
+
+
+def found(source: str, **others: str) -> list[str]:
+    sources = {"softmax.py": source} | {f"{name}.py": text for name, text in others.items()}
+    findings = python_findings(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)
+    return [f"{one.file}:{one.line} {one.words}" for one in findings]
+
+
+REFUSED = {
+    "plainly": ("def softmax(x):\n    return torch.softmax(x, -1)", "softmax.py:5 uses torch.softmax"),
+    "as a method": ("def softmax(x):\n    return x.softmax(-1)", "uses the method .softmax"),
+    "by an alias of the module": ("import torch as T\ndef softmax(x): return T.softmax(x, -1)", "uses torch.softmax"),
+    "by an alias of the function": (
+        "from torch import softmax as s\ndef softmax(x): return s(x, -1)",
+        "uses torch.softmax",
+    ),
+    "by a deeper import": (
+        "from torch.nn import functional as F\ndef softmax(x): return F.log_softmax(x, -1).exp()",
+        "uses torch.nn.functional.log_softmax",
+    ),
+    "import of the function's module": (
+        "import torch.nn.functional as F\ndef softmax(x): return F.softmax(x, -1)",
+        "uses torch.nn.functional.softmax",
+    ),
+    "by assignment": ("f = torch.softmax\ndef softmax(x): return f(x, -1)", "softmax.py:4 uses torch.softmax"),
+    "by assignment of assignment": (
+        "m = torch.nn\nf = m.functional\ndef softmax(x): return f.softmax(x, -1)",
+        "uses torch.nn.functional.softmax",
+    ),
+    "by getattr": ('def softmax(x): return getattr(torch, "softmax")(x, -1)', "uses torch.softmax"),
+    "by getattr of a tensor": ('def softmax(x): return getattr(x, "softmax")(-1)', "uses the method .softmax"),
+    "by a computed getattr": ('def softmax(x): return getattr(torch, "soft" + "max")(x, -1)', "by a computed name"),
+    "by a computed getattr of a tensor": (
+        'def softmax(x): return getattr(x, "xamtfos"[::-1])(-1)',
+        "by a computed name",
+    ),
+    "by __dict__": ('def softmax(x): return torch.__dict__["softmax"](x, -1)', "innards of an object (__dict__)"),
+    "by exec": ('exec("softmax = torch.softmax")', "runs code from a string (exec)"),
+    "by eval": ('def softmax(x): return eval("torch.soft" + "max")(x, -1)', "runs code from a string (eval)"),
+    "by __import__": ('def softmax(x): return __import__("torch").softmax(x, -1)', "imports by a computed name"),
+    "by importlib": ("import importlib\ndef softmax(x): ...", "imports importlib"),
+    "by ctypes": ("def softmax(x):\n    import ctypes\n", "imports ctypes"),
+    "by sys.modules": ('import sys\ndef softmax(x): return sys.modules["torch"].nothing', "modules of the process"),
+    "by torch.ops": ("def softmax(x): return torch.ops.aten._softmax(x, -1, False)", "inner names (torch.ops"),
+    "by torch._C": ("def softmax(x): return torch._C._nn.gelu(x)", "PyTorch's internals"),
+    "compiled": ("@torch.compile\ndef softmax(x): return x", "uses torch.compile"),
+    "a product": ("def softmax(x): return x @ x", "uses the operator @"),
+    "a product in place": ("def softmax(x):\n    x @= x\n    return x", "uses the operator @"),
+    "behind a kernel that decides nothing": (
+        "def softmax(x):\n    try:\n        kernel[(1,)](x)\n    except Exception:\n        pass\n    return torch.softmax(x, -1)",
+        "softmax.py:9 uses torch.softmax",
+    ),
+    "in a helper": (
+        "def softmax(x): return helper(x)\ndef helper(x): return torch.softmax(x, -1)",
+        "softmax.py:5 uses torch.softmax",
+    ),
+    "in a class": (
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return torch.softmax(x, -1)\nsoftmax = F.apply",
+        "softmax.py:6 uses torch.softmax",
+    ),
+    "in a lambda": ("softmax = lambda x: torch.softmax(x, -1)", "softmax.py:4 uses torch.softmax"),
+    "passed on": ("softmax = (lambda f: f)(torch.softmax)", "uses torch.softmax"),
+    "a fake kernel": (
+        "class jit:\n    def __init__(self, f): self.f = f\n"
+        "@jit\ndef inner(x): return torch.softmax(x, -1)\ndef softmax(x): return inner.f(x)",
+        "softmax.py:7 uses torch.softmax",
+    ),
+    "PyTorch's dispatcher": ("from torch.utils._python_dispatch import TorchDispatchMode\n", "dispatcher"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_forbidden_use_is_found(how: str) -> None:
+    source, words = REFUSED[how]
+    assert any(words in one for one in found(HEAD + source)), found(HEAD + source)
+
+
+ALLOWED = {
+    "plumbing": "def softmax(x):\n    y = torch.empty_like(x).view(-1)\n    return y.reshape(x.shape).contiguous()",
+    "a comparison at the end": 'def softmax(x): return x\nif __name__ == "__main__":\n    print(torch.softmax(softmax(x), -1))',
+    "a function for testing": "def softmax(x): return x\ndef test(): assert torch.allclose(softmax(x), torch.softmax(x, -1))",
+    "a kernel": "@triton.jit\ndef softmax_kernel(x):\n    return tl.softmax(x)\ndef softmax(x): softmax_kernel[(1,)](x)",
+    "a kernel with a configuration": (
+        "@triton.autotune(configs=[], key=[])\n@triton.jit\ndef kernel(x):\n    return x.softmax(0)\ndef softmax(x): kernel[(1,)](x)"
+    ),
+    "its own name": "def softmax(x): return x\ndef twice(x): return softmax(softmax(x))",
+    "an attribute of its own": "class F:\n    def apply(self, x): return self.softmax\nsoftmax = F().apply",
+    "annotations": "from __future__ import annotations\nfrom torch import Tensor\ndef softmax(x: torch.Tensor) -> Tensor: return x",
+    "getattr of the driver": "def softmax(x):\n    n = 'x'\n    return getattr(triton.runtime, n)",
+    "re-like names": "import math\ndef softmax(x):\n    return math.exp(0)",
+    "a string": 'def softmax(x):\n    """Like torch.softmax(x, -1), and x @ y."""\n    return x',
+    "decorators": "from torch.autograd.function import once_differentiable\n@once_differentiable\ndef softmax(x): return x",
+    "not Python": "def softmax(x) return x",
+}
+
+
+@pytest.mark.parametrize("how", ALLOWED)
+def test_what_is_allowed_is_left_alone(how: str) -> None:
+    source = ALLOWED[how]
+    imports = "" if source.startswith("from __future__") else HEAD
+    assert [one for one in found(imports + source) if "__future__" not in one] == []
+
+
+def test_a_helper_file_may_be_imported_and_is_read() -> None:
+    main = HEAD + "from tiles import tiled\ndef softmax(x): return tiled(x)\n"
+    assert found(main, tiles="import torch\ndef tiled(x): return torch.softmax(x, -1)\n") == [
+        "tiles.py:2 uses torch.softmax"
+    ]
+    assert found(main, tiles="import torch\ndef tiled(x): return x\ndef unused(x): return x @ x\n") == []
+
+
+def test_cuda_files_are_read_without_their_comments() -> None:
+    source = (
+        "#include <torch/extension.h> // not at::gelu\n/* torch::gelu\n at::gelu */\n"
+        'const char* words = "at::gelu";\ntorch::Tensor gelu(torch::Tensor x) { return at::gelu(x, "tanh"); }\n'
+    )
+    findings = cuda_findings({"gelu.cu": source}, ("at::gelu", "torch::gelu", "cublas"))
+    assert [(one.line, one.words) for one in findings] == [(5, "uses at::gelu")]
+
+
+def test_headers_are_named_by_their_beginning() -> None:
+    findings = cuda_findings({"gelu.cu": "#include <cuda_runtime.h>\n#include <cublas_v2.h>\n"}, ("cublas",))
+    assert [(one.line, one.words) for one in findings] == [(2, "uses cublas")]
+
+
+def test_operators_are_plumbing_allowed_or_foreign() -> None:
+    ran = [Operator("empty_like"), Operator("mul", "softmax.py:7"), Operator("_softmax", "softmax.py:9")]
+    assert foreign_operators(ran, ["mul"]) == [Operator("_softmax", "softmax.py:9")]
