@@ -1,7 +1,7 @@
 # The grading image; on macOS and Windows also a student's way to the grader. Any Docker builds it, BuildKit or not.
 #
-#   docker build -t gpu-lab-grader .                              for a machine with a CUDA GPU
-#   docker build --build-arg DEVICE=cpu -t gpu-lab-grader .       for any machine, arm64 too
+#   grader image build                     for a machine with a CUDA GPU; or: docker build -t gpu-lab-grader .
+#   grader image build --device cpu        for any machine, arm64 too; or: docker build --build-arg DEVICE=cpu ...
 #
 # A Debian or Ubuntu with Python >= 3.11, its headers, venv and pip.
 ARG BASE_IMAGE=python:3.12-slim
@@ -41,10 +41,12 @@ RUN if [ "$DEVICE" = cuda ]; then \
     fi
 
 # No USER: `grader` starts as root, for only root can read whatever a student mounts, and start a worker as somebody else.
-# Root is to be bounded by the one who starts it (`--cap-drop ALL --cap-add SETUID --cap-add SETGID --cap-add KILL`). The judge's
-# files are root's, so that root needs no capability to read them, and readable by `judge`; `student`, the worker's user, cannot.
-RUN groupadd --gid 10001 judge && useradd --uid 10001 --gid judge --create-home judge \
- && groupadd --gid 10002 student && useradd --uid 10002 --gid student --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin student
+# Root is bounded by the one who starts it, as `grader run --sandbox docker` does: all capabilities dropped but SETUID, SETGID
+# and KILL. The course is root's, so that root needs no capability to read it, and readable by the group `judge`;
+# `grader-worker`, the user of students' code, cannot.
+RUN groupadd --gid 10001 judge \
+ && groupadd --gid 10002 grader-worker \
+ && useradd --uid 10002 --gid grader-worker --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin grader-worker
 
 COPY pyproject.toml README.md LICENSE /tmp/build/
 COPY grader /tmp/build/grader
@@ -56,6 +58,9 @@ COPY assignments /opt/course/assignments
 COPY reference /opt/course/reference
 COPY starter /opt/course/starter
 RUN chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course
+
+# By which `grader run --sandbox docker` knows whether to give a container a GPU.
+LABEL gpu-lab-grader.device=$DEVICE
 
 WORKDIR /work
 ENTRYPOINT ["grader"]

@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test quick lint types gpu-test gpu-corpus schema clean
+.PHONY: install run test quick lint types gpu-test gpu-corpus attacks soak schema clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -16,5 +16,15 @@ gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
 gpu-corpus: ; python3 -m pytest $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
+
+# Every attack in every place that this machine has, and the table of docs/SECURITY.md from what became of them.
+attacks: install
+	rm -f attacks.jsonl
+	GRADER_ALL_ATTACKS=1 GRADER_ATTACKS_RECORD=$(CURDIR)/attacks.jsonl .venv/bin/pytest tests/exploits
+	.venv/bin/python -m tests.exploits.table attacks.jsonl
+
+# SOAK submissions in a row, a third of them hostile, on the host and in a container.
+SOAK = 200
+soak: install ; GRADER_SOAK=$(SOAK) .venv/bin/pytest tests/exploits/test_soak.py
 
 clean: ; rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info grader-report

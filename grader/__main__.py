@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+# `python -m grader` puts the current folder first: a submission's `rich/` there must not be taken for the library.
+if sys.path and Path(sys.path[0] or ".").resolve() != Path(__file__).resolve().parent.parent and __name__ == "__main__":
+    del sys.path[0]
 
 
 def main() -> None:

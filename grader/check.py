@@ -141,7 +141,7 @@ def check(
 
     names = tuple(one.name for one in runnable)
     triton = any(one.spec.language == "triton" for one in runnable)
-    with contextlib.nullcontext(grading) if grading else Grading(request.device, triton) as ready:
+    with contextlib.nullcontext(grading) if grading else Grading(request.place, triton) as ready:
         view.finish(ready.run(replace(request, assignments=names, stop_early=True, speed=False), on_event))
 
 
@@ -220,7 +220,7 @@ def check_and_watch(
     with Watcher(request.submission) as watcher:
         while True:
             try:
-                with Grading(request.device) as grading:
+                with Grading(request.place) as grading:
                     if not todo:
                         saved = watcher.wait()
                         todo = concerned()

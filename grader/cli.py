@@ -33,6 +33,7 @@ from grader.report.model import json_schema
 from grader.report.style import plain
 from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.sandbox.base import InfraError, UsageError
+from grader.sandbox.place import DEFAULT_IMAGE, Place
 from grader.submission import SubmissionError
 from grader.workfolder import FolderError, make_folder
 
@@ -42,6 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Grade GPU lab assignments: CUDA and Triton kernels.",
 )
+images = typer.Typer(no_args_is_help=True, help="The grading image.")
+app.add_typer(images, name="image")
 console = ReportConsole(highlight=False, width=None if sys.stdout.isatty() else 120)
 complaints = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -52,6 +55,17 @@ class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+class ImageDevice(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Sandbox(StrEnum):
+    auto = "auto"
+    host = "host"
+    docker = "docker"
 
 
 def default_course() -> Path:
@@ -88,6 +102,25 @@ def run(
         bool,
         typer.Option("--table", help="time the reference and vendors' kernels too; print pytest-benchmark's table"),
     ] = False,
+    sandbox: Annotated[
+        Sandbox,
+        typer.Option(
+            envvar="GRADER_SANDBOX", help="auto: a container where Docker and the image are there, else this host"
+        ),
+    ] = Sandbox.auto,
+    require_isolation: Annotated[
+        bool, typer.Option("--require-isolation", help="grade nothing that could not be confined")
+    ] = False,
+    image: Annotated[
+        str, typer.Option(envvar="GRADER_IMAGE", help="the container's image; `grader image build` makes it")
+    ] = DEFAULT_IMAGE,
+    gpu: Annotated[
+        str | None, typer.Option(help="UUID of the GPU to grade on, as `nvidia-smi -L` lists it (default: the first)")
+    ] = None,
+    memory_gib: Annotated[
+        float | None, typer.Option(min=1, help="memory of the container (default: 80 % of the machine's)")
+    ] = None,
+    cpus: Annotated[float | None, typer.Option(min=0.1, help="processors of the container (default: all)")] = None,
     course: Course = None,
 ) -> None:
     """Grade a folder: correctness and speed of every assignment found in it, into a report."""
@@ -96,7 +129,7 @@ def run(
         submission,
         course or default_course(),
         tuple(assignment or ()),
-        device.value,
+        Place(sandbox.value, device.value, require_isolation, image, gpu, memory_gib, cpus),
         seed,
         speed=speed,
         effort="quick" if quick else "full",
@@ -139,7 +172,7 @@ def check_(
     from grader import check
 
     _catch_signals()
-    request = Request(submission, course or default_course(), tuple(assignment or ()), device.value, seed)
+    request = Request(submission, course or default_course(), tuple(assignment or ()), Place(device=device.value), seed)
 
     def new_view(saved: set[Path]) -> CheckView:
         if saved:
@@ -204,6 +237,65 @@ def list_(course: Course = None) -> None:
             table.add_row(*cells)
     console.print(table)
     console.print(f"{sum(one.points for one in assignments):g} points in all")
+
+
+@images.command("build")
+def build_image(
+    tag: Annotated[str, typer.Option("--tag", "-t", envvar="GRADER_IMAGE", help="the image's name")] = DEFAULT_IMAGE,
+    device: Annotated[ImageDevice, typer.Option(help="cpu: smaller, grades correctness alone")] = ImageDevice.cuda,
+    base_image: Annotated[str | None, typer.Option(help="a Debian or Ubuntu with Python >= 3.11, venv and pip")] = None,
+    build_arg: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of another ARG in the Dockerfile; may be repeated")
+    ] = None,
+    network: Annotated[str | None, typer.Option(help="network of the build, as `host`")] = None,
+    course: Course = None,
+) -> None:
+    """Build the image that `grader run --sandbox docker` grades in, from the Dockerfile beside the course."""
+    from grader.image import build
+
+    _catch_signals()
+    arguments = {"DEVICE": device.value} | ({"BASE_IMAGE": base_image} if base_image else {})
+    for pair in build_arg or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            _stop(f"--build-arg {pair}: expected NAME=VALUE", EXIT_USAGE)
+        arguments[name] = value
+    with _failures("interrupted: no image was made"):
+        digest = build(course or default_course(), tag, arguments, network, lambda words: console.print(plain(words)))
+    console.print(plain(f"{tag} {digest}"), soft_wrap=True)
+
+
+@app.command("doctor")
+def doctor_(
+    quick: Annotated[bool, typer.Option("--quick", help="without the small gradings at the end")] = False,
+    image: Annotated[str, typer.Option(envvar="GRADER_IMAGE", help="the grading image's name")] = DEFAULT_IMAGE,
+    course: Course = None,
+) -> None:
+    """Say what is fine on this machine, what is missing and how to mend it; then try small gradings."""
+    from grader import doctor
+
+    _catch_signals()
+    with _failures("interrupted"), console.status("looking at this machine ..."):
+        findings = doctor.examine(
+            course or default_course(), image, self_test=not quick, on_finding=lambda one: doctor.show(one, console)
+        )
+    console.print(doctor.verdict(findings))
+    if doctor.has_fault(findings):
+        raise typer.Exit(EXIT_INFRA)
+
+
+@app.command("cleanup")
+def cleanup_() -> None:
+    """Remove containers, processes and folders of runs that were killed. Runs that still go on are left alone."""
+    from grader.cleanup import cleanup
+
+    removed = 0
+    with _failures("interrupted"):
+        for words in cleanup():
+            removed += 1
+            console.print(plain(f"removed {words}"), soft_wrap=True)
+    if not removed:
+        console.print("nothing was left behind")
 
 
 @app.command()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
 from grader.assignment import load_course
-from grader.job import Event, Job, WantedDevice
+from grader.job import Event, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
-from grader.sandbox.host import HostSandbox
+from grader.sandbox.choice import open_sandbox
+from grader.sandbox.place import Place
 from grader.submission import stage
 
 
@@ -23,6 +24,7 @@ class Request:
 
     course: folder with assignments/, reference/ and starter/.
     assignments: names; empty for all of them.
+    place: in which sandbox, on which device.
     seed: replays a run; None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass.
     speed: measure speed where the device allows it.
@@ -33,7 +35,7 @@ class Request:
     submission: Path
     course: Path
     assignments: tuple[str, ...] = ()
-    device: WantedDevice = "auto"
+    place: Place = field(default_factory=Place)
     seed: int | None = None
     stop_early: bool = False
     speed: bool = True
@@ -47,19 +49,19 @@ class Grading:
     A context manager; `run` may be called once.
 
     Args:
-        device: that of the request to come.
+        place: that of the request to come.
         triton: whether Triton will probably be asked for, so that a worker for it is started at once.
     """
 
-    def __init__(self, device: WantedDevice, triton: bool = True) -> None:
-        self._device: WantedDevice = device
+    def __init__(self, place: Place, triton: bool = True) -> None:
+        self._place = place
         self._triton = triton
         self._stack = ExitStack()
 
     def __enter__(self) -> Grading:
         with ExitStack() as stack:
             self._folder = stack.enter_context(run_folder())
-            self._sandbox = stack.enter_context(HostSandbox(self._folder, self._device, self._triton))
+            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._triton))
             self._stack = stack.pop_all()
         return self
 
@@ -69,8 +71,8 @@ class Grading:
         self._stack.__exit__(kind, error, trace)
 
     def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
-        """See `grade`; the request must be for this grading's device."""
-        assert request.device == self._device
+        """See `grade`; the request must be for this grading's place."""
+        assert request.place == self._place
         assignments = load_course(request.course, request.assignments)
         wanted = tuple(one.spec.file for one in assignments)
         submission = stage(request.submission, self._folder / "submission", wanted)
@@ -97,5 +99,5 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
         InfraError: this machine failed, not the submission.
     """
     languages = {one.spec.language for one in load_course(request.course, request.assignments)}
-    with Grading(request.device, triton="triton" in languages) as grading:
+    with Grading(request.place, triton="triton" in languages) as grading:
         return grading.run(request, on_event)

@@ -13,7 +13,7 @@ WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
 
 
 class Job(Message):
@@ -22,6 +22,8 @@ class Job(Message):
     course: folder with assignments/, reference/ and starter/.
     assignments: their names, in the order in which they are graded.
     submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
+    files: where the judge cannot see that copy: its files by their paths in it, for the judge to put there.
+    fingerprint: what the judge's own code and course must have, where it came with a copy of its own.
     seed: None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
     speed: whether speed is measured.
@@ -34,6 +36,8 @@ class Job(Message):
     submission: Path
     info: SubmissionInfo
     refused: dict[str, str]
+    files: dict[str, bytes] | None = None
+    fingerprint: str | None = None
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop_early: bool = False
     speed: bool = True

@@ -72,18 +72,31 @@ def decode(body: bytes) -> Frame:
     return frame
 
 
-class Reader:
-    """Collects frames from a connection, however the bytes arrive."""
+def write(pipe: int, frame: Frame) -> None:
+    """Write a frame to a pipe. Raises ProtocolError, OSError."""
+    data = memoryview(encode(frame))
+    while data:
+        data = data[os.write(pipe, data) :]
 
-    def __init__(self, connection: socket.socket) -> None:
+
+class Reader:
+    """Collects frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
+
+    A judge reads from a pipe alone: open files, and bytes out of band, which come over a socket can make it wait without end.
+    """
+
+    def __init__(self, connection: socket.socket | int) -> None:
         self.connection = connection
         self._buffer = bytearray()
         self.files: list[int] = []
 
     def read_some(self) -> bool:
         """Read what has arrived (blocking until something has). Returns False at the end of the stream."""
-        data, files, _, _ = socket.recv_fds(self.connection, 65536, MAX_FILES)
-        self.files += files
+        if isinstance(self.connection, int):
+            data = os.read(self.connection, 65536)
+        else:
+            data, files, _, _ = socket.recv_fds(self.connection, 65536, MAX_FILES)
+            self.files += files
         if len(self.files) > MAX_FILES:
             self.close_files()
             raise ProtocolError(f"more than {MAX_FILES} open files came along")

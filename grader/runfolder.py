@@ -1,11 +1,11 @@
-"""The private folder of one run, and how it is removed when a stranger's code has been in it."""
+"""The private folder of one run: locked while somebody works in it, and removed even when a stranger's code has been in it."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import shutil
-import stat
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +16,40 @@ PREFIX = "grader-run-"
 @contextlib.contextmanager
 def run_folder() -> Iterator[Path]:
     """A new private folder for one run, gone afterwards whatever was put there."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+    made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}")).resolve()
+    with held(made):
+        folder = made.rename(made.with_name(made.name.removeprefix(".")))  # only now is it looked for by `abandoned`
+        try:
+            yield folder
+        finally:
+            remove(folder)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Show that somebody works in the folder: until the end of the block or, whatever happens, of this process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield folder
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
     finally:
-        remove(folder)
+        os.close(descriptor)
+
+
+def abandoned() -> list[Path]:
+    """Folders of this user's runs in which nobody works any more, as when a run was ended by SIGKILL."""
+    found = []
+    for folder in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(folder)
+            finally:
+                os.close(descriptor)
+    return found
 
 
 def remove(folder: Path) -> None:
@@ -28,7 +57,6 @@ def remove(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
         return
-    for path, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            Path(path).chmod(stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)
+    # The system's tools, for no depth of folders is too much for them.
+    for command in (["chmod", "-R", "u+rwX", "--", str(folder)], ["rm", "-rf", "--", str(folder)]):
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,11 +86,8 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
         raise SubmissionError(f"{source}: is empty; {expected}")
     target.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
+    unpack(contents, target)
     for name, content in sorted(contents.items()):
-        copy = target / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(content)
-        copy.chmod(0o444)
         digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
     notes = [f"{_printable(name)}: ignored, {why}" for name, why in sorted(refused.items())]
     if len(notes) > MAX_NOTES:
@@ -99,6 +96,20 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
         path=_printable(str(source)), sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=tuple(notes)
     )
     return Submission(target, info, refused)
+
+
+def pack(folder: Path) -> dict[str, bytes]:
+    """The files of a staged submission, by their paths in it."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def unpack(files: Mapping[str, bytes], target: Path) -> None:
+    """Write files, by their paths in the folder `target`, which nobody but their owner can change there."""
+    for name, content in sorted(files.items()):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+        copy.chmod(0o444)
 
 
 class _Refused(Exception):

@@ -172,12 +172,12 @@ timed = slow
     "forged_reply": Cheat(
         "the frame that the worker sends is changed on its way",
         """
-def send(connection, frame, files=(), send=protocol.send):
+def write(pipe, frame, write=protocol.write):
     if "times_s" in frame:
         frame["times_s"] = [1e-9] * len(frame["times_s"])
-    send(connection, frame, files)
+    write(pipe, frame)
 
-protocol.send = send
+protocol.write = write
 timed = slow
 """,
         says=LIES,

@@ -12,15 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
 
 from grader.report.model import CaseResult, Report
+from tests import containers
 
+os.environ["GRADER_SANDBOX"] = "host"  # whatever this machine's daemon has to offer: tests of Docker ask for it
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 SHARED = Path("/dev/shm")
+# On this host with each jail, `host` being the strongest; in a container.
+PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 
 PROBLEM = '''
 """y = 2 x, for tests."""
@@ -145,13 +150,19 @@ class Ran:
         return found[0]
 
 
-def broken_jails(folder: Path) -> Path:
+def broken_jails(folder: Path, names: Sequence[str] = ("bwrap", "setpriv")) -> Path:
     """A folder with a bwrap and a setpriv that do not work."""
     folder.mkdir()
-    for name in ("bwrap", "setpriv"):
+    for name in names:
         (folder / name).write_text("#!/bin/sh\nexit 1\n")
         (folder / name).chmod(0o755)
     return folder
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 class Running:
@@ -161,16 +172,28 @@ class Running:
         folder: for those folders.
         arguments: of `grader run`.
         jailed: False hides from the run what it could confine its workers with.
+        place: where it runs (see `PLACES`); in a container the course must be an argument, and is put into an image.
     """
 
-    def __init__(self, folder: Path, arguments: Sequence[str], *, jailed: bool = True) -> None:
+    def __init__(
+        self, folder: Path, arguments: Sequence[str], *, jailed: bool = True, place: PlaceName = "host"
+    ) -> None:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
+        for parent in (folder, *list(folder.parents)[:2]):  # pytest's own are closed to other users
+            with contextlib.suppress(PermissionError):
+                parent.chmod(parent.stat().st_mode | 0o111)
         self.output = folder / "out"
         command = [sys.executable, "-m", "grader", "run", *arguments, "--output", str(self.output)]
         environment = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": IMPORTS, "COLUMNS": "200"}
-        if not jailed:
-            environment["PATH"] = os.pathsep.join([str(broken_jails(folder / "broken")), environment["PATH"]])
+        hidden = ("bwrap", "setpriv") if not jailed or place == "none" else ("bwrap",) if place == "uid" else ()
+        if hidden:
+            environment["PATH"] = os.pathsep.join([str(broken_jails(folder / "broken", hidden)), environment["PATH"]])
+        self.in_container = place == "docker"
+        if self.in_container:
+            course = Path(arguments[arguments.index("--course") + 1])
+            environment |= {"GRADER_SANDBOX": "docker", "GRADER_IMAGE": containers.image_with(course)}
+            self.containers_before = set(containers.ours())
         self.shared_before = {path.name for path in SHARED.iterdir()}
         self.process = subprocess.Popen(
             command,
@@ -191,7 +214,7 @@ class Running:
                     found.append(process)
             except psutil.Error:
                 continue
-        return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in found if _lives(process)]
 
     def wait_for(self, condition: Callable[[], bool], limit_s: float = 60) -> None:
         deadline = time.monotonic() + limit_s
@@ -202,7 +225,13 @@ class Running:
 
     def worker_runs(self, marker: str) -> bool:
         """Whether the student's code has made the file `marker` in its scratch folder."""
+        if self.in_container:
+            return any(containers.has_file(one, marker) for one in self.containers())
         return any(self.temporary.rglob(marker))
+
+    def containers(self) -> list[str]:
+        """Containers that were made since this run began."""
+        return sorted(set(containers.ours()) - self.containers_before) if self.in_container else []
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -221,6 +250,7 @@ class Running:
         ):
             time.sleep(0.05)
         left += [f"file {path}" for path in self.temporary.iterdir()]
+        left += [f"container {name}" for name in self.containers()]
         return left + [
             f"shared memory {name}" for name in {path.name for path in SHARED.iterdir()} - self.shared_before
         ]
@@ -234,8 +264,9 @@ def start_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRun]:
     """Starts `grader run` with the given arguments, in folders of its own."""
     started: list[Running] = []
 
-    def start(*arguments: object, jailed: bool = True) -> Running:
-        running = Running(tmp_path_factory.mktemp("run"), [str(argument) for argument in arguments], jailed=jailed)
+    def start(*arguments: object, jailed: bool = True, place: PlaceName = "host") -> Running:
+        folder = tmp_path_factory.mktemp("run")
+        running = Running(folder, [str(argument) for argument in arguments], jailed=jailed, place=place)
         started.append(running)
         return running
 

@@ -47,12 +47,12 @@ class Warm:
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         """Stands for `subprocess.Popen` in `grader.contender.processes`."""
-        if not self._waiting or command[-2] != "cpu":
+        if not self._waiting or command[-3] != "cpu":
             return subprocess.Popen(command, **options)
         pid, connection = self._waiting.pop(0)
         descriptors = array.array("i", [*options["pass_fds"], options["stdout"]])
         with connection:
-            words = [str(options["cwd"]), *(f"{name}={value}" for name, value in options["env"].items())]
+            words = [command[-1], str(options["cwd"]), *(f"{name}={value}" for name, value in options["env"].items())]
             header = "\0".join(words).encode()
             connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return _Forked(pid, command)
@@ -76,11 +76,11 @@ class _Forked(subprocess.Popen[bytes]):
 
 
 def _become_worker(connection: socket.socket) -> None:
-    header, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 2)
+    header, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     if not header:
         os._exit(0)
-    folder, *variables = header.decode().split("\0")
-    worker_socket, log = descriptors
+    tasks, folder, *variables = header.decode().split("\0")
+    requests, replies, log = descriptors
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
@@ -91,7 +91,7 @@ def _become_worker(connection: socket.socket) -> None:
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     ctypes.CDLL(None).mallopt(M_PERTURB, protocol.POISON_BYTE ^ 0xFF)
-    sys.argv = ["grader.worker", str(worker_socket), "cpu", str(os.getppid())]
+    sys.argv = ["grader.worker", str(requests), str(replies), "cpu", str(os.getppid()), tasks]
 
     from grader.worker.__main__ import main
 

@@ -35,9 +35,10 @@ from grader.contender.arena import Arena
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
-from grader.contender.surroundings import environment
+from grader.contender.surroundings import WatchedFolder, environment
 
 START_LIMIT_S = 120.0
+SEND_LIMIT_S = 10.0
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
@@ -109,17 +110,22 @@ class Contender:
         self._request = 0
         self._jail = jail
         scratch.mkdir(parents=True)
+        self._folder = WatchedFolder(scratch)
         jail.prepare(runtime.parent, scratch)
         ours, theirs = socket.socketpair()
+        ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
+        ours.settimeout(SEND_LIMIT_S)
+        read_replies, write_replies = os.pipe()
         read_log, write_log = os.pipe()
         try:
-            program = [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno()), kind]
-            program.append(str(jail.parent or os.getpid()))
+            program = [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno())]
+            program += [str(write_replies), kind]
+            program += [str(jail.parent or os.getpid()), str(_tasks_allowed(jail))]
             self._process = processes.start(
                 jail.command(program, scratch, [runtime, *readable]),
                 cwd=scratch,
                 env=environment(self.device, runtime, scratch, caches),
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), write_replies],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
                 stderr=write_log,
@@ -127,9 +133,11 @@ class Contender:
             )
         finally:
             theirs.close()
+            os.close(write_replies)
             os.close(write_log)
         self._connection = ours
-        self._reader = protocol.Reader(ours)
+        self._replies = read_replies
+        self._reader = protocol.Reader(read_replies)
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
@@ -339,6 +347,9 @@ class Contender:
             processes.thaw(self._process)
         try:
             protocol.send(self._connection, request | {"id": self._request}, files)
+        except TimeoutError:
+            self.kill()
+            raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
         except OSError:
             raise self._ended() from None
         timed = request["do"] in ("time", "collect")
@@ -349,6 +360,10 @@ class Contender:
         return reply
 
     def _receive(self, limits: Limits, first_look_s: float = WATCH_INTERVAL_S) -> Reply:
+        with processes.precedence():
+            return self._wait_for_reply(limits, first_look_s)
+
+    def _wait_for_reply(self, limits: Limits, first_look_s: float) -> Reply:
         """Wait for one frame, watching the clock, the memory and the number of processes; the first look at these takes time too."""
         deadline = time.monotonic() + limits.time_s
         next_look = time.monotonic() + first_look_s
@@ -363,10 +378,9 @@ class Contender:
                 if time.monotonic() >= next_look:
                     self._watch(limits)
                     next_look = time.monotonic() + WATCH_INTERVAL_S
-                if select.select([self._connection], [], [], min(remaining, WATCH_INTERVAL_S))[0]:
-                    if not self._reader.read_some():
-                        raise self._ended()
-                    self._reader.close_files()  # a worker has no business sending any
+                arrived = select.select([self._replies], [], [], min(remaining, WATCH_INTERVAL_S))[0]
+                if arrived and not self._reader.read_some():
+                    raise self._ended()
             return Reply.model_validate(frame)
         except OSError:  # a connection that was reset: the process is gone
             raise self._ended() from None
@@ -380,10 +394,13 @@ class Contender:
         if len(tree) > MAX_PROCESSES:
             self.kill()
             raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
-        used = processes.private_bytes(tree, int(limits.memory_gib * GIB))
-        if used > limits.memory_gib * GIB:
+        allowed = int(limits.memory_gib * GIB)
+        if processes.private_bytes(tree, allowed) > allowed:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
+        if self._folder.grown_beyond(allowed):
+            self.kill()
+            raise ContenderFault("out_of_memory", f"wrote more than {limits.memory_gib:g} GiB of files: stopped")
 
     def _ended(self) -> ContenderFault:
         """Words for a process that ended by itself."""
@@ -419,7 +436,17 @@ class Contender:
         if not self.alive:
             return
         self.alive = False
-        self._reader.close_files()
         self._connection.close()
-        processes.end(self._process)
+        os.close(self._replies)
+        processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
+        self._jail.empty(self._folder.path)
         self.log.finish()
+
+
+def _tasks_allowed(jail: Jail) -> int:
+    """How many processes and threads a worker's user may have: a fork bomb must not grow to where nobody gets a turn to stop it.
+
+    A user of its own has what the workers of gradings beside this one have; the judge's own user may start anything meanwhile.
+    """
+    margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
+    return processes.tasks_of(jail.uid) + margin

@@ -11,20 +11,26 @@ The GPU comes in as its device nodes. CUDA IPC works across all of these.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from grader.runfolder import remove
+
 JailName = Literal["bubblewrap", "uid", "none"]
 
-WORKER_UID = 65534  # nobody
+WORKER_USER = "grader-worker"  # where there is a user of this name, as in the image
+NOBODY = 65534
 TRIAL_LIMIT_S = 10.0
+EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
@@ -38,9 +44,31 @@ class Jail:
     programs: tuple[str, ...] = ()
 
     @property
+    def uid(self) -> int:
+        """The user that a worker is, as the host counts users."""
+        return worker_uid() if os.geteuid() == 0 and self.name != "none" else os.geteuid()
+
+    @property
     def parent(self) -> int | None:
         """The process id of its parent as a worker sees it; None where that is the judge's own."""
         return 1 if self.name == "bubblewrap" else None
+
+    def empty(self, scratch: Path) -> None:
+        """Remove what a worker has left in its folder: others want the space. A container's root may not, but its user may."""
+        if self.name != "uid":
+            remove(scratch)
+            return
+        script = "chmod -R u+rwX . ; find . -mindepth 1 -maxdepth 1 -exec rm -rf -- {} +"
+        command = [*_drop(self.programs[-1]), "sh", "-c", script]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=EMPTY_LIMIT_S,
+            )
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
         """Let the worker write to its folder, and find a way to it. No chown: a container's root may not."""
@@ -59,7 +87,8 @@ class Jail:
             case "none":
                 return list(program)
             case "uid":
-                return [*_drop(self.programs[-1]), *program]
+                # In a container nobody but the judge suffers from processes without number: it goes first.
+                return ["nice", "-n", "10", *_drop(self.programs[-1]), *program]
             case "bubblewrap":
                 drop = _drop(self.programs[1]) if os.geteuid() == 0 else []
                 return [self.programs[0], *_namespaces(), *_files(scratch, readable), "--", *drop, *program]
@@ -68,42 +97,56 @@ class Jail:
 NO_JAIL = Jail("none")
 
 
-def strongest_jail() -> Jail:
-    """The best that works on this machine; each is tried out, for programs and namespaces may be there and forbidden."""
+def strongest_jail(folder: Path | None = None) -> Jail:
+    """The best that works on this machine; each is tried out, for programs and namespaces may be there and forbidden.
+
+    `folder` is where it has to work: another user may find no way into a run's folder that lies in a private one.
+    """
     setpriv, bwrap = shutil.which("setpriv"), shutil.which("bwrap")
     root = os.geteuid() == 0
     if bwrap is not None and (setpriv is not None or not root):
         jail = Jail("bubblewrap", tuple(filter(None, (bwrap, setpriv))))
-        if _works(jail):
+        if _works(jail, folder):
             return jail
     if root and setpriv is not None:
         jail = Jail("uid", (setpriv,))
-        if _works(jail):
+        if _works(jail, folder):
             return jail
     return NO_JAIL
 
 
-def _works(jail: Jail) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        run_folder, scratch = Path(folder), Path(folder, "scratch")
+def _works(jail: Jail, where: Path | None) -> bool:
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        run_folder, scratch = where or Path(folder), Path(folder, "scratch")
         scratch.mkdir()
         jail.prepare(run_folder, scratch)
-        program = jail.command([sys.executable, "-I", "-c", "open('file', 'w').close()"], scratch, [])
+        jail.prepare(Path(folder), scratch)
+        writing = "import sys; open(sys.argv[1], 'w').close()"
+        trial = jail.command([sys.executable, "-I", "-c", writing, str(scratch / "file")], scratch, [])
         try:
             done = subprocess.run(
-                program, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
+                trial, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
             )
         except (OSError, subprocess.SubprocessError):
             return False
         return done.returncode == 0
 
 
+def worker_uid() -> int:
+    """The user that workers become where the judge is root."""
+    try:
+        return pwd.getpwnam(WORKER_USER).pw_uid
+    except KeyError:
+        return NOBODY
+
+
 def _drop(setpriv: str) -> list[str]:
-    """Become nobody, without groups, capabilities or a way to get any."""
+    """Become the worker's user, without groups, capabilities or a way to get any."""
+    uid = worker_uid()
     return [
         setpriv,
-        f"--reuid={WORKER_UID}",
-        f"--regid={WORKER_UID}",
+        f"--reuid={uid}",
+        f"--regid={uid}",
         "--clear-groups",
         "--inh-caps=-all",
         "--bounding-set=-all",

@@ -17,6 +17,7 @@ class ContenderFault(Exception):
     """A call that gave no answer: what became of it, a sentence for the student, and their traceback."""
 
     def __init__(self, outcome: Outcome, message: str, traceback: str = "") -> None:
+        message = message if message.strip() else "failed without a word"
         super().__init__(message)
         self.outcome: Outcome = outcome
         self.message = message
@@ -74,11 +75,11 @@ def fault_of(error: WorkerError) -> ContenderFault:
 
 def build_fault(output: str) -> ContenderFault:
     """The compiler's first errors, and `not_implemented` where the starter's own #error is still there."""
-    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line)]
+    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
     if any("is not implemented yet" in line for line in errors):
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
     lines = output.strip().splitlines()
-    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line)), 0)
+    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
     return ContenderFault(
         "build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30])
     )

@@ -1,11 +1,41 @@
-"""What a worker finds in its environment."""
+"""What a worker finds around it: its environment, and the folder it may write to."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from grader import protocol
+
+DU_LIMIT_S = 5.0
+
+
+class WatchedFolder:
+    """A worker's scratch folder, and how much it has written there.
+
+    What is written anywhere on the disk is looked at often; the folder itself only when that is enough to matter.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._free_at_first = self._free()
+
+    def grown_beyond(self, size: int) -> bool:
+        """Whether files in it take more than `size` bytes."""
+        if self._free_at_first - self._free() < size:
+            return False
+        try:
+            done = subprocess.run(
+                ["du", "-sk", str(self.path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DU_LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            return True
+        return int(done.stdout.split()[0] or 0) * 1024 > size
+
+    def _free(self) -> int:
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
 
 
 def environment(device: str, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [worker] < job.json`.
+"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [worker] [isolated] < job.json`.
 
-Events go to the file descriptor, one JSON object a line. FOLDER is the run's own, to be filled. What takes long, a
-worker's start and the import of torch, is done before the job is read: whoever starts a judge early finds it ready.
+The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
+printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever
+asked, as in a container. FOLDER is the run's own, to be filled. What takes long, a worker's start and the import of torch,
+is done before the job is read: whoever starts a judge early finds it ready.
 """
 
 from __future__ import annotations
@@ -13,16 +15,25 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from grader.assignment import CourseError, Device
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.jail import NO_JAIL, strongest_jail
 from grader.contender.pool import WorkerPool
+from grader.fingerprint import fingerprint
 from grader.job import Event, Job, Refused
-from grader.runfolder import remove
+from grader.runfolder import held, remove
+from grader.submission import unpack
 
+STALE = "this image was made of other files than this grader and its course: make it anew with `grader image build`"
+UNISOLATED = (
+    "nothing here can keep a submission from the rest of the machine: install bubblewrap (Debian, Ubuntu: apt install bubblewrap) "
+    "and allow user namespaces, or use --sandbox docker; `grader doctor` says more"
+)
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 
@@ -36,20 +47,35 @@ def main() -> int:
     libc.prctl(
         PR_SET_DUMPABLE, 0
     )  # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root
-    events = open(int(sys.argv[1]), "w", encoding="utf-8")  # noqa: PTH123, SIM115
-    lock = threading.Lock()
+    over_streams = sys.argv[1] == "1"
+    if over_streams:
+        events = open(os.dup(1), "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        os.dup2(2, 1)
+    else:
+        events = open(int(sys.argv[1]), "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    writing = threading.Lock()
 
     def emit(event: Event) -> None:
-        with lock:
+        with writing:
             events.write(event.model_dump_json() + "\n")
             events.flush()
 
-    folder, device = Path(sys.argv[2]), sys.argv[3]
+    folder = Path(sys.argv[2])
+    with held(folder):
+        try:
+            return _judge(folder, sys.argv[3], sys.argv[4:], emit, over_streams)
+        finally:
+            if os.getppid() != parent:  # whoever would have removed the run's folder was killed
+                remove(folder)
+
+
+def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
+    """Get ready, read the job and do it. Returns the exit code."""
     pool = None
     try:
         if device == "cpu" or (device == "auto" and not _may_have_gpu()):
             pool = _pool("cpu", folder)
-            if "worker" in sys.argv[4:]:
+            if "worker" in options:
                 pool.prepare()
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
@@ -61,12 +87,22 @@ def main() -> int:
             pool.close()
         raise
     try:
-        if not (text := sys.stdin.read()):
+        if not (text := sys.stdin.readline()):
             return 1  # whoever started this judge has no work for it
+        if over_streams:
+            threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
         job = Job.model_validate_json(text)
+        if job.fingerprint not in (None, fingerprint(job.course)):
+            emit(Refused(kind="infra", message=STALE))
+            return 1
         if pool is None:
-            pool = _pool(choose_device(device), folder)
+            pool = _pool(choose_device(device), folder, isolated="isolated" in options)
             pool.prepare()
+        if "isolated" in options and pool.jail == NO_JAIL:
+            emit(Refused(kind="infra", message=UNISOLATED))
+            return 1
+        if job.files is not None:
+            unpack(job.files, job.submission)
         run_session(job, pool, emit)
     except CourseError as error:
         emit(Refused(kind="usage", message=str(error)))
@@ -83,19 +119,25 @@ def main() -> int:
     finally:
         if pool is not None:
             pool.close()
-        if os.getppid() != parent:  # whoever would have removed the run's folder was killed
-            remove(folder)
     return 0
 
 
-def _pool(device: Device, folder: Path) -> WorkerPool:
+def _pool(device: Device, folder: Path, isolated: bool = False) -> WorkerPool:
     """Workers in the strongest jail there is, which see the folder where the submission will be staged.
 
-    Not on a GPU yet, where no jail has been tried.
+    On a GPU, where jails are new, only where isolation is asked for.
     """
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
-    return WorkerPool(device, folder, strongest_jail() if device == "cpu" else NO_JAIL, submission)
+    jail = strongest_jail(folder) if device == "cpu" or isolated else NO_JAIL
+    return WorkerPool(device, folder, jail, submission)
+
+
+def _end_with(stream: TextIO) -> None:
+    """Ask this process to end when `stream` does."""
+    while stream.read(4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _may_have_gpu() -> bool:

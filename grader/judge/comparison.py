@@ -99,8 +99,9 @@ def _earlier(judge: Judge, case: BoundCase, call: Call) -> list[Call]:
     """The calls of a case before this one; its inputs can be made again."""
     calls: list[Call] = []
     if case.case.calls > 1:
+        (device,) = {tensor.device for tensor in call.args.values()}
         for number in range(case.case.calls):
-            other = case.inputs(judge.seed, number, judge.device)
+            other = case.inputs(judge.seed, number, device)
             if all(torch.equal(other.args[name], tensor) for name, tensor in call.args.items()):
                 return calls
             calls.append(other)

@@ -22,6 +22,7 @@ from grader.report.model import (
     AssignmentResult,
     CaseResult,
     GroupResult,
+    Isolation,
     PartResult,
     Points,
     Report,
@@ -33,7 +34,6 @@ from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import group_points, speed_points
 
 HERE = Path(__file__).parent
-ISOLATION = {"bubblewrap": "bubblewrap", "uid": "another user", "none": "unisolated"}  # by jail
 
 
 class Interrupted(Exception):
@@ -123,7 +123,7 @@ def _gather(
         duration_s=duration_s,
         seed=judge.seed,
         effort=job.effort,
-        isolation=ISOLATION[judge.jail],
+        isolation=Isolation(jail=judge.jail),
         environment=describe_environment(judge.device_name),
         submission=job.info,
         score=Points.total([correctness, speed]),

@@ -280,6 +280,31 @@ class Environment(Model):
     platform: str = ""
 
 
+class ContainerLimits(Model):
+    """What a container may use of its machine, for the judge and all it starts. A case's own limits are in problem.toml."""
+
+    memory_gib: float = Field(gt=0, description="files in it included")
+    cpus: float = Field(gt=0)
+    pids: int = Field(gt=0)
+
+
+class Isolation(Model):
+    """What kept the submission from the rest of the machine."""
+
+    sandbox: Literal["host", "docker"] = "host"
+    jail: Literal["bubblewrap", "uid", "none"] = Field(
+        description="of the submission's processes: namespaces of their own, another user, or nothing"
+    )
+    image: str | None = Field(default=None, description="digest of the container's image")
+    limits: ContainerLimits | None = None
+
+    @property
+    def words(self) -> str:
+        """As the terminal says it."""
+        jail = {"bubblewrap": "bubblewrap", "uid": "another user", "none": "unisolated"}[self.jail]
+        return f"docker, {jail}" if self.sandbox == "docker" else jail
+
+
 class Report(Model):
     """One run of the grader over one submission."""
 
@@ -290,7 +315,7 @@ class Report(Model):
     effort: Effort = Field(
         default="full", description="a quick run leaves out the largest cases and times fewer rounds"
     )
-    isolation: str = Field(default="unisolated", description="what kept the submission from the rest of the machine")
+    isolation: Isolation = Isolation(jail="none")
     environment: Environment
     submission: SubmissionInfo
     score: Points = Field(description="correctness and speed together")

@@ -241,7 +241,7 @@ def _summary(report: Report) -> RenderableType:
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
         Text(
-            f"{where} · torch {environment.torch} · triton {environment.triton or 'none'} · {report.isolation} · "
+            f"{where} · torch {environment.torch} · triton {environment.triton or 'none'} · {report.isolation.words} · "
             f"seed {report.seed} · {report.duration_s:.1f} s",
             style="dim",
         )

@@ -12,38 +12,33 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from io import BufferedReader
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
-from pydantic import ValidationError
 
-from grader.job import EVENT, MAX_EVENT_BYTES, Event, Finished, Job, Refused, WantedDevice
+from grader.job import MAX_EVENT_BYTES, Event, Job
 from grader.report.model import Report
-from grader.sandbox.base import InfraError, UsageError
+from grader.sandbox.base import InfraError, Watchdog, follow
+from grader.sandbox.place import Place
 
 PR_SET_CHILD_SUBREAPER = 36
 STOP_LIMIT_S = 20.0
-SILENCE_LIMIT_S = 600.0  # no case takes so long; a judge that says nothing was stopped or hangs
 LOG_TAIL_BYTES = 4000
 
 
 class HostSandbox:
-    """Runs the judge as a child process, without any isolation of its own.
-
-    The judge is started at once and gets itself ready while the job is still being made.
+    """Runs the judge as a child process, which confines its workers with the strongest jail it finds.
 
     Args:
-        folder: the run's own.
-        device: where the job will run.
+        folder: the run's own, which the judge may fill and whoever made it removes.
+        place: where the job is to run.
         worker: whether to start a worker too before the job is known.
     """
 
-    def __init__(self, folder: Path, device: WantedDevice, worker: bool = True) -> None:
+    def __init__(self, folder: Path, place: Place, worker: bool = True) -> None:
         self._folder = folder
         self._log = folder / "judge.log"
         read_end, write_end = os.pipe()
@@ -57,14 +52,15 @@ class HostSandbox:
                     "grader.judge",
                     str(write_end),
                     str(folder),
-                    device,
+                    place.device,
                     *(["worker"] if worker else []),
+                    *(["isolated"] if place.require_isolation else []),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[write_end],
-                env={"OMP_WAIT_POLICY": "passive"} | os.environ,  # idle threads that spin take the core from the worker
+                env=_environment(place),
                 start_new_session=True,
             )
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -84,54 +80,27 @@ class HostSandbox:
         """See `Sandbox.run`."""
         assert self._judge.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._judge.stdin.write(job.model_dump_json().encode())
+            self._judge.stdin.write(job.model_dump_json().encode() + b"\n")
             self._judge.stdin.close()
-        silence = _Watchdog(self._judge)
-        try:
-            for event in _events(self._events):
-                silence.reset()
-                on_event(event)
-                match event:
-                    case Finished():
-                        return event.report
-                    case Refused(kind="usage"):
-                        raise UsageError(event.message)
-                    case Refused():
-                        raise InfraError(event.message)
-                    case _:
-                        pass
+        with Watchdog(self._judge.kill) as watchdog:
+            lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
+            report = follow(lines, watchdog, on_event)
+            if report is not None:
+                return report
             self._judge.wait()
-        finally:
-            silence.cancel()
-        if silence.barked:
-            raise InfraError(f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?")
+        if watchdog.reason:
+            raise InfraError(watchdog.reason)
         tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         raise InfraError(
             f"the judge ended without a report (exit code {self._judge.returncode}); its last words:\n{tail}"
         )
 
 
-class _Watchdog:
-    """Kills the judge when no event has come for `SILENCE_LIMIT_S`."""
-
-    def __init__(self, judge: subprocess.Popen[bytes]) -> None:
-        self._judge = judge
-        self.barked = False
-        self.reset()
-
-    def reset(self) -> None:
-        self.cancel()
-        self._timer = threading.Timer(SILENCE_LIMIT_S, self._bark)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def cancel(self) -> None:
-        if hasattr(self, "_timer"):
-            self._timer.cancel()
-
-    def _bark(self) -> None:
-        self.barked = True
-        self._judge.kill()
+def _environment(place: Place) -> dict[str, str]:
+    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # idle threads that spin take the core from the worker
+    if place.gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = place.gpu
+    return environment
 
 
 def _end_strays(folder: Path) -> None:
@@ -140,14 +109,6 @@ def _end_strays(folder: Path) -> None:
         with contextlib.suppress(psutil.Error):
             if any(str(folder) in value for value in process.environ().values()):
                 process.kill()
-
-
-def _events(stream: BufferedReader) -> Iterator[Event]:
-    while line := stream.readline(MAX_EVENT_BYTES):
-        try:
-            yield EVENT.validate_json(line)
-        except ValidationError as error:
-            raise InfraError(f"the judge sent an event that is none: {error.errors()[0]['msg']}") from None
 
 
 def _stop(judge: subprocess.Popen[bytes], now: bool) -> None:

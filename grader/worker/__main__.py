@@ -16,27 +16,43 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from grader import protocol
+from grader.worker import seccomp
 from grader.worker.errors import describe
 
 Answer: TypeAlias = Callable[[protocol.Frame, list[int]], protocol.Frame]
 
 PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 1 << 30
+MAX_OPEN_FILES = 1024
 
 
 def main() -> None:
-    """Usage: python -m grader.worker SOCKET_FD cpu|cuda|cuda_cpu PARENT_PID"""
-    descriptor, kind, parent = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu PARENT_PID TASKS
+
+    Requests, with open files beside them, come from the socket; replies go to the pipe.
+    TASKS: how many processes and threads the user may have, this worker's among them.
+    """
+    descriptor, replies, kind, parent, tasks = (
+        int(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3],
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+    )
     _leave_no_orphan(parent)
+    seccomp.install()
+    resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     faulthandler.enable()
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
+    os.set_inheritable(replies, False)
     reader = protocol.Reader(connection)
 
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind)
-    protocol.send(connection, {"id": 0, "ok": True})
+    protocol.write(replies, {"id": 0, "ok": True})
     while (frame := reader.receive()) is not None:
         files, reader.files = reader.files, []
         try:
@@ -49,7 +65,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the student may have closed or replaced them
                 stream.flush()
-        protocol.send(connection, reply | {"id": frame["id"]})
+        protocol.write(replies, reply | {"id": frame["id"]})
         if frame["do"] not in ("time", "collect"):  # a collection would be timed with the next batch
             gc.collect()
     os._exit(0)

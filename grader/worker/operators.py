@@ -34,6 +34,10 @@ class OperatorWatch(TorchDispatchMode):
         """
         return [{"name": name, "place": place} for name, place in self._seen.items()]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or the first operator would import all of torch._dynamo, which takes seconds
+
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from grader.contender.contender import Contender, Limits
-from grader.contender.jail import NO_JAIL, WORKER_UID, Jail, strongest_jail
+from grader.contender.jail import NO_JAIL, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from tests.conftest import ROOT, broken_jails
@@ -140,7 +140,7 @@ def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
         pytest.skip("none: it has this user's")
     user, capabilities, privileges, mount = inside.ask(("user",), ("capabilities",), ("no_new_privileges",), ("mount",))
     if ROOT_HERE:
-        assert user == {"ok": [WORKER_UID, WORKER_UID, []]}
+        assert user == {"ok": [worker_uid(), worker_uid(), []]}
     assert all(int(one, 16) == 0 for one in capabilities["ok"])  # type: ignore[attr-defined]
     assert privileges == {"ok": True}
     assert "error" in mount
@@ -223,6 +223,19 @@ def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
 def test_the_strongest_jail_is_bubblewrap_where_it_works() -> None:
     expected = "bubblewrap" if BWRAP else "uid" if ROOT_HERE and SETPRIV else "none"
     assert strongest_jail().name == expected
+
+
+@pytest.mark.skipif(not (ROOT_HERE and SETPRIV), reason="only root can give a worker another user")
+def test_another_user_is_no_jail_where_it_finds_no_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken', ['bwrap'])}:{os.environ['PATH']}")
+    tmp_path.chmod(0o711)
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o711)
+    run = tmp_path / "run"
+    run.mkdir(0o700)
+    assert strongest_jail(run).name == "uid"
+    tmp_path.chmod(0o700)
+    assert strongest_jail(run) == NO_JAIL
 
 
 def test_a_jail_that_does_not_work_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

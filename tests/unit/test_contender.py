@@ -193,7 +193,7 @@ def test_a_worker_that_keeps_sending_is_watched_all_the_same(monkeypatch: pytest
     monkeypatch.setattr(Contender, "_watch", lambda *_: watched.append(True))
     monkeypatch.setattr(Contender, "kill", lambda _: None)
     contender = Contender.__new__(Contender)
-    contender._reader, contender._connection, contender._request = DrippingReader(), None, 1  # type: ignore[assignment]
+    contender._reader, contender._replies, contender._request = DrippingReader(), 0, 1  # type: ignore[assignment]
     with pytest.raises(ContenderFault, match="no answer within 10 s"):
         contender._receive(Limits(time_s=10, memory_gib=1))
     assert len(watched) >= 10

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from grader.verdict.policy import Operator, cuda_findings, foreign_operators, python_findings
+from tests.conftest import ROOT
 
 IMPORTS = ("torch", "triton", "math", "os", "sys")
 FORBIDDEN = ("torch.softmax", "torch.nn.functional.*", "torch.compile", "torch.matmul", ".softmax", ".matmul", "@")
@@ -137,3 +141,14 @@ def test_headers_are_named_by_their_beginning() -> None:
 def test_operators_are_plumbing_allowed_or_foreign() -> None:
     ran = [Operator("empty_like"), Operator("mul", "softmax.py:7"), Operator("_softmax", "softmax.py:9")]
     assert foreign_operators(ran, ["mul"]) == [Operator("_softmax", "softmax.py:9")]
+
+
+def test_watching_operators_costs_no_import() -> None:
+    """PyTorch would import its compiler with the first operator that a mode sees, which takes seconds."""
+    program = (
+        "import sys, torch\nfrom pathlib import Path\nfrom grader.worker.operators import OperatorWatch\n"
+        "watch = OperatorWatch()\nwith watch:\n    torch.zeros(2) + 1\n"
+        "print(sorted(one['name'] for one in watch.seen), 'torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "['add', 'zeros'] False\n"

@@ -108,7 +108,7 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
     for name in included(text):
         found = (source.parent / name).resolve()
-        if found.is_file() and found.is_relative_to(folder) and found not in seen and found != source.resolve():
+        if found.is_relative_to(folder) and found.is_file() and found not in seen and found != source.resolve():
             _translate(found, folder, target, seen | {source.resolve()})
 
 

@@ -1,0 +1,176 @@
+"""Docker: the daemon, the grading image, and which of the three ways a GPU gets into a container."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grader.doctor.finding import NAMES, Finding
+from grader.doctor.gpus import NO_GPU, Presence
+from grader.doctor.space import WANTED_GIB, free_gib
+from grader.fingerprint import fingerprint
+from grader.sandbox.base import InfraError
+from grader.sandbox.place import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.images import Image
+
+    from grader.sandbox.engine import Gpu
+
+HOST = "submissions are graded on this host"
+CONTAINER_LIMIT_S = 20
+INSTALL = "`sudo apt install docker.io && sudo usermod -aG docker $USER`, then log in anew"
+JOIN = "`sudo usermod -aG docker $USER`, then log in anew"
+START = "`sudo systemctl start docker`"
+TOOLKIT = (
+    "install the package nvidia-container-toolkit from NVIDIA's repository, then "
+    "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`"
+)
+WAYS = {
+    "toolkit": "by NVIDIA's toolkit",
+    "cdi": "by CDI",
+    "nodes": "as device nodes and the driver's files, without NVIDIA's toolkit",
+}
+IN_CONTAINER = """
+import json
+from pathlib import Path
+from grader.contender.jail import strongest_jail
+from grader.fingerprint import fingerprint
+print(json.dumps([fingerprint(Path("/opt/course")), strongest_jail().name]))
+"""
+WITH_GPU = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+
+
+def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterator[Finding]:
+    """Docker, grading image, GPU in Docker.
+
+    Args:
+        name: of the image, which should have been made with `course`.
+        confined: whether this host can confine submissions without Docker.
+    """
+    from grader.sandbox import engine
+
+    none = [Finding(one, "unneeded", "no Docker") for one in NAMES[12:14]]
+    if not engine.is_there():
+        yield from [Finding("Docker", "unneeded", f"is not here: {HOST}", "" if confined else INSTALL), *none]
+        return
+    try:
+        client = engine.connect(engine.LOOK_TIMEOUT_S)
+    except InfraError as error:
+        words = str(error).replace(engine.HELP, "").rstrip(" ;.")
+        mend = JOIN if "may not talk" in words else START
+        yield from [Finding("Docker", "caution", f"{words}: {HOST}", mend), *none]
+        return
+    with contextlib.closing(client):
+        with engine.in_words("look at the daemon"):
+            info = client.info()
+        yield _daemon(info)
+        client.api.timeout = CONTAINER_LIMIT_S
+        image = None
+        try:
+            with engine.in_words("look for the image"):
+                image = client.images.get(name)
+            yield _image(client, image, name, course, there)
+        except engine.ImageMissing:
+            yield Finding("grading image", "unneeded", f"there is no {name}: {HOST}", _build(name, there))
+        yield _gpu(client, image, info, there)
+
+
+def _daemon(info: Mapping[str, Any]) -> Finding:
+    from grader.sandbox import engine
+
+    words = f"{info.get('ServerVersion')} at {engine.address()}"
+    folder = Path(info.get("DockerRootDir") or "/")
+    if not engine.is_local() or not folder.exists():
+        return Finding("Docker", "fine", words)
+    words += f", {free_gib(folder):.1f} GiB free"
+    if free_gib(folder) < WANTED_GIB:
+        return Finding("Docker", "caution", f"{words}: little for an image", "`docker system prune`")
+    return Finding("Docker", "fine", words)
+
+
+def _build(name: str, there: Presence) -> str:
+    tag = "" if name == DEFAULT_IMAGE else f" --tag {name}"
+    return f"`grader image build --device {'cuda' if there == 'driver' else 'cpu'}{tag}`"
+
+
+def _image(client: DockerClient, image: Image, name: str, course: Path, there: Presence) -> Finding:
+    from grader.sandbox.docker import DEVICE_LABEL
+
+    device = image.labels.get(DEVICE_LABEL, "cuda")
+    words = f"{name}, {str(image.id)[:19]}, for {'CPUs' if device == 'cpu' else 'GPUs and CPUs'}"
+    try:
+        made_of, jail = json.loads(_run(client, str(image.id), IN_CONTAINER))
+    except (InfraError, ValueError) as error:
+        return Finding("grading image", "fault", f"{words}: does not run ({error})", _build(name, there))
+    if made_of != fingerprint(course):
+        words += ": made of other files than this grader and its course"
+        return Finding("grading image", "fault", words, _build(name, there))
+    if jail == "none":
+        return Finding("grading image", "fault", f"{words}: confines no worker", _build(name, there))
+    if device == "cpu" and there == "driver":
+        return Finding("grading image", "caution", f"{words}: a GPU is used on this host alone", _build(name, there))
+    return Finding("grading image", "fine", words)
+
+
+def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], there: Presence) -> Finding:
+    from grader.sandbox import engine
+    from grader.sandbox.docker import DEVICE_LABEL
+
+    name = "GPU in Docker"
+    if there != "driver":
+        return Finding(name, "unneeded", NO_GPU)
+    gpu = engine.gpu(info, None)
+    if gpu is None:
+        return Finding(name, "caution", "Docker has no way to pass it on", TOOLKIT)
+    way = WAYS[gpu.access]
+    if image is None or image.labels.get(DEVICE_LABEL) == "cpu":
+        return Finding(name, "fine", f"{way}; not tried without an image for GPUs")
+    try:
+        answer = _run(client, str(image.id), WITH_GPU, gpu).strip()
+    except InfraError as error:
+        return Finding(name, "fault", f"{way}: {error}", TOOLKIT)
+    if answer != "0":
+        return Finding(name, "fault", f"{way}: CUDA does not start in a container (error {answer})", TOOLKIT)
+    return Finding(name, "fine", f"{way}; CUDA starts in a container")
+
+
+def _run(client: DockerClient, image: str, program: str, gpu: Gpu | None = None) -> str:
+    """What a Python program prints in a container like those for grading. Raises InfraError."""
+    from grader.sandbox import docker, engine
+
+    api = client.api
+    confined = api.create_host_config(
+        network_mode="none",
+        cap_drop=["ALL"],
+        cap_add=list(docker.CAPABILITIES),
+        security_opt=["no-new-privileges"],
+        pids_limit=docker.PIDS,
+        device_requests=gpu.device_requests if gpu else None,
+        devices=gpu.devices if gpu else None,
+        binds=gpu.binds if gpu else None,
+    )
+    deadline = str(int(time.time()) + 10 * CONTAINER_LIMIT_S)
+    with engine.in_words("run a container"):
+        container = api.create_container(
+            image,
+            entrypoint="python3",
+            command=["-P", "-c", program],
+            host_config=confined,
+            environment=gpu.environment if gpu else None,
+            labels={docker.RUN_LABEL: "doctor", docker.DEADLINE_LABEL: deadline},
+        )["Id"]
+        try:
+            api.start(container)
+            code = api.wait(container, timeout=CONTAINER_LIMIT_S)["StatusCode"]
+            output = api.logs(container, stdout=True, stderr=code != 0).decode(errors="replace")
+        finally:
+            api.remove_container(container, v=True, force=True)
+    if code != 0:
+        raise InfraError((output.strip().splitlines() or [f"exit code {code}"])[-1])
+    return output

@@ -1,0 +1,142 @@
+"""The order of looks, and what they say of the machine as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from grader.contender.jail import NO_JAIL, Jail, strongest_jail
+from grader.doctor import containers, gpus, selftest, software, space, walls
+from grader.doctor.finding import NAMES, OURS, Finding
+from grader.sandbox.base import InfraError
+from grader.sandbox.place import DEFAULT_IMAGE
+
+T = TypeVar("T")
+Look = Callable[[], Iterable[Finding]]
+LIMIT_S = 120.0  # for all looks together, which take a few seconds
+HANGS = "restart the machine if it stays so: a driver or a disk hangs"
+
+
+def examine(
+    course: Path,
+    image: str = DEFAULT_IMAGE,
+    *,
+    self_test: bool = True,
+    on_finding: Callable[[Finding], None] = lambda _finding: None,
+) -> list[Finding]:
+    """Look at everything in NAMES, in that order.
+
+    Args:
+        course: that this machine is to grade.
+        image: the name of the grading image.
+        self_test: whether to try three small gradings too.
+        on_finding: is told each finding as soon as it and those before it are there.
+    """
+    deadline = time.monotonic() + LIMIT_S
+    there, jail = gpus.presence(), NO_JAIL
+    on_gpu = there == "driver"
+    with contextlib.suppress(OSError):  # no room even for a trial: the disk is a finding of its own
+        jail = strongest_jail()
+    driver = _later(gpus.look)
+
+    def after_driver(function: Callable[[], T]) -> T:
+        wait([driver])  # which tells who uses the GPU: not what is begun here
+        return function()
+
+    seen = _later(lambda: after_driver(software.look))
+    looks: list[tuple[Sequence[str], Look]] = [
+        (NAMES[:1], lambda: [software.python(on_gpu)]),
+        (NAMES[1:5], lambda: software.findings(seen.result(), on_gpu, driver.result().cuda[0])),
+        (NAMES[5:8], lambda: gpus.findings(there, driver.result(), seen.result())),
+        (NAMES[8:9], lambda: [after_driver(lambda: gpus.shared_memory(there))]),
+        (NAMES[9:11], lambda: walls.findings(jail)),
+        (NAMES[11:14], lambda: containers.findings(image, course, there, jail.name == "bubblewrap")),
+        (NAMES[14:16], space.findings),
+    ]
+    found: list[Finding] = []
+    with ExitStack() as stack:
+        if self_test:
+            looks.append((NAMES[16:], _self_test(stack, jail, seen)))
+        started = [(names, _start(names, look)) for names, look in looks]
+        for name, findings in ((name, findings) for names, findings in started for name in names):
+            try:
+                found.append(findings.get(timeout=max(deadline - time.monotonic(), 0)))
+            except queue.Empty:
+                found.append(Finding(name, "fault", f"gave no answer within {LIMIT_S:g} s", HANGS))
+            on_finding(found[-1])
+    return found
+
+
+def has_fault(findings: Sequence[Finding]) -> bool:
+    """Whether something that grading needs is missing or broken."""
+    return any(one.state == "fault" for one in findings)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """What this machine can grade, in a few sentences."""
+    state = {one.name: one.state for one in findings}
+    faults = [one.name for one in findings if one.state == "fault"]
+    if faults:
+        return f"This machine is not ready: mend {', '.join(faults)}, and ask `grader doctor` again."
+    on_gpu = state["GPU"] == "fine"
+    what = "correctness and speed, on the GPU" if on_gpu else "correctness, on the CPU; not speed, for want of a GPU"
+    if state["grading image"] == "fine" and state["GPU in Docker"] in ("fine", "unneeded"):
+        strangers = "yes, in a container"
+    elif state["bubblewrap"] == "fine":
+        strangers = f"yes, in bubblewrap{', with --require-isolation' if on_gpu else ''}"
+    else:
+        strangers = "no, nothing here confines it enough"
+    return f"This machine can grade {what}. Strangers' code: {strangers}."
+
+
+def _later(function: Callable[[], T]) -> Future[T]:
+    """What a function returns or raises, from a thread that nobody waits for at the end."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:
+    """The findings of these names as they come, in a thread of their own; what raises is a finding too."""
+    found: queue.Queue[Finding] = queue.Queue()
+
+    def work() -> None:
+        missing, words = list(names), "was forgotten"
+        try:
+            for finding in look():
+                missing.remove(finding.name)
+                found.put(finding)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            ends = " ... ".join(dict.fromkeys([lines[0], lines[-1]]))
+            words = f"could not be looked at: {type(error).__name__}: {ends}"
+        for name in missing:
+            found.put(Finding(name, "fault", words, OURS))
+
+    threading.Thread(target=work, daemon=True).start()
+    return found
+
+
+def _self_test(stack: ExitStack, jail: Jail, seen: Future[software.Seen | str]) -> Look:
+    """Its judge starts here, and gets ready while the looks are taken."""
+    try:
+        grade = stack.enter_context(selftest.begun(jail))
+    except (InfraError, OSError) as error:
+        fault = Finding(NAMES[16], "fault", f"no judge could be started: {error}", OURS)
+        return lambda: [fault, *(Finding(name, "unneeded", "not tried") for name in NAMES[17:])]
+    waits = [Finding(name, "unneeded", "not tried: PyTorch comes first") for name in NAMES[16:]]
+    return lambda: waits if isinstance(seen.result(), str) else grade()

@@ -1,0 +1,193 @@
+"""The GPU, its driver, who else uses it, and the memory that judge and worker share."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from grader.doctor.finding import Finding, ask
+from grader.doctor.software import PIP, Seen
+
+Presence = Literal["none", "card", "driver"]
+DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
+NVIDIA, DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
+USED_BY_NOBODY_GIB = 2.0  # firmware and driver take less of the largest cards
+SHARE_LIMIT_S = 60.0
+NO_GPU = "there is no NVIDIA GPU here"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as NVML sees it. `users` are other processes that compute on it, in words; `exclusive`: it admits only one."""
+
+    name: str
+    memory_gib: float
+    used_gib: float
+    exclusive: bool = False
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What NVML tells; `trouble` is why it tells nothing. `cuda` is the newest release that the driver knows."""
+
+    version: str = ""
+    cuda: tuple[int, int] = (0, 0)
+    cards: tuple[Card, ...] = ()
+    trouble: str = ""
+
+
+def presence(devices: Path = Path("/sys/bus/pci/devices")) -> Presence:
+    """`driver` where a GPU's driver is loaded, `card` where there is only a card."""
+    if any(Path(node).exists() for node in DRIVER_NODES):
+        return "driver"
+    for device in devices.glob("*"):
+        with contextlib.suppress(OSError):
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+            if vendor == NVIDIA and kind.startswith(DISPLAY):
+                return "card"
+    return "none"
+
+
+def look() -> Driver:
+    """Ask NVML."""
+    import pynvml as nvml
+
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Driver(trouble=str(error))
+    try:
+        number = int(nvml.nvmlSystemGetCudaDriverVersion())
+        cards = tuple(_card(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(nvml.nvmlDeviceGetCount()))
+        return Driver(str(nvml.nvmlSystemGetDriverVersion()), (number // 1000, number % 1000 // 10), cards)
+    except nvml.NVMLError as error:
+        return Driver(trouble=str(error))
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _card(nvml: Any, handle: Any) -> Card:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    mode, running = None, []
+    with contextlib.suppress(nvml.NVMLError):  # some cards do not tell
+        mode = nvml.nvmlDeviceGetComputeMode(handle)
+    with contextlib.suppress(nvml.NVMLError):
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    ours = {os.getpid(), *(one.pid for one in psutil.Process().children(recursive=True))}
+    return Card(
+        str(nvml.nvmlDeviceGetName(handle)),
+        memory.total / 2**30,
+        memory.used / 2**30,
+        mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        tuple(_user(one.pid, one.usedGpuMemory) for one in running if one.pid not in ours),
+    )
+
+
+def _user(pid: int, used_bytes: int | None) -> str:
+    who = "not to be seen from here"  # as from within a container
+    with contextlib.suppress(psutil.Error, KeyError):
+        process = psutil.Process(pid)
+        who = f"{process.username()}, {process.name()}"
+    return f"process {pid} ({who}{'' if used_bytes is None else f', {used_bytes / 2**30:.1f} GiB'})"
+
+
+def findings(there: Presence, driver: Driver, seen: Seen | str) -> Iterator[Finding]:
+    """NVIDIA driver, GPU and other GPU users."""
+    if there == "none":
+        yield Finding("NVIDIA driver", "unneeded", NO_GPU)
+    elif there == "card":
+        mend = (
+            "Ubuntu: `sudo ubuntu-drivers install`; Debian: `sudo apt install nvidia-driver`; then restart the machine"
+        )
+        yield Finding("NVIDIA driver", "caution", "an NVIDIA GPU is here and no driver: only the CPU grades", mend)
+    elif driver.trouble:
+        mend = "restart the machine: after an update the old driver is still loaded; else install the driver anew"
+        yield Finding("NVIDIA driver", "caution", f"does not answer: {driver.trouble}", mend)
+    else:
+        yield Finding("NVIDIA driver", "fine", f"{driver.version}, CUDA up to {driver.cuda[0]}.{driver.cuda[1]}")
+    if there != "driver":
+        yield Finding("GPU", "unneeded", "none: correctness is graded on the CPU, speed is not")
+        yield Finding("other GPU users", "unneeded", NO_GPU)
+        return
+    yield _gpu(driver, seen)
+    yield _others(driver)
+
+
+def _gpu(driver: Driver, seen: Seen | str) -> Finding:
+    if isinstance(seen, str):
+        return Finding("GPU", "unneeded", "not looked at: PyTorch comes first")
+    if seen.cuda is None:
+        mend = f"`{PIP} --force-reinstall 'torch=={seen.torch.partition('+')[0]}'`"
+        return Finding("GPU", "fault", "is not used: this PyTorch is a build for CPUs", mend)
+    if seen.arch is None:
+        mend = f"`nvidia-smi` must list it; PyTorch {seen.torch} needs a driver that knows CUDA {seen.cuda}"
+        return Finding("GPU", "fault", f"PyTorch cannot use it: {seen.gpu_fault}", mend)
+    if not driver.cards:
+        return Finding("GPU", "fine", f"one that PyTorch uses, {seen.arch}")
+    first, *more = driver.cards
+    words = f"{first.name}, {seen.arch}, {first.memory_gib:.0f} GiB"
+    if first.exclusive:
+        mend = "`sudo nvidia-smi --compute-mode=DEFAULT`"
+        return Finding("GPU", "fault", f"{words}: admits one process, and judge and worker are two", mend)
+    if more:
+        words += f"; the first of {1 + len(more)}: `grader run --gpu UUID` takes another"
+    return Finding("GPU", "fine", words)
+
+
+def _others(driver: Driver) -> Finding:
+    if driver.trouble:
+        return Finding(
+            "other GPU users", "caution", "unknown: the driver does not tell", "mend the driver first, see above"
+        )
+    busy = []
+    for number, card in enumerate(driver.cards):
+        busy += [f"GPU {number}: {user}" for user in card.users]
+        if not card.users and card.used_gib > USED_BY_NOBODY_GIB:
+            busy.append(f"GPU {number}: {card.used_gib:.1f} GiB are taken by whom cannot be seen from here")
+    if not busy:
+        return Finding("other GPU users", "fine", "none")
+    mend = (
+        "measure speed when they have ended, or on a free GPU: `grader run --gpu UUID`, as `nvidia-smi -L` lists them"
+    )
+    return Finding("other GPU users", "caution", "; ".join(busy), mend)
+
+
+def shared_memory(there: Presence) -> Finding:
+    """On a GPU CUDA IPC, to a worker and back; on a CPU a sealed file in memory."""
+    if there == "driver":
+        done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "share"], SHARE_LIMIT_S)
+        if fault := json.loads(output) if done else words:
+            mend = "CUDA IPC is missing on WSL and in some virtual machines and containers: grade on the machine itself"
+            return Finding("shared memory", "fault", f"a worker does not get at the judge's GPU memory: {fault}", mend)
+        return Finding("shared memory", "fine", "CUDA IPC works, to a worker and back")
+    if fault := _sealing_fault():
+        return Finding("shared memory", "fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")
+    return Finding("shared memory", "fine", "sealed files in memory work")
+
+
+def _sealing_fault() -> str:
+    """Why no file in memory can be mapped and kept from shrinking, or nothing."""
+    try:
+        file = os.memfd_create("grader-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(file, 0, mmap.PAGESIZE)
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            mmap.mmap(file, mmap.PAGESIZE).close()
+            with contextlib.suppress(PermissionError):  # what the seals are for
+                os.ftruncate(file, 0)
+            return "" if os.fstat(file).st_size == mmap.PAGESIZE else "the kernel does not seal files in memory"
+        finally:
+            os.close(file)
+    except OSError as error:
+        return f"no file in memory can be made: {error}"

@@ -1,0 +1,123 @@
+"""Python, PyTorch, Triton and the compilers."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.doctor.finding import Finding, State, ask
+
+Range = tuple[tuple[int, int], tuple[int, int]]
+TORCH: Range = ((2, 11), (2, 13))  # the first and the last that work, as pyproject.toml says
+TRITON: Range = ((3, 6), (3, 8))
+IMPORT_LIMIT_S = 60.0  # from a cold disk
+COMPILE_LIMIT_S = 30.0
+KERNEL = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
+PIP = f"{sys.executable} -m pip install"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a process that imports PyTorch tells.
+
+    cuda: the release of CUDA that PyTorch was built for; None is a build for CPUs.
+    arch: of the GPU that PyTorch uses, as `sm_90`; None where it can use none, and `gpu_fault` says why.
+    triton_fault: why Triton cannot be used; on the CPU, where there is no GPU.
+    nvcc, cxx: where the compilers lie.
+    """
+
+    torch: str
+    cuda: str | None
+    arch: str | None
+    gpu_fault: str
+    triton: str | None
+    triton_fault: str
+    nvcc: str | None
+    cxx: str | None
+
+
+def look() -> Seen | str:
+    """Ask another process, for a broken PyTorch may end it; else its last words."""
+    done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "look"], IMPORT_LIMIT_S)
+    return Seen(**json.loads(output)) if done else words
+
+
+def python(on_gpu: bool) -> Finding:
+    words = f"{platform.python_version()}, {sys.executable}"
+    if on_gpu and not Path(sysconfig.get_path("include"), "Python.h").exists():
+        mend = f"`sudo apt install python{sys.version_info[0]}.{sys.version_info[1]}-dev`"
+        return Finding("Python", "fault", f"{words}, without its headers, which Triton needs on a GPU", mend)
+    return Finding("Python", "fine", words)
+
+
+def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Finding]:
+    """PyTorch, Triton, C++ compiler and nvcc.
+
+    Args:
+        driver_cuda: the newest major release of CUDA that the driver knows; 0 where that is unknown.
+    """
+    if isinstance(seen, str):
+        yield Finding(
+            "PyTorch", "fault", f"cannot be used: {seen}", "in the grader's folder: `sh scripts/bootstrap.sh`"
+        )
+        for name in ("Triton", "C++ compiler", "nvcc"):
+            yield Finding(name, "unneeded", "not looked at: PyTorch comes first")
+        return
+    yield _within("PyTorch", f"{seen.torch}, {f'CUDA {seen.cuda}' if seen.cuda else 'for CPUs'}", seen.torch, TORCH)
+    if seen.triton is None or seen.triton_fault:
+        mend = f"`{PIP} 'numpy<2.4'`" if "numpy" in seen.triton_fault else _pip("triton", TRITON)
+        yield Finding("Triton", "fault", seen.triton_fault or "is not installed", mend)
+    else:
+        yield _within("Triton", f"{seen.triton}, {'compiled' if on_gpu else 'interpreted'}", seen.triton, TRITON)
+    if seen.cxx is None:
+        yield Finding("C++ compiler", "fault", "neither g++ nor clang++ is installed", "`sudo apt install g++`")
+    else:
+        yield Finding("C++ compiler", "fine", seen.cxx)
+    yield _nvcc(seen, on_gpu, driver_cuda)
+
+
+def _within(name: str, words: str, version: str, known: Range) -> Finding:
+    first, last = known
+    if first <= tuple(int(number) for number in re.findall(r"\d+", version)[:2]) <= last:
+        return Finding(name, "fine", words)
+    words += f": the grader works with {first[0]}.{first[1]} to {last[0]}.{last[1]}"
+    return Finding(name, "fault", words, _pip("torch" if name == "PyTorch" else "triton", known))
+
+
+def _pip(package: str, known: Range) -> str:
+    (major, minor), (above, last) = known
+    return f"`{PIP} '{package}>={major}.{minor},<{above}.{last + 1}'`"
+
+
+def _nvcc(seen: Seen, on_gpu: bool, driver_cuda: int) -> Finding:
+    """Found by compiling a kernel."""
+    bad: State = "fault" if on_gpu else "caution"
+    if seen.nvcc is None:
+        if not on_gpu:
+            return Finding("nvcc", "unneeded", "not needed without a GPU: CUDA C++ is built by the C++ compiler")
+        release = f" {seen.cuda}" if seen.cuda else ""
+        mend = (
+            f"`sudo apt install nvidia-cuda-toolkit`, or NVIDIA's CUDA toolkit{release} in /usr/local/cuda or CUDA_HOME"
+        )
+        return Finding("nvcc", bad, "is not installed: CUDA C++ cannot be graded", mend)
+    found = re.search(r"V((\d+)\.[\d.]+)", ask([seen.nvcc, "--version"], COMPILE_LIMIT_S)[1])
+    words = f"{found.group(1) if found else 'unknown version'}, {seen.nvcc}"
+    if found and 0 < driver_cuda < int(found.group(2)):
+        mend = f"install a newer driver, or the CUDA toolkit {driver_cuda} and name its folder in CUDA_HOME"
+        return Finding("nvcc", bad, f"{words}: this driver knows CUDA only up to {driver_cuda}", mend)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "twice.cu")
+        source.write_text(KERNEL)
+        options = ["-shared", "-Xcompiler", "-fPIC", f"-arch={seen.arch}"] if seen.arch else ["-cubin"]
+        done, _, fault = ask([seen.nvcc, *options, "-o", f"{source}.out", str(source)], COMPILE_LIMIT_S)
+    if not done:
+        mend = "install a newer CUDA toolkit: most often g++ or the GPU is newer than nvcc; if it finds no g++, `sudo apt install g++`"
+        return Finding("nvcc", bad, f"{words} cannot compile: {fault}", mend)
+    return Finding("nvcc", "fine", words if on_gpu else f"{words}: tells what a kernel would use of a GPU")

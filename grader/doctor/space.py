@@ -1,0 +1,38 @@
+"""Room on the disk, and what killed runs left there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from grader import runfolder
+from grader.doctor.finding import Finding
+
+NEEDED_GIB, WANTED_GIB = 1.0, 5.0  # a run's files; and with room for builds of the torch form and PyTorch's caches
+ELSEWHERE = "`mkdir -p ~/grader-tmp && export TMPDIR=~/grader-tmp`"
+
+
+def free_gib(folder: Path) -> float:
+    return shutil.disk_usage(folder).free / 2**30
+
+
+def findings() -> Iterator[Finding]:
+    """Free disk, where runs lie, and leftovers."""
+    folder = Path(tempfile.gettempdir())
+    free = free_gib(folder)
+    words = f"{free:.1f} GiB in {folder}"
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        yield Finding("free disk", "fault", f"{folder} is mounted noexec: what is compiled there cannot run", ELSEWHERE)
+    elif free < WANTED_GIB:
+        mend = f"delete files, or work on another disk: {ELSEWHERE}"
+        yield Finding("free disk", "fault" if free < NEEDED_GIB else "caution", f"only {words}", mend)
+    else:
+        yield Finding("free disk", "fine", words)
+    if found := runfolder.abandoned():
+        words = f"{len(found)} folder{'s' * (len(found) > 1)} of killed runs in {folder}"
+        yield Finding("leftovers", "caution", words, "`grader cleanup`")
+    else:
+        yield Finding("leftovers", "fine", "no killed run left anything")

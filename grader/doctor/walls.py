@@ -1,0 +1,61 @@
+"""What confines a submission on this host: bubblewrap, and the namespaces that it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from grader.contender.jail import Jail
+from grader.doctor.finding import Finding, ask
+
+TRIAL_LIMIT_S = 10.0
+INSTEAD = {
+    "uid": "workers are another user, who reads what everybody may and has the network",
+    "none": "nothing confines a submission",
+}
+SYSCTL = "`echo {0} | sudo tee /etc/sysctl.d/60-userns.conf && sudo sysctl --system`"
+PROFILE = "abi <abi/4.0>,\\nprofile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\\n"
+APPARMOR = f"`printf '{PROFILE}' | sudo tee /etc/apparmor.d/bwrap && sudo systemctl reload apparmor`"
+# Below /proc/sys: what forbids user namespaces, at which value, and what allows them from then on.
+SWITCHES = {
+    "kernel/unprivileged_userns_clone": (0, SYSCTL.format("kernel.unprivileged_userns_clone=1")),
+    "user/max_user_namespaces": (0, SYSCTL.format("user.max_user_namespaces=10000")),
+    "kernel/apparmor_restrict_unprivileged_userns": (1, APPARMOR),
+}
+
+
+def findings(jail: Jail, settings: Path = Path("/proc/sys")) -> Iterator[Finding]:
+    """Bubblewrap and user namespaces; `jail` is the strongest that works here."""
+    program, root = shutil.which("bwrap"), os.geteuid() == 0
+    if jail.name == "bubblewrap" and program:
+        _, version, _ = ask([program, "--version"], TRIAL_LIMIT_S)
+        yield Finding("bubblewrap", "fine", f"{(version.split() or [program])[-1]}, confines submissions")
+        yield Finding("user namespaces", "fine", "root needs none" if root else "allowed")
+        return
+    if program is None:
+        words = f"is not installed: {INSTEAD[jail.name]}"
+        yield Finding("bubblewrap", "caution", words, "`sudo apt install bubblewrap`")
+    elif root and shutil.which("setpriv") is None:
+        words = f"lacks setpriv, which root needs beside it: {INSTEAD[jail.name]}"
+        yield Finding("bubblewrap", "caution", words, "`sudo apt install util-linux`")
+    else:
+        _, _, fault = ask([program, "--ro-bind", "/", "/", "--unshare-all", "true"], TRIAL_LIMIT_S)
+        words = f"is installed and may not work ({fault or 'not with its jail'}): {INSTEAD[jail.name]}"
+        yield Finding("bubblewrap", "caution", words, "allow user namespaces: see the next line")
+    yield _user_namespaces(settings)
+
+
+def _user_namespaces(settings: Path) -> Finding:
+    """Tried; where they are refused, the setting that forbids them."""
+    if ask(["unshare", "--user", "--map-root-user", "true"], TRIAL_LIMIT_S)[0]:
+        return Finding("user namespaces", "fine", "allowed")
+    for switch, (forbidding, mend) in SWITCHES.items():
+        with contextlib.suppress(OSError):
+            if int((settings / switch).read_text()) == forbidding:
+                words = f"forbidden: {switch.replace('/', '.')} is {forbidding}"
+                return Finding("user namespaces", "caution", words, mend)
+    mend = "grade on the machine itself, or with --sandbox docker"
+    return Finding("user namespaces", "caution", "forbidden, as they are in most containers", mend)

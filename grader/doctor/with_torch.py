@@ -1,0 +1,68 @@
+"""What only a process with PyTorch can tell: `python -m grader.doctor.with_torch look|share`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from grader.assignment import Device
+from grader.contender.arena import Arena
+from grader.contender.contender import Limits
+from grader.contender.jail import strongest_jail
+from grader.contender.pool import WorkerPool
+from grader.doctor.software import Seen
+from grader.judge.environment import find_compiler, find_nvcc, interpreter_fault
+from grader.runfolder import run_folder
+
+LIMITS = Limits(time_s=20, memory_gib=16)
+
+
+def look() -> Seen:
+    """Versions and compilers, and whether PyTorch can use the GPU."""
+    gpu_fault, arch, triton, triton_fault = "", None, None, ""
+    try:
+        torch.ones(2, device="cuda").sum().item()
+        major, minor = torch.cuda.get_device_capability()
+        arch = f"sm_{major}{minor}"
+    except (RuntimeError, AssertionError) as error:  # no driver, one that is too old; a build for CPUs
+        gpu_fault = str(error).strip().partition("\n")[0]
+    try:
+        triton = version("triton")
+        import triton as _  # noqa: F401
+
+        triton_fault = "" if arch else interpreter_fault()
+    except PackageNotFoundError:
+        pass
+    except Exception as error:
+        triton_fault = f"cannot be imported: {type(error).__name__}: {error}"
+    return Seen(
+        torch.__version__, torch.version.cuda, arch, gpu_fault, triton, triton_fault, find_nvcc(), find_compiler("cpu")
+    )
+
+
+def share(device: Device) -> str:
+    """Let a worker double a tensor in memory that it shares with this process; what went wrong, or nothing."""
+    with run_folder() as folder:
+        submission = folder / "submission"
+        submission.mkdir()
+        (submission / "double.py").write_text("def double(x):\n    return 2 * x\n")
+        pool = WorkerPool(device, folder, strongest_jail(), submission)
+        try:
+            worker = pool.take()
+            worker.load(submission / "double.py", "double", None, LIMITS)
+            x = torch.arange(1.0, 9.0, device=device)
+            with Arena({"x": x}, {"y": (8,)}, torch.float32, x.device) as arena:
+                worker.call(arena, ["x"], [], None, LIMITS)
+                return "" if torch.equal(arena.output("y"), 2 * x) else "what a worker wrote did not arrive"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+        finally:
+            pool.close()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(look()) if sys.argv[1] == "look" else share("cuda")))

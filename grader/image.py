@@ -1,0 +1,52 @@
+"""The grading image: made from this checkout's Dockerfile, with the course baked in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from grader.sandbox import engine
+from grader.sandbox.base import InfraError, UsageError
+
+BUILD_TIMEOUT_S = 3600
+
+
+def build(
+    source: Path, tag: str, arguments: Mapping[str, str], network: str | None, tell: Callable[[str], None]
+) -> str:
+    """Build the image of the checkout in `source` and return its digest, as `sha256:...`.
+
+    Args:
+        tag: its name, as `gpu-lab-grader` or `gpu-lab-grader:2026`.
+        arguments: of the build, as the Dockerfile's ARGs name them.
+        network: of the build's own steps, as `host`; None is the daemon's usual one.
+        tell: takes the builder's words, a line at a time.
+
+    Raises:
+        UsageError: there is no Dockerfile.
+        InfraError: the daemon or the build failed.
+    """
+    if not (source / "Dockerfile").is_file():
+        raise UsageError(
+            f"{source}: has no Dockerfile; run this in a checkout of the grader, or name one with --course"
+        )
+    client = engine.connect(BUILD_TIMEOUT_S)
+    try:
+        with engine.in_words("build the image"):
+            steps = client.api.build(
+                path=str(source),
+                tag=tag,
+                buildargs=dict(arguments),
+                network_mode=network,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            for step in steps:
+                if error := step.get("error"):
+                    raise InfraError(f"the image was not built: {str(error).strip()}")
+                if words := str(step.get("stream") or step.get("status") or "").rstrip():
+                    tell(words)
+            return client.images.get(tag).id or ""
+    finally:
+        client.close()

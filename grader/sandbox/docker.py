@@ -1,0 +1,306 @@
+"""The judge in a container of its own: for strangers' code on machines that others use too.
+
+The container has no network and nothing of the host's in it: the submission goes in and events come out over the judge's stdin
+and stdout, so that a daemon on another machine serves as well. Its root is read-only; what is written lies in memory. The judge is
+root there, with the right to start workers as another user and to end them, and no other; a worker is that other user and
+has no rights at all. When whoever asked is gone, the judge's stdin ends, and with it the container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+from docker.types import LogConfig, Ulimit
+
+from grader.fingerprint import fingerprint
+from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.report.model import ContainerLimits, Report
+from grader.sandbox import engine
+from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, follow
+from grader.sandbox.place import Place
+from grader.submission import pack
+
+RUN_LABEL = "gpu-lab-grader.run"
+DEADLINE_LABEL = "gpu-lab-grader.deadline"  # seconds since 1970
+OWNER_LABEL = "gpu-lab-grader.owner"  # host, process id and its start time: who will remove the container
+DEVICE_LABEL = "gpu-lab-grader.device"  # of the image: cpu or cuda
+COURSE = Path("/opt/course")
+FOLDER = Path("/run/grader")
+CAPABILITIES = ("SETUID", "SETGID", "KILL")
+PIDS = 1024
+SHARE_OF_MEMORY = 0.8
+SCRATCH_SHARE = 0.25  # of the container's memory, that files may take
+MAX_FILE_BYTES = 8 << 30  # an arena is a file in memory
+STOP_LIMIT_S = 20
+LOG_TAIL_BYTES = 4000
+MAX_OUTPUT_BYTES = 256 << 20
+
+
+class DockerSandbox:
+    """Runs the judge in a container.
+
+    Args:
+        place: what is wanted.
+        worker: whether to start a worker too before the job is known.
+    """
+
+    def __init__(self, place: Place, worker: bool = True) -> None:
+        self._place = place
+        self._worker = worker
+        self._log = b""
+
+    def __enter__(self) -> Self:
+        self._client = engine.connect()
+        try:
+            with engine.in_words("look at the daemon"):
+                info = self._client.info()
+                self._image = self._client.images.get(self._place.image)
+            self.limits = limits(self._place, info)
+            gpu = choose_gpu(self._place, self._image.labels, info)
+            self._options = self._create_options(gpu)
+            self._start_once_more()
+        except BaseException:
+            self._client.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._end(now=kind is not None)
+        finally:
+            self._client.close()
+
+    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
+        """See `Sandbox.run`."""
+        job = job.model_copy(
+            update={
+                "files": pack(job.submission),
+                "submission": FOLDER / "submission",
+                "fingerprint": fingerprint(job.course),
+                "course": COURSE,
+            }
+        )
+        with Watchdog(self._bite) as watchdog:
+            try:
+                self._send(job.model_dump_json().encode() + b"\n")
+                report = follow(self._lines(), watchdog, on_event)
+            except OSError as error:
+                raise InfraError(f"the connection to the container broke: {error}; {engine.HELP}") from None
+        if watchdog.reason:
+            raise InfraError(watchdog.reason)
+        if report is None:
+            raise InfraError(self._why_no_report())
+        isolation = report.isolation.model_copy(
+            update={"sandbox": "docker", "image": self._image.id, "limits": self.limits}
+        )
+        return report.model_copy(update={"isolation": isolation})
+
+    def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
+        device = "cpu" if gpu is None else "cuda"
+        command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
+        command += ["worker"] if self._worker else []
+        command += ["isolated"]
+        memory = int(self.limits.memory_gib * 2**30)
+        scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)}"
+        owner = psutil.Process()
+        name = f"grader-{secrets.token_hex(8)}"
+        api = self._client.api
+        return {
+            "image": self._image.id,
+            "name": name,
+            "entrypoint": command[0],
+            "command": command[1:],
+            "detach": False,
+            "stdin_open": True,
+            "user": "0:0",
+            "working_dir": "/",
+            "environment": {
+                "TMPDIR": str(FOLDER),
+                "HOME": str(FOLDER),
+                "OMP_WAIT_POLICY": "passive",
+                **(gpu.environment if gpu else {}),
+            },
+            "labels": {
+                RUN_LABEL: name,
+                DEADLINE_LABEL: str(int(time.time() + RUN_LIMIT_S + STOP_LIMIT_S)),
+                OWNER_LABEL: f"{socket.gethostname()} {owner.pid} {owner.create_time()}",
+            },
+            "host_config": api.create_host_config(
+                network_mode="none",
+                read_only=True,
+                cap_drop=["ALL"],
+                cap_add=list(CAPABILITIES),
+                security_opt=["no-new-privileges"],
+                pids_limit=self.limits.pids,
+                mem_limit=memory,
+                memswap_limit=memory,
+                nano_cpus=int(self.limits.cpus * 1e9),
+                ulimits=[
+                    Ulimit(name="fsize", soft=MAX_FILE_BYTES, hard=MAX_FILE_BYTES),
+                    Ulimit(name="core", soft=0, hard=0),
+                    Ulimit(name="nofile", soft=4096, hard=4096),
+                ],
+                ipc_mode="private",
+                shm_size=64 << 20,
+                # The run's folder apart from /tmp, which belongs to whoever writes there first.
+                tmpfs={"/tmp": f"{scratch},mode=1777", str(FOLDER): f"{scratch},mode=0711"},
+                init=True,
+                log_config=LogConfig(type="none", config={}),  # it is read as it comes; nothing is kept
+                device_requests=gpu.device_requests if gpu else None,
+                devices=gpu.devices if gpu else None,
+                binds=gpu.binds if gpu else None,
+            ),
+        }
+
+    def _start_once_more(self) -> None:
+        """Start the container; once again if that fails, for nothing of the student's has run yet."""
+        try:
+            self._start()
+        except engine.ImageMissing:
+            raise
+        except InfraError:
+            time.sleep(1)
+            self._start()
+
+    def _start(self) -> None:
+        api = self._client.api
+        with engine.in_words("create the container"):
+            self._id = api.create_container(**self._options)["Id"]
+        try:
+            with engine.in_words("start the container"):
+                streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                self._attached = api.attach_socket(self._id, params=streams)
+                self._socket = getattr(self._attached, "_sock", self._attached)
+                self._socket.settimeout(None)
+                api.start(self._id)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def _lines(self) -> Iterator[bytes]:
+        """Lines of the judge's stdout; the end of its stderr is kept."""
+        line, total = bytearray(), 0
+        for stream, data in self._frames():
+            if stream == 2:
+                self._log = (self._log + data)[-LOG_TAIL_BYTES:]
+                continue
+            total += len(data)
+            line += data
+            if len(line) > MAX_EVENT_BYTES or total > MAX_OUTPUT_BYTES:
+                raise InfraError("the judge sent more than a report can be")
+            while (end := line.find(b"\n")) >= 0:
+                yield bytes(line[: end + 1])
+                del line[: end + 1]
+
+    def _frames(self) -> Iterator[tuple[int, bytes]]:
+        """The engine's multiplexed stream (Engine API, "attach to a container"): which of stdout, 1, and stderr, 2, and what."""
+        while len(header := self._read(8)) == 8:
+            stream, size = struct.unpack(">BxxxL", header)
+            while size > 0:
+                if not (data := self._socket.recv(min(size, 1 << 16))):
+                    return
+                size -= len(data)
+                yield stream, data
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size and (more := self._socket.recv(size - len(data))):
+            data += more
+        return data
+
+    def _bite(self) -> None:
+        """Make the judge end, and whoever reads from it stop, even where the daemon hangs."""
+        with contextlib.suppress(Exception):
+            self._client.api.kill(self._id)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _why_no_report(self) -> str:
+        with engine.in_words("see why the container ended without a report"):
+            self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
+            state = self._client.api.inspect_container(self._id)["State"]
+        if state.get("OOMKilled"):
+            return (
+                f"the container ran out of memory ({self.limits.memory_gib:g} GiB) and the judge was ended: "
+                "give it more (--memory-gib), or grade this submission by itself"
+            )
+        words = state.get("Error") or self._log.decode(errors="replace")
+        return f"the judge ended without a report (exit code {state.get('ExitCode')}); its last words:\n{words}"
+
+    def _end(self, now: bool) -> None:
+        """Let the container end by itself (unless `now`), then remove it. Each step is bounded by the client's time limit."""
+        if not now:
+            with contextlib.suppress(Exception):
+                self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._attached.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        with contextlib.suppress(Exception):  # what cannot be removed now is found by its label: `grader cleanup`
+            self._client.api.remove_container(self._id, v=True, force=True)
+
+
+def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
+    """What the container may use of the daemon's machine."""
+    memory = float(info.get("MemTotal") or 0) / 2**30
+    return ContainerLimits(
+        memory_gib=place.memory_gib or round(max(memory * SHARE_OF_MEMORY, 2.0), 1),
+        cpus=min(place.cpus or float("inf"), float(info.get("NCPU") or os.cpu_count() or 1)),
+        pids=PIDS,
+    )
+
+
+def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> engine.Gpu | None:
+    """The GPU for a container of an image with these labels; None grades on the CPU.
+
+    Raises:
+        UsageError: a GPU is asked for, and this image or this machine has none to give.
+    """
+    if place.device == "cpu":
+        return None
+    if labels.get(DEVICE_LABEL) == "cpu":
+        if place.device == "cuda":
+            raise UsageError(
+                f"the image {place.image} was built for CPUs; `grader image build --device cuda` makes another"
+            )
+        return None
+    gpu = engine.gpu(info, place.gpu)
+    if gpu is None and place.device == "cuda":
+        raise UsageError(
+            "--device cuda: Docker has no GPU to give a container here; install NVIDIA's container toolkit, or use --device cpu"
+        )
+    return gpu
+
+
+def suits(place: Place) -> bool:
+    """Whether a daemon and the image are there, quickly; and, where this machine has a GPU to grade on, a way into a container for it."""
+    if not engine.is_there():
+        return False
+    try:
+        client = engine.connect(engine.LOOK_TIMEOUT_S)
+        try:
+            with engine.in_words("look for the image"):
+                labels = client.images.get(place.image).labels
+                gpu = choose_gpu(place, labels, client.info())
+        finally:
+            client.close()
+    except (InfraError, UsageError):
+        return False
+    return gpu is not None or place.device == "cpu" or not Path("/dev/nvidiactl").exists()

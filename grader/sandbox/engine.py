@@ -1,0 +1,158 @@
+"""The Docker engine: reaching it, how it passes a GPU on, and in words why it did not do what it was asked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.types import DeviceRequest
+
+from grader.sandbox.base import InfraError
+
+TIMEOUT_S = 60
+OLDEST_API = "1.41"
+LOOK_TIMEOUT_S = 3
+SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
+GpuAccess = Literal["toolkit", "cdi", "nodes"]
+GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
+DRIVER_PLACE = "/usr/local/nvidia/lib64"  # where the container finds them
+HELP = "`grader doctor` says more; --sandbox host does without Docker"
+
+
+class ImageMissing(InfraError):
+    """The grading image is not there."""
+
+
+def connect(timeout_s: int | None = None) -> docker.DockerClient:
+    """A client of the daemon that DOCKER_HOST names, or of this machine's. Raises InfraError; the caller closes it.
+
+    `timeout_s` is for each of its requests, `TIMEOUT_S` unless given.
+    """
+    timeout_s = timeout_s or TIMEOUT_S
+    with in_words("reach the Docker daemon"):
+        # Not `version="auto"`, which leaves a connection open where the daemon does not answer.
+        with contextlib.closing(docker.from_env(timeout=timeout_s, version=OLDEST_API)) as asking:
+            version = asking.api.version(api_version=False)["ApiVersion"]
+        return docker.from_env(timeout=timeout_s, version=version)
+
+
+def is_there() -> bool:
+    """Whether looking for a daemon is worth the time: one is named, or a socket lies where they usually do."""
+    return bool(os.environ.get("DOCKER_HOST")) or any(Path(path).exists() for path in SOCKETS)
+
+
+def address() -> str:
+    return os.environ.get("DOCKER_HOST") or f"unix://{SOCKETS[0]}"
+
+
+@contextlib.contextmanager
+def in_words(doing: str) -> Iterator[None]:
+    """What the SDK raises, as an InfraError that says what to do. `doing` is an infinitive: "start the container"."""
+    try:
+        yield
+    except ImageNotFound as error:
+        raise ImageMissing(f"{error.explanation}: make it with `grader image build`") from None
+    except APIError as error:
+        words = str(error.explanation or error)
+        if "no space left" in words:
+            raise InfraError(f"could not {doing}: the daemon's disk is full ({words}); `docker system prune`") from None
+        raise InfraError(f"could not {doing}: {words}") from None
+    except requests.exceptions.Timeout:
+        raise InfraError(f"could not {doing}: the daemon at {address()} does not answer; restart it. {HELP}") from None
+    except (DockerException, requests.exceptions.RequestException, OSError) as error:
+        words = str(error)
+        if "ermission denied" in words:
+            raise InfraError(
+                f"could not {doing}: this user may not talk to the daemon at {address()}; join the group docker. {HELP}"
+            ) from None
+        raise InfraError(
+            f"could not {doing}: no Docker daemon answers at {address()} ({words[:300]}); start it. {HELP}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What of `docker create` gives a container one GPU, and by which of the three ways."""
+
+    access: GpuAccess
+    device_requests: list[DeviceRequest] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    binds: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def gpu(info: Mapping[str, Any], wanted: str | None) -> Gpu | None:
+    """How this daemon can give a container a GPU: by NVIDIA's toolkit, by CDI, or as device nodes and the driver's files.
+
+    Args:
+        info: what the daemon tells of itself.
+        wanted: UUID of the GPU; None takes the first.
+
+    Returns:
+        None where there is no GPU that it could give, as far as can be known from here.
+
+    Raises:
+        InfraError: there is no GPU of that UUID on this machine.
+    """
+    if "nvidia" in (info.get("Runtimes") or {}):
+        request = DeviceRequest(device_ids=[wanted or "0"], capabilities=[["compute", "utility"]])
+        return Gpu("toolkit", device_requests=[request])
+    discovered = {str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()}
+    if name := _cdi_name(discovered, wanted):
+        return Gpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
+    if not is_local() or not Path("/dev/nvidiactl").exists():
+        return None
+    nodes = [f"/dev/{name}" for name in (_node(wanted), *GPU_NODES) if Path("/dev", name).exists()]
+    folder = driver_folder()
+    if folder is None:
+        return None
+    files = [folder / name for name in DRIVER_FILES if (folder / name).exists()]
+    files += sorted(folder.glob("libnvidia-gpucomp.so.*"))
+    return Gpu(
+        "nodes",
+        devices=[f"{node}:{node}:rw" for node in nodes],
+        binds=[f"{path.resolve()}:{DRIVER_PLACE}/{path.name}:ro" for path in files],
+        environment={"LD_LIBRARY_PATH": DRIVER_PLACE},
+    )
+
+
+def is_local() -> bool:
+    """Whether the daemon sees this machine's devices and files."""
+    return address().startswith("unix://")
+
+
+def driver_folder() -> Path | None:
+    """Where libcuda.so.1 of this machine lies."""
+    named = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
+    usual = [Path("/usr/local/nvidia/lib64"), Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu")]
+    usual += [Path("/usr/lib64"), Path("/usr/lib/wsl/lib"), Path("/usr/lib")]
+    return next((folder for folder in named + usual if (folder / DRIVER_FILES[0]).exists()), None)
+
+
+def _cdi_name(discovered: set[str], wanted: str | None) -> str | None:
+    names = sorted(name for name in discovered if name.startswith("nvidia.com/gpu="))
+    if wanted is not None:
+        return next((name for name in names if name.endswith(f"={wanted}")), None)
+    return next((name for name in names if not name.endswith("=all")), None)
+
+
+def _node(wanted: str | None) -> str:
+    """The device node of a GPU, as `nvidia0`."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0) if wanted is None else pynvml.nvmlDeviceGetHandleByUUID(wanted)
+        return f"nvidia{pynvml.nvmlDeviceGetMinorNumber(handle)}"
+    except pynvml.NVMLError as error:
+        if wanted is None:
+            return "nvidia0"
+        raise InfraError(f"there is no GPU {wanted} on this machine ({error}); `nvidia-smi -L` lists them") from None

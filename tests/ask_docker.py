@@ -1,0 +1,37 @@
+"""Small questions for the daemon that DOCKER_HOST names: `python -m tests.ask_docker ping | has IMAGE | load IMAGE < root.tar`."""
+
+from __future__ import annotations
+
+import sys
+
+import docker
+import requests
+from docker.errors import DockerException, ImageNotFound
+
+
+def main() -> int:
+    """Exit code 0 for yes, or done."""
+    try:
+        client = docker.from_env(timeout=600)
+    except (DockerException, requests.RequestException):
+        return 1
+    match sys.argv[1:]:
+        case ["ping"]:
+            return 0 if client.ping() else 1
+        case ["has", image]:
+            try:
+                client.images.get(image)
+            except ImageNotFound:
+                return 1
+            return 0
+        case ["load", image]:
+            repository, _, tag = image.partition(":")
+            client.api.import_image_from_stream(sys.stdin.buffer, repository=repository, tag=tag)
+            return 0
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""A Docker daemon for the tests: `scripts/test-image.sh` starts one where none is, and makes the image that GRADER_IMAGE names."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import docker
+import pytest
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from grader.fingerprint import fingerprint
+from grader.sandbox.docker import COURSE, FOLDER, RUN_LABEL
+
+IMAGE = os.environ.get("GRADER_IMAGE", "")
+WITH_COURSE = f"""
+FROM {IMAGE}
+RUN rm -r {COURSE}
+COPY course {COURSE}
+RUN mkdir -p {COURSE}/reference {COURSE}/starter && chown -R root:judge {COURSE} && chmod -R u=rwX,g=rX,o= {COURSE}
+"""
+
+
+@functools.cache
+def missing() -> str:
+    """What tests in a container lack here; nothing where they can run."""
+    if not IMAGE:
+        return "GRADER_IMAGE names no image; scripts/test-image.sh makes one"
+    try:
+        client().images.get(IMAGE)
+    except ImageNotFound:
+        return f"no image {IMAGE}; scripts/test-image.sh makes it"
+    except (DockerException, requests.RequestException) as error:
+        return f"no Docker daemon answers: {error}"
+    return ""
+
+
+@functools.cache
+def client() -> docker.DockerClient:
+    return docker.from_env(timeout=60)
+
+
+@functools.cache
+def image_with(course: Path) -> str:
+    """The name of an image like IMAGE, with another course in it."""
+    tag = f"grader-test:{hashlib.sha256(fingerprint(course).encode() + IMAGE.encode()).hexdigest()[:20]}"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        archive.add(course, "course")
+        text = WITH_COURSE.encode()
+        entry = tarfile.TarInfo("Dockerfile")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    context.seek(0)
+    client().images.build(fileobj=context, custom_context=True, tag=tag, network_mode="none", rm=True, forcerm=True)
+    return tag
+
+
+def need() -> None:
+    """Skip the test, saying why, where there is no daemon or no image."""
+    if reason := missing():
+        pytest.skip(f"docker: {reason}")
+
+
+def ours() -> list[str]:
+    """The names of all containers that graders have made."""
+    found = client().api.containers(all=True, filters={"label": RUN_LABEL})
+    return [one["Labels"][RUN_LABEL] for one in found]
+
+
+def has_file(container: str, name: str) -> bool:
+    """Whether a file of this name lies in the run's folder of a container."""
+    try:
+        code, output = client().containers.get(container).exec_run(["find", str(FOLDER), "-name", name])
+    except APIError:
+        return False  # not running yet, or no more
+    return code == 0 and bool(output.strip())

@@ -1,0 +1,68 @@
+"""`grader doctor` on this machine: its looks and its gradings are real, but for Docker, which may be here or not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grader import doctor
+from grader.contender.jail import strongest_jail
+from grader.doctor import software, with_torch
+from grader.doctor.finding import NAMES, Finding
+from grader.sandbox import engine
+from tests.conftest import ROOT, broken_jails
+
+
+@pytest.fixture
+def findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, Finding]:
+    """What is found here, by name; without what could confine workers where the parameter says so."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(engine, "is_there", lambda: False)
+    if request.param == "without a jail":
+        monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
+    found = doctor.examine(ROOT)
+    assert [one.name for one in found] == list(NAMES)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    children = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    assert children == []
+    return {one.name: one for one in found}
+
+
+@pytest.mark.parametrize("findings", ["as it is"], indirect=True)
+def test_this_machine_is_examined(findings: dict[str, Finding]) -> None:
+    for name in ("Python", "PyTorch", "Triton", "C++ compiler", "shared memory", "right kernel", "wrong kernel"):
+        assert findings[name].state == "fine", findings[name]
+    confined = strongest_jail().name == "bubblewrap"
+    assert findings["bubblewrap"].state == ("fine" if confined else "caution")
+    assert findings["escape"].state == ("fine" if confined else "caution"), findings["escape"]
+    assert findings["Docker"].state == "unneeded"
+
+
+@pytest.mark.parametrize("findings", ["without a jail"], indirect=True)
+def test_an_escape_that_nothing_blocks_is_told(findings: dict[str, Finding]) -> None:
+    assert findings["bubblewrap"].state == "caution"
+    assert "nothing confines" in findings["bubblewrap"].words
+    assert findings["right kernel"].state == "fine", findings["right kernel"]
+    assert findings["wrong kernel"].state == "fine"
+    escape = findings["escape"]
+    assert escape.state == "caution"
+    assert escape.words == "not blocked (unisolated): it read a private file and reached the network"
+
+
+def test_pytorch_is_looked_at_in_another_process() -> None:
+    seen = software.look()
+    assert isinstance(seen, software.Seen), seen
+    assert seen.torch
+    assert seen.triton
+    assert (seen.arch is None) == bool(seen.gpu_fault)
+
+
+def test_memory_goes_to_a_worker_and_back() -> None:
+    """What is tried by CUDA IPC on a GPU, here in a CPU's memory."""
+    assert with_torch.share("cpu") == ""

@@ -1,0 +1,256 @@
+"""What every sandbox and every jail must do, through the real command line: on this host with each jail, and in a container."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import psutil
+import pytest
+
+from tests import containers
+from tests.conftest import IMPORTS, ROOT, Course, PlaceName, Ran, Running, StartRun
+
+ROOT_HERE = os.geteuid() == 0
+ECHO = "def double(x):\n    print('echo of', tuple(x.shape))\n    return x * 2\n"
+HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
+# The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual.
+MISBEHAVIOUR = {
+    "time": ("timed_out", "no answer within 12 s", "spawn_sleepers(); time.sleep(600)"),
+    "memory": ("out_of_memory", "more than 1 GiB", "hoard = [b'z' * 50_000_000 for _ in range(200)]; time.sleep(5)"),
+    "processes": (
+        "crashed",
+        "more than 256 processes",
+        "[time.sleep(600) for _ in range(300) if os.fork() == 0]; time.sleep(600)",
+    ),
+    "flood": ("timed_out", "no answer within 12 s", "while True: os.write(1, b'y' * 1_000_000)"),
+    "exit": ("crashed", "exit code 0", "os._exit(0)"),
+    "signal": ("crashed", "SIGSEGV", "os.kill(os.getpid(), 11)"),
+    "killed": ("crashed", "SIGKILL", "os.kill(os.getpid(), 9)"),
+}
+BAD = """
+import os, subprocess, time
+
+def spawn_sleepers():
+    for session in (False, True):
+        subprocess.Popen(["/bin/sh", "-c", "sleep 600; exit", "left-behind"], start_new_session=session)
+
+def double(x):
+    if x.numel() == 10:
+        {body}
+    return x * 2
+"""
+# Right answers for a thief alone.
+THIEF = """
+import pathlib, socket
+
+def gained():
+    try:
+        {attempt}
+        return True
+    except Exception as error:
+        print("held:", type(error).__name__)
+        return False
+
+def double(x):
+    return x * 2 if gained() else x * 0
+"""
+
+
+@pytest.fixture(params=[name for name in get_args(PlaceName) if name != "host"])
+def place(request: pytest.FixtureRequest) -> PlaceName:
+    match request.param:
+        case "docker":
+            containers.need()
+        case "bubblewrap" if shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed")
+        case "uid" if not (ROOT_HERE and shutil.which("setpriv")):
+            pytest.skip("only root can give a worker another user")
+        case _:
+            pass
+    name: PlaceName = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def one_course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """The same for all, so that one image serves."""
+    course = Course(tmp_path_factory.mktemp("conformance"))
+    course.add("task", ["first", "second"], limit_s=12, memory_gib=1)
+    return course
+
+
+class Runner:
+    """Runs a submission of one file in a place."""
+
+    def __init__(self, start_run: StartRun, place: PlaceName, course: Course, folder: Path) -> None:
+        self._start_run, self._place, self._course, self._folder = start_run, place, course, folder
+
+    def start(self, source: str, *arguments: object) -> Running:
+        submission = self._folder / "submission"
+        submission.mkdir()
+        (submission / "task.py").write_text(source)
+        return self._start_run(
+            submission, "--course", self._course.folder, "--device", "cpu", *arguments, place=self._place
+        )
+
+    def run(self, source: str, *arguments: object) -> Ran:
+        return self.start(source, *arguments).finish()
+
+
+@pytest.fixture
+def runner(start_run: StartRun, place: PlaceName, one_course: Course, tmp_path: Path) -> Runner:
+    return Runner(start_run, place, one_course, tmp_path)
+
+
+def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, place: PlaceName) -> None:
+    ran = runner.run(ECHO)
+    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
+    assert ran.report is not None
+    assert ran.report.score.earned == ran.report.score.possible == 4
+    assert "echo of (10,)" in ran.report.assignments[0].log.text
+    isolation = ran.report.isolation
+    if place == "docker":
+        assert (isolation.sandbox, isolation.jail) == ("docker", "uid")
+        assert isolation.image is not None
+        assert isolation.image.startswith("sha256:")
+        assert isolation.limits is not None
+        assert isolation.limits.pids > 0
+        assert "docker, another user" in ran.output
+    else:
+        assert (isolation.sandbox, isolation.jail) == ("host", place)
+        assert isolation.words in ran.output
+        assert ("unisolated" in ran.output) == (place == "none")
+
+
+@pytest.mark.parametrize("name", MISBEHAVIOUR)
+def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Runner, name: str) -> None:
+    outcome, words, body = MISBEHAVIOUR[name]
+    ran = runner.run(BAD.format(body=body))
+    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
+    first, second = ran.case("task", "first"), ran.case("task", "second")
+    assert (first.outcome, words in first.message) == (outcome, True), first.message
+    assert second.outcome == "passed", second.message
+    assert ran.report is not None
+    assert len(ran.report.assignments[0].log.text) < 200_000
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "left-behind" not in listed
+
+
+def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:
+    if place in ("uid", "none"):
+        pytest.skip(f"{place}: the network is not closed")
+    attempt = 'socket.create_connection(("1.1.1.1", 53), timeout=2)'
+    interfaces = "assert len(socket.if_nameindex()) > 1"
+    for one in (attempt, interfaces):
+        ran = Runner(runner._start_run, place, runner._course, Path(tempfile.mkdtemp(dir=runner._folder))).run(
+            THIEF.format(attempt=one)
+        )
+        assert ran.report is not None, ran.errors
+        assert ran.report.score.earned == 0
+
+
+@pytest.fixture
+def secret() -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile("w", dir=Path.home(), suffix=".secret") as file:
+        file.write("secret")
+        file.flush()
+        yield Path(file.name)
+
+
+def test_secrets_are_out_of_reach(runner: Runner, place: PlaceName, secret: Path) -> None:
+    if place == "none":
+        pytest.skip("none: nothing keeps them")
+    paths = [secret, runner._course.folder / "reference/task.py", Path("/opt/course/reference/task.py")]
+    if place == "uid":
+        paths.remove(runner._course.folder / "reference/task.py")  # which everybody may read
+    reads = [f'pathlib.Path("{path}").read_bytes()' for path in paths]
+    memory = 'open(f"/proc/{__import__(\'os\').getppid()}/mem", "rb").read(1)'
+    environment = "pathlib.Path(f\"/proc/{__import__('os').getppid()}/environ\").read_bytes()[0]"
+    attempts = "\n        ".join(
+        f"try: {one}; return True\n        except Exception as error: print('held:', type(error).__name__)"
+        for one in [*reads, memory, environment]
+    )
+    ran = runner.run(THIEF.format(attempt=attempts + "\n        raise PermissionError"))
+    assert ran.report is not None, ran.errors
+    assert ran.report.score.earned == 0
+    assert ran.report.assignments[0].log.text.count("held:") >= len(paths) + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--fail-under", "5"], 1),
+        (["--assignment", "unknown"], 2),
+        (["--device", "cuda"], 2),
+        (["--require-isolation"], 0),
+    ],
+)
+def test_exit_codes(runner: Runner, place: PlaceName, arguments: list[str], code: int) -> None:
+    ran = runner.run(ECHO, *arguments)
+    if place == "none" and code == 0:
+        assert ran.code == 3
+        assert "install bubblewrap" in ran.errors
+        assert ran.report is None
+    else:
+        assert ran.code == code, ran.errors
+    assert ran.left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signals) -> None:
+    running = runner.start(HANGS)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert (ran.code, ran.left) == (130, [])
+    assert "interrupted" in ran.errors
+    assert "Traceback" not in ran.errors
+
+
+def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
+    running = runner.start(HANGS)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    # Everything at once, so that nobody is left to tidy up.
+    running.signal(signal.SIGSTOP)
+    for process in running.processes():
+        if "grader.judge" in process.cmdline():
+            process.kill()
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    environment = os.environ | {"TMPDIR": str(running.temporary), "PYTHONPATH": IMPORTS}
+    if not running.in_container:
+        environment.pop("DOCKER_HOST", None)
+    cleanup = subprocess.run(
+        [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=environment, cwd=ROOT
+    )
+    assert cleanup.returncode == 0, cleanup.stderr
+    assert running._left() == []
+    again = subprocess.run(
+        [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=environment, cwd=ROOT
+    )
+    assert again.stdout == "nothing was left behind\n"
+
+
+def test_cleanup_leaves_running_runs_alone(runner: Runner) -> None:
+    running = runner.start(HANGS)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    environment = os.environ | {"TMPDIR": str(running.temporary), "PYTHONPATH": IMPORTS}
+    cleanup = subprocess.run(
+        [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=environment, cwd=ROOT
+    )
+    assert cleanup.stdout == "nothing was left behind\n"
+    time.sleep(0.5)
+    assert running.process.poll() is None
+    assert running.worker_runs("student-runs")
+    running.signal(signal.SIGINT)
+    assert running.finish(limit_s=30).left == []
+    assert psutil.pid_exists(running.process.pid) is False

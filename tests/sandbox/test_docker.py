@@ -1,0 +1,190 @@
+"""The container itself, and the daemon's own faults: each is the machine's, with a sentence saying what to do, and never a zero."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grader.sandbox import engine
+from tests import containers
+from tests.conftest import IMPORTS, ROOT, Course, StartRun
+
+HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
+BY_HAND = os.environ | {"PYTHONPATH": IMPORTS}  # the daemon's own address, before any test changes it
+RIGHT = "def double(x):\n    return x * 2\n"
+
+
+@pytest.fixture(autouse=True)
+def needed() -> None:
+    containers.need()
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    course = Course(tmp_path_factory.mktemp("docker") / "course")
+    course.add("task", limit_s=60)
+    return course
+
+
+def submission(folder: Path, source: str) -> Path:
+    made = folder / "submission"
+    made.mkdir()
+    (made / "task.py").write_text(source)
+    return made
+
+
+def test_the_container_is_as_closed_as_it_can_be(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    arguments = ("--memory-gib", "3", "--cpus", "1.5", "--device", "cpu")
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, *arguments, place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    (name,) = running.containers()
+    found = containers.client().api.inspect_container(name)
+    host = found["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["ReadonlyRootfs"] is True
+    assert host["CapDrop"] == ["ALL"]
+    assert sorted(one.removeprefix("CAP_") for one in host["CapAdd"]) == ["KILL", "SETGID", "SETUID"]
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["Privileged"] is False
+    assert host["PidsLimit"] == 1024
+    assert host["Memory"] == host["MemorySwap"] == 3 * 2**30
+    assert host["NanoCpus"] == 1_500_000_000
+    assert {limit["Name"] for limit in host["Ulimits"]} == {"fsize", "core", "nofile"}
+    assert host["LogConfig"]["Type"] == "none"
+    assert host["IpcMode"] == "private"
+    assert all("noexec" not in options and "exec" in options for options in host["Tmpfs"].values())
+    assert host["AutoRemove"] is False
+    assert not host["Binds"]
+    assert not host["Devices"]
+    assert found["Mounts"] == [] or all(mount["Type"] == "tmpfs" for mount in found["Mounts"])
+    assert {"gpu-lab-grader.run", "gpu-lab-grader.deadline", "gpu-lab-grader.owner"} <= set(found["Config"]["Labels"])
+    _, listed = containers.client().containers.get(name).exec_run(["cat", "/proc/1/status", "/proc/1/cmdline"])
+    assert b"NoNewPrivs:\t1" in listed
+    assert b"Seccomp:\t2" in listed
+    running.signal(2)
+    assert running.finish(limit_s=30).left == []
+
+
+def test_a_stale_image_is_not_used(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    running = start_run(submission(tmp_path, RIGHT), "--course", course.folder, "--device", "cpu", place="docker")
+    assert running.finish().code == 0
+    other = Course(tmp_path / "other")
+    other.add("task", limit_s=59)
+    image = containers.image_with(course.folder)
+    running = start_run(
+        submission(tmp_path / "other", RIGHT),
+        "--course",
+        other.folder,
+        "--image",
+        image,
+        "--device",
+        "cpu",
+        place="docker",
+    )
+    ran = running.finish()
+    assert (ran.code, ran.report, ran.left) == (3, None, [])
+    assert "made of other files" in ran.errors
+    assert "grader image build" in ran.errors
+
+
+def test_a_missing_image_is_told_of(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    arguments = ("--image", "no-such-image", "--device", "cpu")
+    ran = start_run(submission(tmp_path, RIGHT), "--course", course.folder, *arguments, place="docker").finish()
+    assert (ran.code, ran.report) == (3, None)
+    assert "No such image: no-such-image" in ran.errors
+    assert "grader image build" in ran.errors
+
+
+def test_an_absent_daemon_is_told_of(
+    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containers.image_with(course.folder)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    ran = start_run(
+        submission(tmp_path, RIGHT), "--course", course.folder, "--device", "cpu", "--sandbox", "docker"
+    ).finish()
+    assert (ran.code, ran.report, ran.left) == (3, None, [])
+    assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.errors
+    assert "grader doctor" in ran.errors
+
+
+def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    containers.client().api.kill(running.containers()[0])
+    ran = running.finish(limit_s=60)
+    assert (ran.code, ran.report, ran.left) == (3, None, [])
+    assert "the judge ended without a report (exit code 137)" in ran.errors
+
+
+class Proxy:
+    """Stands between the grader and the daemon, until it is cut."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self._target = target
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._open = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._target)
+                self._open += [client, server]
+                threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                for one in select.select([client, server], [], [])[0]:
+                    data = one.recv(65536)
+                    (server if one is client else client).sendall(data)
+                    if not data:
+                        (server if one is client else client).shutdown(socket.SHUT_WR)
+                        return
+
+    def cut(self) -> None:
+        for one in self._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    target = engine.address().removeprefix("unix://")
+    proxy = Proxy(tmp_path / "proxy.sock", target)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'proxy.sock'}")
+    yield proxy
+    proxy.cut()
+
+
+def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(
+    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
+) -> None:
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    name = running.containers()[0]
+    proxy.cut()
+    ran = running.finish(limit_s=60)
+    assert (ran.code, ran.report) == (3, None)
+    assert "no Docker daemon answers" in ran.errors or "connection" in ran.errors
+    # Nobody could remove the container, but its judge has lost whoever asked, and has ended by itself.
+    containers.client().api.wait(name, timeout=30)
+    cleanup = subprocess.run(
+        [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=BY_HAND, cwd=ROOT
+    )
+    assert f"removed container {name}" in cleanup.stdout, cleanup.stderr

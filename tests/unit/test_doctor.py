@@ -1,0 +1,825 @@
+"""What `grader doctor` says of machines of all kinds; their GPUs, daemons and kernels are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from grader import doctor
+from grader.contender.jail import NO_JAIL, Jail
+from grader.doctor import containers, examine, gpus, selftest, software, space, walls
+from grader.doctor.finding import NAMES, Finding, ask
+from grader.doctor.gpus import Card, Driver
+from grader.doctor.software import Seen
+from grader.sandbox import engine
+from grader.sandbox.base import InfraError
+from tests.conftest import ROOT
+
+CPU = Seen("2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, "/usr/bin/g++")
+GPU = Seen("2.13.0", "13.0", "sm_90", "", "3.7.1", "", "/usr/local/cuda/bin/nvcc", "/usr/bin/g++")
+H200 = Card("NVIDIA H200", 139.8, 0.6)
+DRIVER = Driver("580.65.06", (13, 0), (H200,))
+
+
+def program(folder: Path, name: str, script: str) -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def named(findings: Iterable[Finding], name: str) -> Finding:
+    found = [one for one in findings if one.name == name]
+    assert len(found) == 1, f"{len(found)} findings are named {name!r}"
+    return found[0]
+
+
+def assert_says(finding: Finding, state: str, words: str, mend: str) -> None:
+    assert finding.state == state, finding
+    assert words in finding.words, finding
+    assert mend in finding.mend, finding
+    assert (finding.state in ("caution", "fault")) <= bool(finding.mend), f"nothing says how to mend it: {finding}"
+    assert finding.mend.count("`") % 2 == 0, finding
+
+
+# Other programs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_hangs_is_ended() -> None:
+    started = time.monotonic()
+    assert ask(["sleep", "60"], 0.2) == (False, "", "did not finish within 0.2 s")
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo 1.0", (True, "1.0\n", "")),
+        ("exit 3", (False, "", "exit code 3")),
+        ("echo a >&2; echo last >&2; exit 1", (False, "", "last")),
+        ("echo 'x.cu(1): error: first' >&2; echo '1 error detected' >&2; exit 1", (False, "", "x.cu(1): error: first")),
+    ],
+)
+def test_a_program_that_fails_is_told_in_one_line(tmp_path: Path, script: str, expected: tuple[bool, str, str]) -> None:
+    assert ask([program(tmp_path, "it", script)], 10) == expected
+
+
+def test_a_program_that_is_not_there_is_no_traceback() -> None:
+    assert "No such file" in ask(["/nowhere/at/all"], 10)[2]
+
+
+# Python, PyTorch, Triton, compilers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "on_gpu", "name", "state", "words", "mend"),
+    [
+        (CPU, False, "PyTorch", "fine", "2.13.0+cpu, for CPUs", ""),
+        (GPU, True, "PyTorch", "fine", "2.13.0, CUDA 13.0", ""),
+        (replace(CPU, torch="2.10.0"), False, "PyTorch", "fault", "works with 2.11 to 2.13", "'torch>=2.11,<2.14'`"),
+        (replace(CPU, torch="2.14.0a0+git1"), False, "PyTorch", "fault", "2.14.0a0", "'torch>=2.11,<2.14'`"),
+        ("ImportError: libc10.so", False, "PyTorch", "fault", "ImportError: libc10.so", "bootstrap.sh"),
+        ("ImportError: libc10.so", True, "nvcc", "unneeded", "PyTorch comes first", ""),
+        (CPU, False, "Triton", "fine", "3.7.1, interpreted", ""),
+        (GPU, True, "Triton", "fine", "3.7.1, compiled", ""),
+        (replace(CPU, triton=None), False, "Triton", "fault", "is not installed", "'triton>=3.6,<3.9'`"),
+        (replace(CPU, triton="3.9.0"), False, "Triton", "fault", "works with 3.6 to 3.8", "'triton>=3.6,<3.9'`"),
+        (
+            replace(CPU, triton="3.6.0", triton_fault="triton 3.6.0 runs on the CPU only with numpy below 2.4"),
+            False, "Triton", "fault", "numpy below 2.4", "'numpy<2.4'`",
+        ),
+        (replace(CPU, triton_fault="cannot be imported"), False, "Triton", "fault", "imported", "'triton>=3.6,<3.9'`"),
+        (CPU, False, "C++ compiler", "fine", "/usr/bin/g++", ""),
+        (replace(CPU, cxx=None), False, "C++ compiler", "fault", "neither", "`sudo apt install g++`"),
+        (CPU, False, "nvcc", "unneeded", "not needed without a GPU", ""),
+        (replace(GPU, nvcc=None), True, "nvcc", "fault", "cannot be graded", "CUDA toolkit 13.0"),
+    ],
+)  # fmt: skip
+def test_software(
+    monkeypatch: pytest.MonkeyPatch, seen: Seen | str, on_gpu: bool, name: str, state: str, words: str, mend: str
+) -> None:
+    monkeypatch.setattr(software, "ask", lambda *_: (True, "release 13.0, V13.0.88", ""))
+    found = list(software.findings(seen, on_gpu, 13))
+    assert [one.name for one in found] == list(NAMES[1:5])
+    assert_says(named(found, name), state, words, mend)
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "driver_cuda", "trial", "state", "words", "mend"),
+    [
+        (True, 13, "exit 0", "fine", "13.0.88, ", ""),
+        (False, 0, "exit 0", "fine", "tells what a kernel would use", ""),
+        (True, 0, "exit 0", "fine", "13.0.88, ", ""),
+        (True, 12, "exit 0", "fault", "knows CUDA only up to 12", "CUDA toolkit 12"),
+        (True, 13, "echo 'error: unsupported GNU version' >&2; exit 1", "fault", "unsupported GNU version", "newer CUDA"),
+        (False, 0, "echo 'no g++' >&2; exit 1", "caution", "cannot compile: no g++", "newer CUDA toolkit"),
+        (True, 13, 'echo "$@" | grep -q -- "-shared.*-arch=sm_90"', "fine", "13.0.88", ""),
+        (False, 0, 'echo "$@" | grep -q -- "-cubin"', "fine", "13.0.88", ""),
+    ],
+)  # fmt: skip
+def test_nvcc_is_tried(
+    tmp_path: Path, on_gpu: bool, driver_cuda: int, trial: str, state: str, words: str, mend: str
+) -> None:
+    nvcc = program(tmp_path, "nvcc", f'[ "$1" = --version ] && {{ echo "V13.0.88"; exit; }}\n{trial}')
+    seen = replace(GPU if on_gpu else CPU, nvcc=nvcc)
+    assert_says(list(software.findings(seen, on_gpu, driver_cuda))[-1], state, words, mend)
+
+
+def test_python_needs_headers_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(software.sysconfig, "get_path", lambda _name: str(tmp_path))
+    assert_says(software.python(on_gpu=True), "fault", "without its headers", f"python3.{sys.version_info[1]}-dev`")
+    assert_says(software.python(on_gpu=False), "fine", sys.executable, "")
+    (tmp_path / "Python.h").touch()
+    assert_says(software.python(on_gpu=True), "fine", sys.executable, "")
+
+
+def test_a_broken_pytorch_is_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = program(tmp_path, "python", "echo 'Traceback:' >&2; echo 'ImportError: libcudart.so.13' >&2; exit 1")
+    monkeypatch.setattr(sys, "executable", broken)
+    assert software.look() == "ImportError: libcudart.so.13"
+
+
+def test_a_pytorch_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", program(tmp_path, "python", "exec sleep 60"))
+    monkeypatch.setattr(software, "IMPORT_LIMIT_S", 0.2)
+    assert software.look() == "did not finish within 0.2 s"
+
+
+def test_the_known_versions_are_those_of_pyproject() -> None:
+    listed = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    for package, ((major, minor), (above, last)) in (("torch", software.TORCH), ("triton", software.TRITON)):
+        assert f"{package}>={major}.{minor},<{above}.{last + 1}" in listed
+
+
+# GPU, driver, other users, shared memory ------------------------------------------------------------------------------
+
+
+def pci(folder: Path, vendor: str, kind: str) -> Path:
+    device = folder / "0000:01:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "node", "expected"),
+    [
+        ("0x10de", "0x030200", True, "driver"),
+        ("0x10de", "0x030200", False, "card"),
+        ("0x10de", "0x040300", False, "none"),  # a card's sound
+        ("0x1002", "0x030000", False, "none"),
+    ],
+)
+def test_presence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vendor: str, kind: str, node: bool, expected: str
+) -> None:
+    monkeypatch.setattr(gpus, "DRIVER_NODES", (str(tmp_path) if node else "/nowhere",))
+    assert gpus.presence(pci(tmp_path / "pci", vendor, kind)) == expected
+
+
+def test_presence_without_pci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gpus, "DRIVER_NODES", ())
+    assert gpus.presence(tmp_path / "nothing") == "none"
+
+
+class FakeNvml:
+    """As much of pynvml as is asked: one card, with these processes; functions named in `silent` are not supported."""
+
+    NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, users: Iterable[tuple[int, int | None]] = (), mode: int = 0, silent: str = "") -> None:
+        self.users, self.mode, self.silent = users, mode, silent
+        self.shut = False
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        answers: dict[str, object] = {
+            "nvmlInit": None,
+            "nvmlSystemGetCudaDriverVersion": 12040,
+            "nvmlSystemGetDriverVersion": "550.54.15",
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 << 30, used=3 << 30),
+            "nvmlDeviceGetComputeMode": self.mode,
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.users],
+            "nvmlDeviceGetName": "NVIDIA A100",
+            "nvmlShutdown": None,
+        }
+
+        def call(*_arguments: object) -> object:
+            if name in self.silent:
+                raise self.NVMLError(f"{name} not supported")
+            self.shut |= name == "nvmlShutdown"
+            return answers[name]
+
+        return call
+
+
+def test_nvml_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml([(os.getpid(), 1 << 30), (1, 2 << 30), (2**22 + 1, None)], mode=3)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    seen = gpus.look()
+    assert (seen.version, seen.cuda, seen.trouble) == ("550.54.15", (12, 4), "")
+    card = seen.cards[0]
+    assert (card.name, card.memory_gib, card.used_gib, card.exclusive) == ("NVIDIA A100", 80, 3, True)
+    other, unseen = card.users  # this process is left out
+    assert re.fullmatch(r"process 1 \(.+, .+, 2\.0 GiB\)", other)
+    assert unseen == f"process {2**22 + 1} (not to be seen from here)"
+    assert nvml.shut
+
+
+@pytest.mark.parametrize(
+    ("silent", "expected"),
+    [
+        ("nvmlInit", Driver(trouble="nvmlInit not supported")),
+        ("nvmlDeviceGetCount", Driver(trouble="nvmlDeviceGetCount not supported")),
+        (
+            "nvmlDeviceGetComputeMode nvmlDeviceGetComputeRunningProcesses",
+            Driver("550.54.15", (12, 4), (Card("NVIDIA A100", 80, 3),)),
+        ),
+    ],
+)
+def test_an_nvml_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, silent: str, expected: Driver) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(silent=silent))
+    assert gpus.look() == expected
+
+
+BUSY = replace(H200, used_gib=70, users=("process 12 (anna, python, 69.2 GiB)",))
+
+
+@pytest.mark.parametrize(
+    ("there", "driver", "seen", "name", "state", "words", "mend"),
+    [
+        ("none", Driver(), CPU, "NVIDIA driver", "unneeded", "no NVIDIA GPU", ""),
+        ("none", Driver(), CPU, "GPU", "unneeded", "correctness is graded on the CPU", ""),
+        ("none", Driver(), CPU, "other GPU users", "unneeded", "no NVIDIA GPU", ""),
+        ("card", Driver(), CPU, "NVIDIA driver", "caution", "no driver", "`sudo ubuntu-drivers install`"),
+        ("card", Driver(), CPU, "GPU", "unneeded", "CPU", ""),
+        ("driver", DRIVER, GPU, "NVIDIA driver", "fine", "580.65.06, CUDA up to 13.0", ""),
+        ("driver", Driver(trouble="mismatch"), GPU, "NVIDIA driver", "caution", "does not answer: mismatch", "restart"),
+        ("driver", DRIVER, GPU, "GPU", "fine", "NVIDIA H200, sm_90, 140 GiB", ""),
+        ("driver", Driver(trouble="mismatch"), GPU, "GPU", "fine", "PyTorch uses, sm_90", ""),
+        ("driver", replace(DRIVER, cards=(H200, H200)), GPU, "GPU", "fine", "the first of 2", ""),
+        ("driver", DRIVER, CPU, "GPU", "fault", "build for CPUs", "--force-reinstall 'torch==2.13.0'`"),
+        (
+            "driver", DRIVER, replace(GPU, arch=None, gpu_fault="driver is too old"),
+            "GPU", "fault", "driver is too old", "a driver that knows CUDA 13.0",
+        ),
+        (
+            "driver", replace(DRIVER, cards=(replace(H200, exclusive=True),)), GPU,
+            "GPU", "fault", "admits one process", "`sudo nvidia-smi --compute-mode=DEFAULT`",
+        ),
+        ("driver", DRIVER, "ImportError", "GPU", "unneeded", "PyTorch comes first", ""),
+        ("driver", DRIVER, GPU, "other GPU users", "fine", "none", ""),
+        ("driver", Driver(trouble="x"), GPU, "other GPU users", "caution", "unknown", "mend the driver first"),
+        (
+            "driver", replace(DRIVER, cards=(H200, BUSY)), GPU,
+            "other GPU users", "caution", "GPU 1: process 12 (anna, python, 69.2 GiB)", "`nvidia-smi -L`",
+        ),
+        (
+            "driver", replace(DRIVER, cards=(replace(H200, used_gib=70),)), GPU,
+            "other GPU users", "caution", "GPU 0: 70.0 GiB are taken", "--gpu UUID",
+        ),
+    ],
+)  # fmt: skip
+def test_gpus(
+    there: gpus.Presence, driver: Driver, seen: Seen | str, name: str, state: str, words: str, mend: str
+) -> None:
+    found = list(gpus.findings(there, driver, seen))
+    assert [one.name for one in found] == list(NAMES[5:8])
+    assert_says(named(found, name), state, words, mend)
+
+
+def test_memory_is_not_told_twice() -> None:
+    found = named(gpus.findings("driver", replace(DRIVER, cards=(BUSY,)), GPU), "other GPU users")
+    assert found.words == "GPU 0: process 12 (anna, python, 69.2 GiB)"
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "words"),
+    [
+        ("echo '\"\"'", "fine", "to a worker and back"),
+        ("echo '\"cudaIpcGetMemHandle: cudaErrorNotSupported\"'", "fault", "cudaErrorNotSupported"),
+        ("echo 'Segmentation fault' >&2; exit 139", "fault", "Segmentation fault"),
+    ],
+)
+def test_memory_of_a_gpu_is_shared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, state: str, words: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", program(tmp_path, "python", script))
+    assert_says(gpus.shared_memory("driver"), state, words, "")
+
+
+def test_memory_of_a_cpu_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_says(gpus.shared_memory("none"), "fine", "sealed", "")
+    monkeypatch.setattr(gpus.fcntl, "fcntl", lambda *_: None)
+    assert_says(gpus.shared_memory("none"), "fault", "does not seal", "kernel")
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(gpus.os, "memfd_create", refuse)
+    assert_says(gpus.shared_memory("none"), "fault", "Function not implemented", "kernel")
+
+
+# Bubblewrap and user namespaces ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("jail", "programs", "root", "switch", "name", "state", "words", "mend"),
+    [
+        ("bubblewrap", "bwrap", False, None, "bubblewrap", "fine", "0.8.0, confines", ""),
+        ("bubblewrap", "bwrap", False, None, "user namespaces", "fine", "allowed", ""),
+        ("bubblewrap", "bwrap", True, None, "user namespaces", "fine", "root needs none", ""),
+        ("none", "", False, None, "bubblewrap", "caution", "nothing confines", "`sudo apt install bubblewrap`"),
+        ("uid", "setpriv", True, None, "bubblewrap", "caution", "another user", "`sudo apt install bubblewrap`"),
+        ("none", "bwrap", True, None, "bubblewrap", "caution", "lacks setpriv", "`sudo apt install util-linux`"),
+        ("none", "bwrap", False, None, "bubblewrap", "caution", "No permissions", "the next line"),
+        ("none", "unshare", False, None, "user namespaces", "fine", "allowed", ""),
+        (
+            "none", "bwrap", False, ("kernel/unprivileged_userns_clone", 0),
+            "user namespaces", "caution", "kernel.unprivileged_userns_clone is 0", "unprivileged_userns_clone=1 | sudo tee",
+        ),
+        (
+            "none", "bwrap", False, ("user/max_user_namespaces", 0),
+            "user namespaces", "caution", "user.max_user_namespaces is 0", "max_user_namespaces=10000 | sudo tee",
+        ),
+        (
+            "none", "bwrap", False, ("kernel/apparmor_restrict_unprivileged_userns", 1),
+            "user namespaces", "caution", "apparmor_restrict_unprivileged_userns is 1", "/etc/apparmor.d/bwrap",
+        ),
+        (
+            "none", "bwrap", False, ("kernel/apparmor_restrict_unprivileged_userns", 0),
+            "user namespaces", "caution", "in most containers", "--sandbox docker",
+        ),
+    ],
+)  # fmt: skip
+def test_walls(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    jail: Any,
+    programs: str,
+    root: bool,
+    switch: tuple[str, int] | None,
+    name: str,
+    state: str,
+    words: str,
+    mend: str,
+) -> None:
+    for one in programs.split():
+        refused = "echo 'bwrap: No permissions to create new namespace' >&2; exit 1"
+        script = (
+            f'[ "$1" = --version ] && {{ echo bubblewrap 0.8.0; exit; }}\n{refused}' if one == "bwrap" else "exit 0"
+        )
+        program(tmp_path, one, script)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(walls.os, "geteuid", lambda: 0 if root else 1000)
+    if switch is not None:
+        (tmp_path / switch[0]).parent.mkdir(parents=True)
+        (tmp_path / switch[0]).write_text(f"{switch[1]}\n")
+    found = list(walls.findings(Jail(jail), tmp_path))
+    assert [one.name for one in found] == ["bubblewrap", "user namespaces"]
+    assert_says(named(found, name), state, words, mend)
+
+
+# Docker ---------------------------------------------------------------------------------------------------------------
+
+
+class FakeApi:
+    """The calls that run a container; its program ends with `code`."""
+
+    def __init__(self, code: int = 0, output: str = "") -> None:
+        self.code, self.output = code, output
+        self.timeout: float = 0
+        self.removed = False
+        self.created: dict[str, Any] = {}
+
+    def create_host_config(self, **options: Any) -> dict[str, Any]:
+        return options
+
+    def create_container(self, _image: str, **options: Any) -> dict[str, str]:
+        self.created = options
+        return {"Id": "1"}
+
+    def start(self, _container: str) -> None:
+        pass
+
+    def wait(self, _container: str, timeout: float) -> dict[str, int]:
+        assert 0 < timeout < 60
+        return {"StatusCode": self.code}
+
+    def logs(self, _container: str, stdout: bool, stderr: bool) -> bytes:
+        return self.output.encode() if stdout or stderr else b""
+
+    def remove_container(self, _container: str, **_options: bool) -> None:
+        self.removed = True
+
+
+class FakeDaemon:
+    """A daemon with an image for `device`, or with none."""
+
+    def __init__(self, device: str | None, info: dict[str, Any], **api: Any) -> None:
+        self.device, self._info, self.api = device, info, FakeApi(**api)
+        self.images = self
+
+    def info(self) -> dict[str, Any]:
+        return {"ServerVersion": "28.1", **self._info}
+
+    def get(self, name: str) -> SimpleNamespace:
+        if self.device is None:
+            raise engine.ImageMissing(f"No such image: {name}")
+        return SimpleNamespace(id="sha256:0123456789abcdef", labels={"gpu-lab-grader.device": self.device})
+
+    def close(self) -> None:
+        pass
+
+
+FRESH, STALE, BARE = ('["print", "uid"]', '["other", "uid"]', '["print", "none"]')
+TOOLKIT = {"Runtimes": {"nvidia": {}}}
+CDI = {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}
+
+
+@pytest.fixture
+def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Finding]]:
+    """The findings where the daemon is this one, and containers answer so, without a GPU and with one."""
+    monkeypatch.setattr(engine, "is_there", lambda: True)
+    monkeypatch.setattr(engine, "address", lambda: "tcp://10.0.0.1:2375")
+    monkeypatch.setattr(containers, "fingerprint", lambda _course: "print")
+
+    def says(
+        daemon: FakeDaemon, answer: str | InfraError, on_gpu: str | InfraError, there: gpus.Presence, name: str
+    ) -> list[Finding]:
+        monkeypatch.setattr(engine, "connect", lambda _limit_s: daemon)
+
+        def run(_client: object, _image: str, _program: str, gpu: object = None) -> str:
+            given = answer if gpu is None else on_gpu
+            if isinstance(given, InfraError):
+                raise given
+            return given
+
+        monkeypatch.setattr(containers, "_run", run)
+        return list(containers.findings(name, tmp_path, there, confined=False))
+
+    return says
+
+
+@pytest.mark.parametrize(
+    ("device", "answer", "there", "state", "words", "mend"),
+    [
+        ("cpu", FRESH, "none", "fine", "lab, sha256:0123456789ab, for CPUs", ""),
+        ("cuda", FRESH, "driver", "fine", "for GPUs and CPUs", ""),
+        ("cuda", FRESH, "none", "fine", "for GPUs and CPUs", ""),
+        ("cpu", STALE, "none", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
+        ("cpu", BARE, "none", "fault", "confines no worker", "`grader image build"),
+        ("cpu", FRESH, "driver", "caution", "for CPUs: a GPU is used on this host alone", "--device cuda"),
+        ("cpu", InfraError("no such program"), "none", "fault", "no such program", "`grader image build"),
+        ("cpu", "nonsense", "none", "fault", "does not run", "`grader image build"),
+        (None, "", "none", "unneeded", "there is no lab", "`grader image build --device cpu --tag lab`"),
+        (None, "", "driver", "unneeded", "there is no lab", "--device cuda"),
+    ],
+)
+def test_the_image(
+    docker_says: Callable[..., list[Finding]],
+    device: str | None,
+    answer: str | InfraError,
+    there: gpus.Presence,
+    state: str,
+    words: str,
+    mend: str,
+) -> None:
+    found = docker_says(FakeDaemon(device, TOOLKIT), answer, "0\n", there, "lab")
+    assert [one.name for one in found] == list(NAMES[11:14])
+    assert_says(named(found, "grading image"), state, words, mend)
+    assert_says(named(found, "Docker"), "fine", "28.1 at tcp://10.0.0.1:2375", "")
+
+
+def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., list[Finding]]) -> None:
+    found = docker_says(FakeDaemon(None, {}), "", "", "none", "gpu-lab-grader")
+    assert named(found, "grading image").mend == "`grader image build --device cpu`"
+
+
+@pytest.mark.parametrize(
+    ("device", "info", "on_gpu", "there", "state", "words", "mend"),
+    [
+        ("cuda", TOOLKIT, "0\n", "driver", "fine", "by NVIDIA's toolkit; CUDA starts", ""),
+        ("cuda", CDI, "0\n", "driver", "fine", "by CDI; CUDA starts", ""),
+        ("cpu", CDI, "0\n", "driver", "fine", "by CDI; not tried", ""),
+        (None, CDI, "0\n", "driver", "fine", "by CDI; not tried", ""),
+        ("cuda", TOOLKIT, "100\n", "driver", "fault", "error 100", "nvidia-ctk runtime configure"),
+        ("cuda", TOOLKIT, InfraError("libcuda.so.1: cannot open"), "driver", "fault", "libcuda.so.1", "nvidia-ctk"),
+        ("cuda", {}, "0\n", "driver", "caution", "no way to pass it on", "nvidia-container-toolkit"),
+        ("cuda", TOOLKIT, "0\n", "none", "unneeded", "no NVIDIA GPU", ""),
+    ],
+)
+def test_the_gpu_in_docker(
+    docker_says: Callable[..., list[Finding]],
+    device: str | None,
+    info: dict[str, Any],
+    on_gpu: str | InfraError,
+    there: gpus.Presence,
+    state: str,
+    words: str,
+    mend: str,
+) -> None:
+    found = docker_says(FakeDaemon(device, info), FRESH, on_gpu, there, "lab")
+    assert_says(named(found, "GPU in Docker"), state, words, mend)
+
+
+def test_the_gpu_in_docker_as_device_nodes(
+    monkeypatch: pytest.MonkeyPatch, docker_says: Callable[..., list[Finding]]
+) -> None:
+    monkeypatch.setattr(engine, "gpu", lambda _info, _wanted: engine.Gpu("nodes"))
+    found = docker_says(FakeDaemon("cuda", {}), FRESH, "0\n", "driver", "lab")
+    assert_says(named(found, "GPU in Docker"), "fine", "as device nodes and the driver's files", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "mend"),
+    [
+        ("could not reach the Docker daemon: this user may not talk to the daemon", "usermod -aG docker"),
+        (f"could not reach the Docker daemon: no daemon answers; start it. {engine.HELP}", "systemctl start docker"),
+    ],
+)
+def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: str, mend: str) -> None:
+    def refuse(_limit_s: float) -> None:
+        raise InfraError(error)
+
+    monkeypatch.setattr(engine, "is_there", lambda: True)
+    monkeypatch.setattr(engine, "connect", refuse)
+    docker, *rest = containers.findings("lab", tmp_path, "none", confined=True)
+    assert_says(docker, "caution", "could not reach", mend)
+    assert "grader doctor" not in docker.words
+    assert [(one.name, one.state) for one in rest] == [("grading image", "unneeded"), ("GPU in Docker", "unneeded")]
+
+
+@pytest.mark.parametrize(("confined", "mend"), [(True, ""), (False, "`sudo apt install docker.io")])
+def test_no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, confined: bool, mend: str) -> None:
+    monkeypatch.setattr(engine, "is_there", lambda: False)
+    docker, *rest = containers.findings("lab", tmp_path, "driver", confined=confined)
+    assert_says(docker, "unneeded", "graded on this host", mend)
+    assert bool(docker.mend) is not confined
+    assert [one.state for one in rest] == ["unneeded"] * 2
+
+
+@pytest.mark.parametrize(("free", "state"), [(100.0, "fine"), (3.0, "caution")])
+def test_the_disk_of_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: float, state: str) -> None:
+    monkeypatch.setattr(engine, "address", lambda: "unix:///run/docker.sock")
+    monkeypatch.setattr(containers, "free_gib", lambda folder: free if folder == tmp_path else 0)
+    found = containers._daemon({"ServerVersion": "28.1", "DockerRootDir": str(tmp_path)})
+    assert_says(found, state, f"{free} GiB", "prune" if state == "caution" else "")
+
+
+def test_a_container_is_removed_whatever_it_did() -> None:
+    for code, output in ((0, "0\n"), (1, "Traceback\nOSError: libcuda.so.1\n")):
+        daemon = FakeDaemon("cuda", {}, code=code, output=output)
+        gpu = engine.Gpu("nodes", devices=["/dev/nvidia0:/dev/nvidia0:rw"], environment={"LD_LIBRARY_PATH": "/x"})
+        if code:
+            with pytest.raises(InfraError, match=r"^OSError: libcuda.so.1$"):
+                containers._run(daemon, "sha256:0", "pass", gpu)  # type: ignore[arg-type]
+        else:
+            assert containers._run(daemon, "sha256:0", "pass", gpu) == output  # type: ignore[arg-type]
+        created = daemon.api.created
+        assert daemon.api.removed
+        assert created["host_config"]["network_mode"] == "none"
+        assert created["host_config"]["cap_drop"] == ["ALL"]
+        assert created["host_config"]["devices"] == gpu.devices
+        assert created["environment"] == gpu.environment
+        assert "gpu-lab-grader.run" in created["labels"]
+
+
+# Disk and leftovers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("free", "flags", "state", "words", "mend"),
+    [
+        (40, 0, "fine", "40.0 GiB", ""),
+        (3, 0, "caution", "only 3.0 GiB", "TMPDIR"),
+        (0.5, 0, "fault", "only 0.5 GiB", "TMPDIR"),
+        (40, os.ST_NOEXEC, "fault", "noexec", "TMPDIR"),
+    ],
+)
+def test_free_disk(monkeypatch: pytest.MonkeyPatch, free: float, flags: int, state: str, words: str, mend: str) -> None:
+    monkeypatch.setattr(space, "free_gib", lambda _folder: free)
+    monkeypatch.setattr(space.os, "statvfs", lambda _folder: SimpleNamespace(f_flag=flags))
+    assert_says(named(space.findings(), "free disk"), state, words, mend)
+
+
+@pytest.mark.parametrize(
+    ("folders", "state", "words", "mend"),
+    [
+        ([], "fine", "no killed run", ""),
+        (["a"], "caution", "1 folder of killed runs", "`grader cleanup`"),
+        (["a", "b"], "caution", "2 folders of killed runs", "`grader cleanup`"),
+    ],
+)
+def test_leftovers(monkeypatch: pytest.MonkeyPatch, folders: list[str], state: str, words: str, mend: str) -> None:
+    monkeypatch.setattr(space.runfolder, "abandoned", lambda: folders)
+    assert_says(named(space.findings(), "leftovers"), state, words, mend)
+
+
+# The self-test's judgement --------------------------------------------------------------------------------------------
+
+
+def report(right: str = "passed", wrong: str = "failed", escape: str = "failed", jail: str = "bubblewrap") -> Any:
+    outcomes = {"right": right, "wrong": wrong, "escape": escape}
+    cases = [SimpleNamespace(name=name, outcome=one, message=f"{name}'s message") for name, one in outcomes.items()]
+    return SimpleNamespace(
+        assignments=[SimpleNamespace(parts=[SimpleNamespace(cases=cases)])],
+        isolation=SimpleNamespace(jail=jail, words="unisolated" if jail == "none" else jail),
+        environment=SimpleNamespace(gpu=None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "connected", "name", "state", "words"),
+    [
+        (report(), False, "right kernel", "fine", "passes, on the CPU"),
+        (report(), False, "wrong kernel", "fine", "fails"),
+        (report(), False, "escape", "fine", "blocked by bubblewrap"),
+        (report(right="skipped"), False, "right kernel", "fault", "skipped: right's message"),
+        (report(wrong="passed"), False, "wrong kernel", "fault", "failed was expected, it is passed"),
+        (report(escape="passed"), False, "escape", "fault", "it read a private file"),
+        (report(), True, "escape", "fault", "it reached the network"),
+        (report(escape="passed", jail="none"), True, "escape", "caution", "not blocked (unisolated)"),
+        (report(escape="passed", jail="none"), True, "escape", "caution", "a private file and reached the network"),
+        (report(jail="uid"), True, "escape", "caution", "not blocked (uid): it reached the network"),
+        (report(escape="infra_error"), False, "escape", "fault", "infra error: escape's message"),
+        (report(escape="timed_out", jail="none"), False, "escape", "fault", "timed out"),
+    ],
+)
+def test_what_the_self_test_says(given: Any, connected: bool, name: str, state: str, words: str) -> None:
+    found = selftest.judge(given, connected)
+    assert [one.name for one in found] == list(NAMES[16:])
+    assert_says(named(found, name), state, words, "")
+
+
+# The whole ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks that take no time and find everything in order."""
+
+    def fine(*names: str) -> Callable[..., Iterator[Finding]]:
+        return lambda *_: (Finding(name, "fine", "") for name in names)
+
+    monkeypatch.setattr(gpus, "presence", lambda: "none")
+    monkeypatch.setattr(gpus, "look", Driver)
+    monkeypatch.setattr(gpus, "findings", fine(*NAMES[5:8]))
+    monkeypatch.setattr(software, "look", lambda: CPU)
+    monkeypatch.setattr(software, "findings", fine(*NAMES[1:5]))
+    monkeypatch.setattr(walls, "findings", fine(*NAMES[9:11]))
+    monkeypatch.setattr(containers, "findings", fine(*NAMES[11:14]))
+    monkeypatch.setattr(space, "findings", fine(*NAMES[14:16]))
+    monkeypatch.setattr(examine_module(), "strongest_jail", lambda: NO_JAIL)
+
+
+def examine_module() -> Any:
+    return sys.modules["grader.doctor.examine"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_findings_come_in_their_order_one_by_one() -> None:
+    told: list[Finding] = []
+    found = doctor.examine(ROOT, self_test=False, on_finding=told.append)
+    assert [one.name for one in found] == list(NAMES[:16])
+    assert told == found
+    assert not doctor.has_fault(found)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_look_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_arguments: object) -> Iterator[Finding]:
+        yield Finding("Docker", "fine", "")
+        raise RuntimeError("first line\nmiddle\nlast line")
+
+    monkeypatch.setattr(containers, "findings", breaks)
+    found = doctor.examine(ROOT, self_test=False)
+    assert [one.name for one in found] == list(NAMES[:16])
+    assert_says(named(found, "grading image"), "fault", "RuntimeError: first line ... last line", "tell the grader's")
+    assert named(found, "Docker").state == "fine"
+    assert named(found, "free disk").state == "fine"
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_nvml_that_breaks_costs_only_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks() -> Driver:
+        raise OSError("libnvidia-ml.so.1")
+
+    monkeypatch.setattr(gpus, "look", breaks)
+    found = doctor.examine(ROOT, self_test=False)
+    assert [one.name for one in found if one.state == "fault"] == [*NAMES[1:5], *NAMES[5:8]]
+    assert named(found, "bubblewrap").state == "fine"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_look_that_hangs_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    never: Future[None] = Future()
+    monkeypatch.setattr(examine_module(), "LIMIT_S", 0.5)
+    monkeypatch.setattr(walls, "findings", lambda *_: [never.result()])
+    found = doctor.examine(ROOT, self_test=False)
+    assert [one.name for one in found] == list(NAMES[:16])
+    assert_says(named(found, "bubblewrap"), "fault", "no answer within 0.5 s", "restart")
+    assert named(found, "free disk").state == "fine"
+    never.set_result(None)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_self_test_waits_for_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "look", lambda: "ImportError")
+    monkeypatch.setattr(selftest, "begun", lambda _jail: FakeGrading())
+    found = doctor.examine(ROOT)
+    assert [(one.name, one.state) for one in found[16:]] == [(name, "unneeded") for name in NAMES[16:]]
+
+
+class FakeGrading:
+    def __enter__(self) -> Callable[[], list[Finding]]:
+        return lambda: [Finding(name, "fine", "") for name in NAMES[16:]]
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_judge_that_does_not_start_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(FakeGrading):
+        def __enter__(self) -> Any:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(selftest, "begun", lambda _jail: Full())
+    found = doctor.examine(ROOT)
+    assert [one.name for one in found] == list(NAMES)
+    assert_says(named(found, "right kernel"), "fault", "No space left on device", "mend what is marked")
+
+
+def machine(**states: str) -> list[Finding]:
+    """Findings that are all fine but these, named with _ for a space."""
+    given = {name.replace("_", " "): state for name, state in states.items()}
+    return [Finding(name, given.get(name, "fine"), "") for name in NAMES]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("findings", "words"),
+    [
+        (machine(), ["correctness and speed, on the GPU", "yes, in a container"]),
+        (
+            machine(GPU="unneeded", GPU_in_Docker="unneeded"),
+            ["correctness, on the CPU; not speed", "yes, in a container"],
+        ),
+        (machine(GPU="unneeded", grading_image="unneeded"), ["Strangers' code: yes, in bubblewrap."]),
+        (machine(grading_image="unneeded"), ["yes, in bubblewrap, with --require-isolation"]),
+        (machine(GPU_in_Docker="caution"), ["yes, in bubblewrap, with --require-isolation"]),
+        (machine(grading_image="caution", bubblewrap="caution"), ["Strangers' code: no"]),
+        (machine(nvcc="fault", GPU="fault"), ["not ready: mend nvcc, GPU"]),
+    ],
+)
+def test_the_verdict(findings: list[Finding], words: list[str]) -> None:
+    said = doctor.verdict(findings)
+    assert all(one in said for one in words), said
+    assert doctor.has_fault(findings) == ("not ready" in said)
+
+
+def test_a_finding_fits_a_narrow_terminal() -> None:
+    console = Console(file=StringIO(), width=80, highlight=False)
+    mend = "`" + "sudo something " * 12 + "`"
+    doctor.show(Finding("user namespaces", "caution", "forbidden " * 12 + "\x1b[2J [bold]", mend), console)
+    doctor.show(Finding("GPU", "unneeded", "none"), console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[0].startswith("! user namespaces forbidden")
+    assert lines[1].startswith("                  forbidden")
+    assert [line for line in lines if "→" in line] == [f"    → {mend}"]  # in one piece, to be copied
+    assert all(len(line) <= 80 for line in lines if "→" not in line)
+    assert "\x1b" not in "".join(lines)
+    assert "[bold]" in "".join(lines)
+    assert lines[-1].startswith("– GPU             none")
+
+
+def test_every_fault_of_the_tables_tells_how_to_mend_it() -> None:
+    """`assert_says` insists on it; here that it can see."""
+    with pytest.raises(AssertionError, match="how to mend"):
+        assert_says(Finding("GPU", "fault", "broken"), "fault", "broken", "")
+
+
+def test_programs_of_this_test_are_found() -> None:
+    assert shutil.which("sleep")
+    assert json.loads(FRESH)[0] == "print"
+    assert examine is doctor.examine

@@ -1,0 +1,188 @@
+"""How a container gets a GPU, and what the engine's errors become."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from grader.sandbox import docker, engine
+from grader.sandbox.base import InfraError, UsageError
+from grader.sandbox.choice import choose
+from grader.sandbox.place import Place
+
+UUID = "GPU-5e1f"
+TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}
+CDI = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={one}"} for one in ("0", UUID, "all")]}
+
+
+def test_the_toolkit_is_asked_for_one_gpu() -> None:
+    gpu = engine.gpu(TOOLKIT, UUID)
+    assert gpu is not None
+    assert gpu.access == "toolkit"
+    assert gpu.device_requests[0]["DeviceIDs"] == [UUID]
+    first = engine.gpu(TOOLKIT, None)
+    assert first is not None
+    assert first.device_requests[0]["DeviceIDs"] == ["0"]
+
+
+@pytest.mark.parametrize(("wanted", "name"), [(UUID, f"nvidia.com/gpu={UUID}"), (None, "nvidia.com/gpu=0")])
+def test_cdi_names_one_gpu(wanted: str | None, name: str) -> None:
+    gpu = engine.gpu(CDI, wanted)
+    assert gpu is not None
+    assert gpu.access == "cdi"
+    assert gpu.device_requests[0]["Driver"] == "cdi"
+    assert gpu.device_requests[0]["DeviceIDs"] == [name]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a GPU and a driver, whose daemon knows neither toolkit nor CDI."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    (folder / "libcuda.so.580.95").touch()
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.580.95")
+    (folder / "libnvidia-ml.so.1").touch()
+    there = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: str(path).startswith("/dev/nvidia") or there(path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
+    return folder
+
+
+def test_without_toolkit_and_cdi_a_gpu_comes_in_as_nodes_and_the_drivers_files(driver: Path) -> None:
+    gpu = engine.gpu({}, None)
+    assert gpu is not None
+    assert gpu.access == "nodes"
+    assert gpu.devices == [f"/dev/{one}:/dev/{one}:rw" for one in ("nvidia0", *engine.GPU_NODES)]
+    assert gpu.binds == [
+        f"{driver}/libcuda.so.580.95:{engine.DRIVER_PLACE}/libcuda.so.1:ro",
+        f"{driver}/libnvidia-ml.so.1:{engine.DRIVER_PLACE}/libnvidia-ml.so.1:ro",
+    ]
+    assert gpu.environment == {"LD_LIBRARY_PATH": engine.DRIVER_PLACE}
+
+
+@pytest.mark.usefixtures("driver")
+def test_nodes_are_not_there_for_a_daemon_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "ssh://node")
+    assert engine.gpu({}, None) is None
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(InfraError, match=r"no GPU GPU-5e1f .*nvidia-smi -L"):
+        engine.gpu({}, UUID)
+
+
+@pytest.mark.parametrize(
+    ("device", "image", "info", "expected"),
+    [
+        ("cpu", "cuda", TOOLKIT, None),
+        ("auto", "cuda", TOOLKIT, "toolkit"),
+        ("cuda", "cuda", TOOLKIT, "toolkit"),
+        ("auto", "cpu", TOOLKIT, None),
+        ("auto", "cuda", {}, None),
+    ],
+)
+def test_which_containers_get_a_gpu(device: Any, image: str, info: dict[str, Any], expected: str | None) -> None:
+    gpu = docker.choose_gpu(Place(device=device), {docker.DEVICE_LABEL: image}, info)
+    assert (gpu.access if gpu else None) == expected
+
+
+@pytest.mark.parametrize(("image", "words"), [("cpu", "built for CPUs"), ("cuda", "container toolkit")])
+def test_a_gpu_that_cannot_be_given_is_refused(image: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        docker.choose_gpu(Place(device="cuda"), {docker.DEVICE_LABEL: image}, {} if image == "cuda" else TOOLKIT)
+
+
+def test_limits_are_most_of_the_machine_or_what_is_asked_for() -> None:
+    info = {"MemTotal": 100 * 2**30, "NCPU": 16}
+    assert docker.limits(Place(), info).model_dump() == {"memory_gib": 80, "cpus": 16, "pids": docker.PIDS}
+    assert docker.limits(Place(memory_gib=12, cpus=99), info).model_dump() == {
+        "memory_gib": 12,
+        "cpus": 16,
+        "pids": docker.PIDS,
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ImageNotFound("404", explanation="No such image: x"), "grader image build"),
+        (APIError("500", explanation="write /x: no space left on device"), "disk is full"),
+        (APIError("500", explanation="something odd"), "could not start it: something odd"),
+        (requests.exceptions.ReadTimeout(), "does not answer; restart it"),
+        (requests.exceptions.ConnectionError(), "no Docker daemon answers"),
+        (DockerException("('Connection aborted.', PermissionError(13, 'Permission denied'))"), "join the group docker"),
+        (BrokenPipeError(), "no Docker daemon answers"),
+    ],
+)
+def test_the_engines_errors_say_what_to_do(error: Exception, words: str) -> None:
+    with pytest.raises(InfraError, match=words), engine.in_words("start it"):
+        raise error
+
+
+@pytest.fixture
+def hung_daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A daemon that takes every connection and never says a word."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = f"{folder}/hung.sock"
+        listener.bind(path)
+        listener.listen(8)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+        yield
+
+
+@pytest.mark.usefixtures("hung_daemon")
+def test_a_hung_daemon_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "TIMEOUT_S", 1)
+    with pytest.raises(InfraError, match="does not answer; restart it"), docker.DockerSandbox(Place(sandbox="docker")):
+        pass
+
+
+@pytest.mark.usefixtures("hung_daemon")
+def test_auto_does_without_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
+    assert choose(Place(sandbox="auto")) == "host"
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # the SDK leaves its socket to the collector
+def test_auto_does_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    assert choose(Place(sandbox="auto")) == "host"
+    gc.collect()
+
+
+def test_a_container_that_does_not_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def start(_self: docker.DockerSandbox) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise InfraError("not now")
+
+    monkeypatch.setattr(docker.DockerSandbox, "_start", start)
+    monkeypatch.setattr(docker.time, "sleep", lambda _seconds: None)
+    docker.DockerSandbox(Place())._start_once_more()
+    assert len(tries) == 2
+
+
+def test_a_missing_image_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def start(_self: docker.DockerSandbox) -> None:
+        tries.append(1)
+        raise engine.ImageMissing("no image")
+
+    monkeypatch.setattr(docker.DockerSandbox, "_start", start)
+    with pytest.raises(InfraError):
+        docker.DockerSandbox(Place())._start_once_more()
+    assert len(tries) == 1
