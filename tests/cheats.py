@@ -134,7 +134,7 @@ class Cheat:
 
     how: in a sentence.
     code: the module after `PRELUDE`; it defines `timed(x)`, which is asked only where speed is measured.
-    outcome, says: how its speed case ends, and a regular expression for what the student or a TA reads; without one
+    outcome, says: how its speed case ends (`|` stands between two), and a regular expression for what the student or a TA reads; without one
         there is nothing to say: it was measured rightly.
     """
 
@@ -347,8 +347,8 @@ def timed(x):
         os._exit(0)
     return y
 """,
-        outcome="failed",
-        says=UNWRITTEN,
+        outcome="failed|crashed",  # or it is ended, for what wakes its parent cannot be made to stand still
+        says=f"{UNWRITTEN}|could not be made to stand still",
     ),
     # Memory ----------------------------------------------------------------------------------------------------------
     "by_pointer": Cheat(

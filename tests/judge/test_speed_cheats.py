@@ -133,7 +133,7 @@ def test_the_run_ends_as_graded(ran: Ran) -> None:
 def test_a_cheat_earns_nothing_and_is_seen(ran: Ran, name: str) -> None:
     cheat, case = CHEATS[name], speed(ran, "cheats", name)
     assert (case.points.earned, case.points.graded) == (0, 5), words(case)
-    assert case.outcome == cheat.outcome, words(case)
+    assert case.outcome in cheat.outcome.split("|"), words(case)
     assert re.search(cheat.says, words(case)), words(case)
     if not cheat.says:
         assert case.measured is not None
