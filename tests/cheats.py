@@ -134,8 +134,8 @@ class Cheat:
 
     how: in a sentence.
     code: the module after `PRELUDE`; it defines `timed(x)`, which is asked only where speed is measured.
-    outcome, says: how its speed case ends (`|` stands between two), and a regular expression for what the student or a TA reads; without one
-        there is nothing to say: it was measured rightly.
+    outcome, says: how its speed case ends (`|` stands between two), and a regular expression for what the student or a TA reads;
+        without one there is nothing to say: it was measured rightly.
     """
 
     how: str
