@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from grader.assignment import Assignment, load_course
 from grader.contender.contender import Limits
@@ -28,6 +28,7 @@ from grader.report.model import CaseResult, Outcome, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
 from tests.conftest import ROOT
+from tests.data import Pattern, Strict
 
 FORKSERVER = multiprocessing.get_context("forkserver")
 WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
@@ -41,10 +42,6 @@ HANGING_LIMIT_S = 2  # for kernels without an end: every case waits for its own
 PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class Expected(Strict):
     """The first case that does not pass, in the order of problem.toml.
 
@@ -54,14 +51,7 @@ class Expected(Strict):
 
     outcome: Outcome
     case: str | None = None
-    says: tuple[str, ...] = ()
-
-    @field_validator("says")
-    @classmethod
-    def _patterns(cls, says: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in says:
-            re.compile(pattern)
-        return says
+    says: tuple[Pattern, ...] = ()
 
 
 class Change(Strict):

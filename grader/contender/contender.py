@@ -118,9 +118,8 @@ class Contender:
         read_replies, write_replies = os.pipe()
         read_log, write_log = os.pipe()
         try:
-            program = [sys.executable, "-P", "-s", "-m", "grader.worker", str(theirs.fileno())]
-            program += [str(write_replies), kind]
-            program += [str(jail.parent or os.getpid()), str(_tasks_allowed(jail))]
+            arguments = (theirs.fileno(), write_replies, kind, jail.parent or os.getpid(), _tasks_allowed(jail))
+            program = [sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
             self._process = processes.start(
                 jail.command(program, scratch, [runtime, *readable]),
                 cwd=scratch,

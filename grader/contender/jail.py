@@ -38,7 +38,7 @@ GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
 
 @dataclass(frozen=True)
 class Jail:
-    """How workers are confined. `program` is where bwrap or setpriv lies."""
+    """How workers are confined. `programs` is where bwrap and setpriv lie, those that it needs."""
 
     name: JailName
     programs: tuple[str, ...] = ()
@@ -117,10 +117,10 @@ def strongest_jail(folder: Path | None = None) -> Jail:
 
 def _works(jail: Jail, where: Path | None) -> bool:
     with tempfile.TemporaryDirectory(dir=where) as folder:
-        run_folder, scratch = where or Path(folder), Path(folder, "scratch")
+        scratch = Path(folder, "scratch")
         scratch.mkdir()
-        jail.prepare(run_folder, scratch)
-        jail.prepare(Path(folder), scratch)
+        for above in (Path(folder), where or Path(folder)):
+            jail.prepare(above, scratch)
         writing = "import sys; open(sys.argv[1], 'w').close()"
         trial = jail.command([sys.executable, "-I", "-c", writing, str(scratch / "file")], scratch, [])
         try:

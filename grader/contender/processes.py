@@ -90,7 +90,8 @@ def precedence() -> Iterator[None]:
     try:
         yield
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        # With the flag, which a user who is not root may set and not take away again (sched(7)).
+        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
 @functools.cache
@@ -152,9 +153,8 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
     """
     late = False
     deadline = time.monotonic() + FREEZE_LIMIT_S
-    while (
-        time.monotonic() < deadline
-    ):  # what is not stopped yet may start more, and on a busy machine a stop takes its time
+    # What is not stopped yet may start more, and on a busy machine a stop takes its time.
+    while time.monotonic() < deadline:
         found = _belonging_to(process.pid)
         groups = {one.pid: _group(one.pid) for one, _ in found}
         _members[process.pid] = [pid for pid, group in groups.items() if group == process.pid]

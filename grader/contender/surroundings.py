@@ -22,7 +22,7 @@ class WatchedFolder:
         self._free_at_first = self._free()
 
     def grown_beyond(self, size: int) -> bool:
-        """Whether files in it take more than `size` bytes."""
+        """Whether files in it take more than `size` bytes; not where it is gone."""
         if self._free_at_first - self._free() < size:
             return False
         try:
@@ -31,10 +31,14 @@ class WatchedFolder:
             )
         except subprocess.TimeoutExpired:
             return True
-        return int(done.stdout.split()[0] or 0) * 1024 > size
+        kilobytes, *_ = done.stdout.split() or [b"0"]
+        return int(kilobytes) * 1024 > size
 
-    def _free(self) -> int:
-        status = os.statvfs(self.path)
+    def _free(self) -> float:
+        try:
+            status = os.statvfs(self.path)
+        except OSError:
+            return float("inf")
         return status.f_bavail * status.f_frsize
 
 

@@ -145,23 +145,13 @@ def _run(client: DockerClient, image: str, program: str, gpu: Gpu | None = None)
     from grader.sandbox import docker, engine
 
     api = client.api
-    confined = api.create_host_config(
-        network_mode="none",
-        cap_drop=["ALL"],
-        cap_add=list(docker.CAPABILITIES),
-        security_opt=["no-new-privileges"],
-        pids_limit=docker.PIDS,
-        device_requests=gpu.device_requests if gpu else None,
-        devices=gpu.devices if gpu else None,
-        binds=gpu.binds if gpu else None,
-    )
     deadline = str(int(time.time()) + 10 * CONTAINER_LIMIT_S)
     with engine.in_words("run a container"):
         container = api.create_container(
             image,
             entrypoint="python3",
             command=["-P", "-c", program],
-            host_config=confined,
+            host_config=api.create_host_config(**docker.confinement(gpu)),
             environment=gpu.environment if gpu else None,
             labels={docker.RUN_LABEL: "doctor", docker.DEADLINE_LABEL: deadline},
         )["Id"]

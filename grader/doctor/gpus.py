@@ -17,9 +17,9 @@ import psutil
 
 from grader.doctor.finding import Finding, ask
 from grader.doctor.software import PIP, Seen
+from grader.nvidia import driver_is_loaded
 
 Presence = Literal["none", "card", "driver"]
-DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
 NVIDIA, DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
 USED_BY_NOBODY_GIB = 2.0  # firmware and driver take less of the largest cards
 SHARE_LIMIT_S = 60.0
@@ -49,7 +49,7 @@ class Driver:
 
 def presence(devices: Path = Path("/sys/bus/pci/devices")) -> Presence:
     """`driver` where a GPU's driver is loaded, `card` where there is only a card."""
-    if any(Path(node).exists() for node in DRIVER_NODES):
+    if driver_is_loaded():
         return "driver"
     for device in devices.glob("*"):
         with contextlib.suppress(OSError):

@@ -26,6 +26,7 @@ from grader.contender.jail import NO_JAIL, strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.fingerprint import fingerprint
 from grader.job import Event, Job, Refused
+from grader.nvidia import driver_is_loaded
 from grader.runfolder import held, remove
 from grader.submission import unpack
 
@@ -44,9 +45,8 @@ def main() -> int:
     parent = os.getppid()
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    libc.prctl(
-        PR_SET_DUMPABLE, 0
-    )  # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root
+    # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root.
+    libc.prctl(PR_SET_DUMPABLE, 0)
     over_streams = sys.argv[1] == "1"
     if over_streams:
         events = open(os.dup(1), "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -73,7 +73,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     """Get ready, read the job and do it. Returns the exit code."""
     pool = None
     try:
-        if device == "cpu" or (device == "auto" and not _may_have_gpu()):
+        if device == "cpu" or (device == "auto" and not driver_is_loaded()):
             pool = _pool("cpu", folder)
             if "worker" in options:
                 pool.prepare()
@@ -138,11 +138,6 @@ def _end_with(stream: TextIO) -> None:
     while stream.read(4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _may_have_gpu() -> bool:
-    """Whether asking PyTorch for a GPU is worth the wait: a driver's device node is there (on WSL another one)."""
-    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

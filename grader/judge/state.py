@@ -111,10 +111,9 @@ class Judge:
                 self._absent[name] = f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
-        for assignment in assignments:
-            if assignment.spec.file not in self._absent:
-                fault = forbidden_use(assignment, self.job.submission, self.job.info.files)
-                self._unloadable |= {} if fault is None else {assignment.name: fault}
+        for assignment in (one for one in assignments if one.spec.file not in self._absent):
+            if fault := forbidden_use(assignment, self.job.submission, self.job.info.files):
+                self._unloadable[assignment.name] = fault
 
     @property
     def jail(self) -> JailName:

@@ -24,6 +24,7 @@ from docker.types import LogConfig, Ulimit
 
 from grader.fingerprint import fingerprint
 from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
 from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, follow
@@ -93,11 +94,9 @@ class DockerSandbox:
             }
         )
         with Watchdog(self._bite) as watchdog:
-            try:
-                self._send(job.model_dump_json().encode() + b"\n")
-                report = follow(self._lines(), watchdog, on_event)
-            except OSError as error:
-                raise InfraError(f"the connection to the container broke: {error}; {engine.HELP}") from None
+            with contextlib.suppress(OSError):  # a judge that is gone tells why, or its container does
+                self._socket.sendall(job.model_dump_json().encode() + b"\n")
+            report = follow(self._lines(), watchdog, on_event)
         if watchdog.reason:
             raise InfraError(watchdog.reason)
         if report is None:
@@ -138,12 +137,8 @@ class DockerSandbox:
                 OWNER_LABEL: f"{socket.gethostname()} {owner.pid} {owner.create_time()}",
             },
             "host_config": api.create_host_config(
-                network_mode="none",
+                **confinement(gpu, self.limits.pids),
                 read_only=True,
-                cap_drop=["ALL"],
-                cap_add=list(CAPABILITIES),
-                security_opt=["no-new-privileges"],
-                pids_limit=self.limits.pids,
                 mem_limit=memory,
                 memswap_limit=memory,
                 nano_cpus=int(self.limits.cpus * 1e9),
@@ -158,9 +153,6 @@ class DockerSandbox:
                 tmpfs={"/tmp": f"{scratch},mode=1777", str(FOLDER): f"{scratch},mode=0711"},
                 init=True,
                 log_config=LogConfig(type="none", config={}),  # it is read as it comes; nothing is kept
-                device_requests=gpu.device_requests if gpu else None,
-                devices=gpu.devices if gpu else None,
-                binds=gpu.binds if gpu else None,
             ),
         }
 
@@ -189,9 +181,6 @@ class DockerSandbox:
             self._remove()
             raise
 
-    def _send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
     def _lines(self) -> Iterator[bytes]:
         """Lines of the judge's stdout; the end of its stderr is kept."""
         line, total = bytearray(), 0
@@ -212,16 +201,23 @@ class DockerSandbox:
         while len(header := self._read(8)) == 8:
             stream, size = struct.unpack(">BxxxL", header)
             while size > 0:
-                if not (data := self._socket.recv(min(size, 1 << 16))):
+                if not (data := self._receive(min(size, 1 << 16))):
                     return
                 size -= len(data)
                 yield stream, data
 
     def _read(self, size: int) -> bytes:
         data = b""
-        while len(data) < size and (more := self._socket.recv(size - len(data))):
+        while len(data) < size and (more := self._receive(size - len(data))):
             data += more
         return data
+
+    def _receive(self, size: int) -> bytes:
+        """Up to `size` bytes; none at the end, which a broken connection is too."""
+        try:
+            return bytes(self._socket.recv(size))
+        except OSError:
+            return b""
 
     def _bite(self) -> None:
         """Make the judge end, and whoever reads from it stop, even where the daemon hangs."""
@@ -255,6 +251,20 @@ class DockerSandbox:
     def _remove(self) -> None:
         with contextlib.suppress(Exception):  # what cannot be removed now is found by its label: `grader cleanup`
             self._client.api.remove_container(self._id, v=True, force=True)
+
+
+def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
+    """What all containers of ours are kept from, and the GPU that they get; keyword arguments of `create_host_config`."""
+    return {
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "cap_add": list(CAPABILITIES),
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": pids,
+        "device_requests": gpu.device_requests if gpu else None,
+        "devices": gpu.devices if gpu else None,
+        "binds": gpu.binds if gpu else None,
+    }
 
 
 def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
@@ -303,4 +313,4 @@ def suits(place: Place) -> bool:
             client.close()
     except (InfraError, UsageError):
         return False
-    return gpu is not None or place.device == "cpu" or not Path("/dev/nvidiactl").exists()
+    return gpu is not None or place.device == "cpu" or not driver_is_loaded()

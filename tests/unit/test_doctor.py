@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader import doctor
+from grader import doctor, nvidia
 from grader.contender.jail import NO_JAIL, Jail
 from grader.doctor import containers, examine, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, Finding, ask
@@ -189,12 +189,12 @@ def pci(folder: Path, vendor: str, kind: str) -> Path:
 def test_presence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vendor: str, kind: str, node: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(gpus, "DRIVER_NODES", (str(tmp_path) if node else "/nowhere",))
+    monkeypatch.setattr(nvidia, "DRIVER_NODES", (str(tmp_path) if node else "/nowhere",))
     assert gpus.presence(pci(tmp_path / "pci", vendor, kind)) == expected
 
 
 def test_presence_without_pci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpus, "DRIVER_NODES", ())
+    monkeypatch.setattr(nvidia, "DRIVER_NODES", ())
     assert gpus.presence(tmp_path / "nothing") == "none"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -97,3 +98,19 @@ def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
         assert pool.take() is not dead
     finally:
         pool.close()
+
+
+def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is not root may set the flag "reset on fork", and not take it away again (sched(7))."""
+    policies = [os.SCHED_OTHER]
+
+    def kernel(pid: int, policy: int, parameter: os.sched_param) -> None:
+        assert (pid, parameter.sched_priority) in [(0, 0), (0, 1)]
+        if policies[-1] & os.SCHED_RESET_ON_FORK and not policy & os.SCHED_RESET_ON_FORK:
+            raise PermissionError
+        policies.append(policy)
+
+    monkeypatch.setattr(os, "sched_setscheduler", kernel)
+    with processes.precedence():
+        assert policies[-1] & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+    assert policies[-1] & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
