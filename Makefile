@@ -5,7 +5,7 @@ PYTHON = .venv/bin/python
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
-test: install ; .venv/bin/pytest
+test: install ; bash scripts/test.sh
 quick: install ; .venv/bin/pytest tests/unit
 lint: install ; .venv/bin/ruff check . && .venv/bin/ruff format --check .
 types: install ; .venv/bin/mypy

@@ -61,7 +61,9 @@ class Limits(Strict):
     time_limit_s: dict[Device, Annotated[Number, Field(gt=0)]]
     memory_gib: Number = Field(gt=0, description="host memory of the worker and everything it starts")
     import_limit_s: Number = Field(default=20, gt=0, description="time for importing the student's file")
-    build_limit_s: Number = Field(default=180, gt=0, description="time for compiling a .cu file")
+    build_limit_s: Number = Field(
+        default=180, gt=0, description="time for compiling a .cu file, or the launches of a case for all architectures"
+    )
 
 
 class Tolerance(Strict):
@@ -78,6 +80,10 @@ class Tolerance(Strict):
     )
     scale: dict[str, Scale]
     unit: Number = Field(default=1.0, gt=0)
+    may_vary: tuple[str, ...] = Field(
+        default=(),
+        description="outputs that may differ from call to call within their budget, as sums in no fixed order do",
+    )
     floor: dict[Precision, Annotated[Number, Field(ge=0)]]
     floor_rms: dict[Precision, Annotated[Number, Field(ge=0)]]
 
@@ -93,7 +99,14 @@ class Case(Strict):
     tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
     dtype: DType = "float32"
     devices: tuple[Device, ...] = ("cpu", "cuda")
+    compiled: bool = Field(
+        default=False,
+        description="Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them",
+    )
     calls: int = Field(default=1, strict=True, ge=1, le=10, description="calls in a row, each with new data")
+    repeats: int = Field(
+        default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
+    )
     time_limit_s: Number | None = Field(default=None, gt=0)
     memory_gib: Number | None = Field(
         default=None, gt=0, description="GPU memory the case needs; skipped where less is free"
@@ -245,11 +258,19 @@ class AssignmentSpec(Strict):
     arch: str = Field(
         default="sm_90",
         pattern=r"^sm_\d+[a-z]?$",
-        description="what nvcc compiles a .cu file for where there is no GPU to ask",
+        description="the GPU that submissions are graded on: what is compiled where there is no GPU to ask",
+    )
+    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = Field(
+        default=(),
+        description="other GPUs that Triton kernels are compiled for where there is none; the report tells of it",
     )
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()
+    examples: dict[Device, Annotated[int, Field(strict=True, ge=1, le=1000)]] = Field(
+        default={"cpu": 4, "cuda": 8},
+        description="inputs that each property is tried on (`grader/judge/properties.py`)",
+    )
     policy: Policy | None = Field(default=None, description="absent: anything may be used")
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
@@ -260,6 +281,8 @@ class AssignmentSpec(Strict):
             raise ValueError(f"two parts have the same name: {names}")
         if self.tolerance.floor.keys() != self.tolerance.floor_rms.keys():
             raise ValueError("[tolerance] floor and floor_rms must name the same precisions")
+        if unknown := sorted(set(self.tolerance.may_vary) - set(self.tolerance.scale)):
+            raise ValueError(f"[tolerance] may_vary names {unknown[0]!r}, which scale does not")
         for part in self.parts:
             cases = [case.name for case in part.cases]
             twice = sorted({name for name in cases if cases.count(name) > 1})
@@ -276,12 +299,15 @@ class AssignmentSpec(Strict):
             speed = [case.name for case in part.speed]
             if len(set(speed)) != len(speed):
                 raise ValueError(f"part {part.name!r} has two speed cases of the same name: {speed}")
-        missing = [device for device in get_args(Device) if device not in self.limits.time_limit_s]
-        if missing:
-            raise ValueError(f"[limits] time_limit_s needs a number for {missing[0]!r} too")
+        for key, by_device in (("[limits] time_limit_s", self.limits.time_limit_s), ("examples", self.examples)):
+            missing = [device for device in get_args(Device) if device not in by_device]
+            if missing:
+                raise ValueError(f"{key} needs a number for {missing[0]!r} too")
         for case in (case for part in self.parts for case in part.cases):
             if case.cpu_windows > 1 and self.language != "cuda":
                 raise ValueError(f"case {case.name!r}: cpu_windows is for the language cuda")
+            if case.compiled and self.language != "triton":
+                raise ValueError(f"case {case.name!r}: compiled is for the language triton")
         if (self.language == "cuda") != self.file.endswith(".cu"):
             raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
         return self

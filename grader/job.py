@@ -27,6 +27,7 @@ class Job(Message):
     seed: None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
     speed: whether speed is measured.
+    compilation: whether Triton's launches are compiled for GPUs where there is none.
     effort: `quick` leaves out the largest cases and times fewer rounds.
     contenders: `needed` are those that bands and roofline are about; `all` are the reference and vendors' kernels too.
     """
@@ -41,6 +42,7 @@ class Job(Message):
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop_early: bool = False
     speed: bool = True
+    compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
 

@@ -9,7 +9,8 @@ Nothing but the standard library is imported here, and nothing else of `grader` 
 From the contender:
     {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
     {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
-    {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...]}
+    {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],
+     "windows", "target": [arch, bytes] | null}
     {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...]}
     {"id", "do": "time", "calls", "keep"}                 call it on so many of the sets, tell the time of each, keep the last results
     {"id", "do": "collect", "arena": {...}, "outputs": [[ref...]...], "different"}    copy the results of those calls there

@@ -57,6 +57,12 @@ def remove(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
         return
-    # The system's tools, for no depth of folders is too much for them.
+    # The system's tools, wherever PATH leads: no depth of folders is too much for them.
     for command in (["chmod", "-R", "u+rwX", "--", str(folder)], ["rm", "-rf", "--", str(folder)]):
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            env={"PATH": os.defpath},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )

@@ -54,7 +54,8 @@ case $version in
 3.13) suite=trixie ;;
 *) say "no Debian release has Python $version, for which this machine has packages"; exit 1 ;;
 esac
-base=grader-test-base:$suite
+# The packages of constraints.txt lie in it: other ones make another image.
+base=grader-test-base:$suite-$(cat pyproject.toml constraints.txt | sha256sum | cut -c 1-12)
 if ! ask has "$base"; then
     say "making a base image of Debian $suite"
     rm -rf "$folder/root"

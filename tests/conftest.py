@@ -26,6 +26,7 @@ IMPORTS = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]
 SHARED = Path("/dev/shm")
 # On this host with each jail, `host` being the strongest; in a container.
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
+IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 
 PROBLEM = '''
 """y = 2 x, for tests."""

@@ -27,6 +27,7 @@ from grader.judge.state import Judge
 from grader.report.model import CaseResult, Outcome, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
+from tests.checks import Check
 from tests.conftest import ROOT
 from tests.data import Pattern, Strict
 
@@ -152,16 +153,24 @@ class Entry:
 
 
 def judge(
-    submission: Path, course: Path, assignment: str, device: Device, stop_early: bool = False, part: str | None = None
+    submission: Path,
+    course: Path,
+    assignment: str,
+    device: Device,
+    stop_early: bool = False,
+    part: str | None = None,
+    without: Check | None = None,
 ) -> Report:
     """The report of a judge that is forked from a process where everything is imported: seconds less than a new one for each.
 
     Args:
         stop_early: skip what comes after the first case that does not pass.
         part: skip the cases of every other part.
+        without: a check that this judge lacks.
     """
     receiver, sender = FORKSERVER.Pipe(duplex=False)
-    process = FORKSERVER.Process(target=_judge, args=(submission, course, assignment, device, stop_early, part, sender))
+    arguments = (submission, course, assignment, device, stop_early, part, without, sender)
+    process = FORKSERVER.Process(target=_judge, args=arguments)
     process.start()
     sender.close()
     try:
@@ -179,6 +188,7 @@ def _judge(
     device: Device,
     stop_early: bool,
     part: str | None,
+    without: Check | None,
     sender: Connection,
 ) -> None:
     from grader.contender import processes
@@ -193,6 +203,8 @@ def _judge(
             _be_patient()
     if part is not None:
         _leave_out_all_parts_but(part)
+    if without is not None:
+        without.remove()
     with run_folder() as folder:
         (one,) = load_course(course, [assignment])
         warm = None
@@ -212,6 +224,7 @@ def _judge(
             seed=SEED,
             stop_early=stop_early,
             speed=False,
+            compilation=False,
         )
 
         def on_event(event: Event) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -35,7 +35,7 @@ from grader.contender.arena import Arena
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
-from grader.contender.surroundings import WatchedFolder, environment
+from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
@@ -44,9 +44,6 @@ TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch shou
 MAX_PROCESSES = 256
 GIB = 1 << 30
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
-
-
-WorkerKind = Literal["cpu", "cuda", "cuda_cpu"]
 
 
 class WorkerUnavailable(Exception):
@@ -82,7 +79,7 @@ class Contender:
     Constructing it starts the process and returns at once; `ready` waits for it.
 
     Args:
-        kind: `cuda`, `cpu` (Triton interpreted), or `cuda_cpu` (CUDA C++ where the CPU stands in for the GPU).
+        kind: what it is for.
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
         caches: for workers that never see a submission: where compiled kernels are kept from run to run.
@@ -123,7 +120,7 @@ class Contender:
             self._process = processes.start(
                 jail.command(program, scratch, [runtime, *readable]),
                 cwd=scratch,
-                env=environment(self.device, runtime, scratch, caches),
+                env=environment(kind, runtime, scratch, caches),
                 pass_fds=[theirs.fileno(), write_replies],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
@@ -202,12 +199,15 @@ class Contender:
         upstream: str | None,
         limits: Limits,
         windows: int = 1,
+        target: tuple[str, int] | None = None,
     ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
         Args:
             windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, and large
                 launches are run in part.
+            target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have there
+                (0: nobody knows).
 
         Raises:
             ContenderFault: there was no answer.
@@ -220,6 +220,7 @@ class Contender:
             "upstream": None if upstream is None else arena.inputs[upstream].ref(),
             "outputs": [slot.ref() for slot in arena.outputs.values()],
             "windows": windows,
+            "target": target,
         }
         return self._do(request, limits, arena.files)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import grader
 from grader.assignment import Device
-from grader.contender.contender import Contender, WorkerKind
+from grader.contender.contender import Contender
 from grader.contender.jail import NO_JAIL, Jail
+from grader.contender.surroundings import WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 

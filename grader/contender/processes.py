@@ -122,7 +122,8 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False) -> None:
         time.sleep(0.002)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
-    _started.pop(process.pid, None)
+    with _starting:
+        _started.pop(process.pid, None)
     _members.pop(process.pid, None)
     _stopped.pop(process.pid, None)
 

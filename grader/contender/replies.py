@@ -14,14 +14,15 @@ Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class ContenderFault(Exception):
-    """A call that gave no answer: what became of it, a sentence for the student, and their traceback."""
+    """A call that gave no answer: what became of it, a sentence for the student, their traceback, and what else is known."""
 
-    def __init__(self, outcome: Outcome, message: str, traceback: str = "") -> None:
+    def __init__(self, outcome: Outcome, message: str, traceback: str = "", details: tuple[str, ...] = ()) -> None:
         message = message if message.strip() else "failed without a word"
         super().__init__(message)
         self.outcome: Outcome = outcome
         self.message = message
         self.traceback = traceback
+        self.details = details
 
 
 class Returned(BaseModel):
@@ -50,6 +51,28 @@ class WorkerError(BaseModel):
     traceback: str = Field(max_length=20_000)
 
 
+class CompiledKernel(BaseModel):
+    """A Triton kernel as a worker says that it was compiled: `shared_bytes` of a block, and the words of `ptxas -v`."""
+
+    name: str = Field(pattern=r"^\w{1,200}$")
+    warps: int = Field(ge=0, le=64)
+    shared_bytes: int = Field(ge=0, le=1 << 31)
+    ptxas: str = Field(max_length=2000)
+
+
+class CompiledCall(BaseModel):
+    """A call's launches, compiled for `arch`, up to the first that could not be: `failed`, for the reason in `error`.
+
+    whole: whether the call came to its end; it may stumble over results that no launch has left.
+    """
+
+    arch: str = Field(pattern=r"^sm_\d{2,3}[a-z]?$")
+    kernels: tuple[CompiledKernel, ...] = Field(max_length=64)
+    failed: str = Field(pattern=r"^\w{0,200}$")
+    error: WorkerError | None
+    whole: bool
+
+
 class Reply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -59,6 +82,7 @@ class Reply(BaseModel):
     times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
     operators: tuple[RanOperator, ...] = Field(default=(), max_length=64)
     ptxas: str = Field(default="", max_length=20_000)
+    compiled: CompiledCall | None = None
     error: WorkerError | None = None
     broken: bool = False
 

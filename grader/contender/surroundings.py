@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 from grader import protocol
 
 DU_LIMIT_S = 5.0
+# `cuda`; `cpu`, where Triton is interpreted; `cuda_cpu`, CUDA C++ where the CPU stands in for the GPU; `compile`, where Triton's launches
+# are compiled for GPUs that are not here, and not run.
+WorkerKind = Literal["cpu", "cuda", "cuda_cpu", "compile"]
 
 
 class WatchedFolder:
@@ -42,7 +46,7 @@ class WatchedFolder:
         return status.f_bavail * status.f_frsize
 
 
-def environment(device: str, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
+def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
     """Environment variables of a worker: nothing of the judge's but where its tools are.
 
     `caches` is where kernels that it compiles are kept, if not in `scratch`.
@@ -72,10 +76,11 @@ def environment(device: str, runtime: Path, scratch: Path, caches: Path | None) 
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if device == "cpu":
+    if kind != "cuda":
         # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)
-        variables |= {"TRITON_INTERPRET": "1", "MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
+        variables |= {"MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
+        variables |= {} if kind == "compile" else {"TRITON_INTERPRET": "1"}
         variables |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin take the core from the judge
     return variables
 

@@ -68,8 +68,13 @@ class Ruler:
         return _within(Scale(self._case, call).measure(got), self._budgets)
 
 
-def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: Evidence) -> None:
-    """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test."""
+def compare(
+    judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: Evidence, *, drawn: bool = False
+) -> None:
+    """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test.
+
+    `drawn`: the input was drawn at random, and a trivial answer may be right.
+    """
     scale = Scale(case, call)
     expected = scale.expected
     pytorch = scale.measure(case.problem.baseline(call))
@@ -82,7 +87,8 @@ def compare(judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: E
         reference = scale.measure(judge.reference_answer(case, call))
         _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
         budgets = _budgets(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
-    _refuse_trivial(case, call, scale, budgets)
+    if not drawn:
+        _refuse_trivial(case, call, scale, budgets)
     evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
     bad = {
         name: scale.beyond(got, name, budgets[name].worst)

@@ -29,4 +29,4 @@ class Evidence:
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     error: Exception | None = None  # of a case that was run ahead
-    words: str = ""  # for a speed case that was not measured to the end
+    words: str = ""  # of a check that was passed, and of a speed case that was not measured to the end

@@ -69,7 +69,7 @@ class Lanes:
             self._run(case, 0, evidence)
             return
         done = future.result()
-        evidence.errors, evidence.time_s = done.errors, done.time_s
+        evidence.errors, evidence.time_s, evidence.words = done.errors, done.time_s, done.words
         if done.error is not None:
             raise done.error
 

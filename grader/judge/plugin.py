@@ -4,9 +4,10 @@ A check is a test that takes the `contender` fixture. `test_correctness` is run 
 assignment may add checks of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and
 whose points are those of the group that names it under `checks`.
 
-Fixtures: `judge` (the session's state), `lanes` (what runs a case), `assignment`, `case` and `speed_case` (parametrised over
-the cases), `contender` (the submission's worker, loaded), `evidence` (where a check leaves what it measured). `benchmark` is
-pytest-benchmark's; its timer is the judge's record of device time.
+Fixtures: `judge` (the session's state), `lanes` (what runs a case), `compilation` (what compiles its launches where there is no
+GPU), `assignment`, `case` and `speed_case` (parametrised over the cases), `contender` (the submission's worker, loaded), `properties`
+(what tries properties on it), `evidence` (where a check leaves what it measured). `benchmark` is pytest-benchmark's; its timer is the
+judge's record of device time.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from grader.contender.contender import Contender
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
+from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Lanes
+from grader.judge.properties import Properties
 from grader.judge.state import Judge
+from grader.problem import load_problem
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED, CaseResult, Outcome, SpeedCaseResult
 from grader.verdict.scoring import speed_points
 
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey["Place"]()
+NO_BFLOAT16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ class JudgePlugin:
         speed_cases: Sequence[SpeedSizes],
     ) -> None:
         self.judge = judge
+        self.compilation = Compilation(judge, cases)
         self.speed_cases = speed_cases
         self.speed_results: dict[tuple[str, str, str], SpeedCaseResult] = {}
         self.benchmarks = ""
@@ -80,6 +86,10 @@ class JudgePlugin:
     @pytest.fixture(name="judge")
     def judge_fixture(self) -> Judge:
         return self.judge
+
+    @pytest.fixture(name="compilation")
+    def compilation_fixture(self) -> Compilation:
+        return self.compilation
 
     @pytest.fixture
     def evidence(self, request: pytest.FixtureRequest) -> Evidence:
@@ -100,6 +110,14 @@ class JudgePlugin:
         return self.judge.contender(assignment)
 
     @pytest.fixture
+    def properties(self, request: pytest.FixtureRequest, assignment: Assignment, contender: Contender) -> Properties:  # noqa: ARG002
+        """What tries a property of right answers on the submission."""
+        place = request.node.stash[PLACE]
+        problem, model = load_problem(assignment)
+        part = next(part for part in assignment.spec.parts if part.name == place.part)
+        return Properties(self.judge, assignment, problem, model, part, place.name)
+
+    @pytest.fixture
     def lanes(self, case: BoundCase) -> Lanes:
         """What runs the case, once it is clear that it can be run."""
         lanes = self.judge.lanes
@@ -115,6 +133,13 @@ class JudgePlugin:
         self.judge.check_present(assignment)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
+        if case is not None and self._interpreted_wrongly(case):
+            told = self.compilation.check(case)
+            raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+
+    def _interpreted_wrongly(self, case: BoundCase) -> bool:
+        cpu, triton = self.judge.device_name == "cpu", case.assignment.spec.language == "triton"
+        return cpu and triton and case.case.dtype == "bfloat16"
 
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
@@ -163,8 +188,6 @@ class JudgePlugin:
             return self._interpreter_fault
         if case is not None and "cpu" not in case.case.devices:
             return f"needs a GPU: {case.case.tries}"
-        if case is not None and not cuda and case.case.dtype == "bfloat16":
-            return "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
         return ""
 
     def _too_large(self, case: BoundCase | None) -> str:
@@ -292,7 +315,7 @@ class JudgePlugin:
             name=place.name,
             tries=place.tries,
             outcome=end.outcome,
-            message=end.message,
+            message=end.message or evidence.words,
             diagnosis=end.details,
             traceback=end.traceback,
             errors=tuple(evidence.errors),
@@ -358,7 +381,7 @@ def _end(error: BaseException | None) -> _End:
         case None:
             return _End("passed")
         case ContenderFault():
-            return _End(error.outcome, error.message, traceback=error.traceback)
+            return _End(error.outcome, error.message, error.details, error.traceback)
         case CheckFailed():
             return _End("failed", error.message, error.details)
         case AssertionError():

@@ -76,6 +76,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
         _run_pytest(plugin, assignments)
     finally:
         judge.lanes.abandon()
+        plugin.compilation.abandon()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
     emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
@@ -141,7 +142,7 @@ def _assignment_result(judge: Judge, plugin: JudgePlugin, assignment: Assignment
         title=spec.title,
         file=spec.file,
         parts=tuple(_part_result(plugin, assignment, part) for part in spec.parts),
-        kernels=kernel_resources(judge.ptxas(assignment)),
+        kernels=(*kernel_resources(judge.ptxas(assignment)), *plugin.compilation.kernels.get(assignment.name, ())),
         log=judge.log(assignment),
     )
 

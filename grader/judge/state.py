@@ -11,10 +11,11 @@ import psutil
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Contender, WorkerKind
+from grader.contender.contender import Contender
 from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
+from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
 from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase
@@ -147,6 +148,16 @@ class Judge:
             contender.kill()
             raise
         self._contenders[assignment.name, lane] = contender
+        return contender
+
+    def worker_to_compile(self, assignment: Assignment) -> Contender:
+        """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""
+        contender = self._pool.take("compile")
+        try:
+            load_file(contender, self.job.submission, assignment)
+        except ContenderFault:
+            contender.kill()
+            raise
         return contender
 
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:

@@ -22,6 +22,7 @@ from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_operators
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
+from grader.verdict import diagnosis
 
 if TYPE_CHECKING:
     from grader.judge.state import Judge
@@ -40,8 +41,28 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
     call = case.inputs(judge.seed, number, judge.device)
     if judge.device.type == "cpu" and case.case.cpu_windows > 1:
         _run_sample(judge, case, contender, call, evidence)
-    else:
-        compare(judge, case, call, answer(judge, case, contender, call, evidence), evidence)
+        return
+    got = answer(judge, case, contender, call, evidence)
+    compare(judge, case, call, got, evidence)
+    for _ in range(case.case.repeats - 1):
+        _repeat(judge, case, contender, call, got, evidence)
+
+
+def _repeat(
+    judge: Judge, case: BoundCase, contender: Contender, call: Call, first: dict[str, torch.Tensor], evidence: Evidence
+) -> None:
+    """The same call again: what comes back must be what came back at `first`, to the last bit."""
+    again = answer(judge, case, contender, call, evidence)
+    may_vary = case.assignment.spec.tolerance.may_vary
+    for name, tensor in again.items():
+        if name not in may_vary and (told := diagnosis.differs(name, first[name], tensor)):
+            raise CheckFailed(told[0], tuple(told[1:]))
+    if varied := [name for name in may_vary if name in again and diagnosis.differs(name, first[name], again[name])]:
+        compare(judge, case, call, again, Evidence())
+        evidence.words = (
+            f"{' and '.join(varied)} differed in the last digits between calls on the same inputs, within the error budget: "
+            "sums in no fixed order do, and may here"
+        )
 
 
 def _run_sample(judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
@@ -69,7 +90,7 @@ def answer(
     if missing := set(shapes) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
         raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
-    with _arena(call, shapes, case.dtype, judge.device) as arena:
+    with arena_for(call, shapes, case.dtype, judge.device) as arena:
         watch = DeviceMemoryWatch(judge.device, enabled=case.case.max_extra_mib is not None)
         started = time.perf_counter()
         with watch:
@@ -91,7 +112,7 @@ def answer(
     return got
 
 
-def _arena(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
+def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
     return Arena(call.args | upstream, shapes, dtype, device)
 

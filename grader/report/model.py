@@ -234,15 +234,23 @@ class WorkerLog(Model):
     total_bytes: int = Field(ge=0)
 
 
+NOT_COMPILED = "does not compile: "  # how a problem of `KernelResources` begins
+
+
 class KernelResources(Model):
-    """What one CUDA kernel takes of a multiprocessor, as the compiler tells it."""
+    """What one kernel takes of a multiprocessor, as the compiler tells it."""
 
     name: str = Field(max_length=200)
+    part: str = ""
+    case: str = Field(default="", description="of which case's launch; empty for CUDA C++")
     arch: str = Field(description="for which GPUs it was compiled, as sm_90", max_length=20)
-    registers: int = Field(ge=0, description="of a thread")
-    spill_store_bytes: int = Field(ge=0, description="of a thread, for want of registers")
-    spill_load_bytes: int = Field(ge=0)
-    static_shared_bytes: int = Field(ge=0, description="of a block")
+    registers: int | None = Field(
+        ge=0, description="of a thread; null where nobody told, as of one that does not compile"
+    )
+    spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
+    spill_load_bytes: int = Field(default=0, ge=0)
+    shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
+    problem: str = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
 
 
 class AssignmentResult(Model):
@@ -250,7 +258,9 @@ class AssignmentResult(Model):
     title: str
     file: str
     parts: tuple[PartResult, ...]
-    kernels: tuple[KernelResources, ...] = Field(default=(), description="of a .cu file, where nvcc has compiled it")
+    kernels: tuple[KernelResources, ...] = Field(
+        default=(), description="where a compiler was asked without a GPU, or built a .cu file"
+    )
     log: WorkerLog
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -19,6 +19,7 @@ from rich.text import Text
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
 from grader.report.model import (
     NEEDS_GPU,
+    NOT_COMPILED,
     AssignmentResult,
     CaseResult,
     KernelResources,
@@ -41,6 +42,8 @@ class ReportConsole(Console):
 
 MAX_FAILURES = 4  # of one part, shown in full; the report has them all
 LOG_LINES = 8
+MAX_KERNELS = 12
+MAX_PROBLEMS = 6
 
 
 class Progress:
@@ -130,7 +133,8 @@ def _assignment(result: AssignmentResult) -> RenderableType:
         blocks.append(Text(heading, style="dim"))
         blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
     if result.kernels:
-        blocks.append(kernels(result.kernels))
+        told = {case.message for part in result.parts for case in part.cases}
+        blocks.append(kernels(result.kernels, told))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
@@ -166,6 +170,8 @@ def _part(part: PartResult) -> list[RenderableType]:
         blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    notes = (case for case in part.cases if case.outcome == "passed" and case.message)
+    blocks += [Padding(plain(f"✓ {case.name}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
     blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
     blocks += [Padding(plain(f"– speed: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(unmeasured)]
@@ -197,16 +203,66 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
     return Group(*lines)
 
 
-def kernels(found: Sequence[KernelResources]) -> RenderableType:
-    """What the CUDA compiler tells of each kernel."""
-    lines = []
+def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> RenderableType:
+    """What compilers tell of each kernel: a line for each of CUDA C++, a table by architecture for Triton's.
+
+    A problem that one of the messages `told` has in it is not told again.
+    """
+    blocks: list[RenderableType] = [
+        plain(f"{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
+    ]
+    if compiled := [one for one in found if one.case]:
+        blocks.append(_by_architecture(compiled))
+        problems: dict[tuple[str, str], list[KernelResources]] = {}
+        for one in compiled:
+            if one.problem and not any(one.problem.removeprefix(NOT_COMPILED) in message for message in told):
+                problems.setdefault((one.name, one.problem), []).append(one)
+        lines: list[RenderableType] = []
+        for (name, problem), ones in problems.items():
+            where = ", ".join(dict.fromkeys(one.arch for one in ones))
+            cases = ", ".join(dict.fromkeys(one.case for one in ones))
+            lines.append(plain(f"✗ {name}, compiled for {where}: {problem} ({cases})", "yellow"))
+        blocks += lines[:MAX_PROBLEMS]
+        if len(lines) > MAX_PROBLEMS:
+            blocks.append(plain(f"... and {len(lines) - MAX_PROBLEMS} more in the report", "dim"))
+    return Group(*blocks)
+
+
+def _by_architecture(found: Sequence[KernelResources]) -> RenderableType:
+    """A row for each kernel and what it takes; the cases in which that is so are named together.
+
+    A case may have a kernel several times, in several configurations: the first of an architecture goes with the first of another.
+    """
+    architectures = list(dict.fromkeys(one.arch for one in found))
+    cells: dict[tuple[str, str, str, int], dict[str, str]] = {}
+    times: Counter[tuple[str, str, str, str]] = Counter()
     for one in found:
-        spills = f", {one.spill_store_bytes + one.spill_load_bytes} bytes spilled" if one.spill_store_bytes else ""
-        shared = f", {one.static_shared_bytes} bytes of shared memory" if one.static_shared_bytes else ""
-        lines.append(
-            plain(f"{one.name}: {one.registers} registers{spills or ', no spills'}{shared} ({one.arch})", "dim")
-        )
-    return Group(*lines)
+        which = (one.name, one.part, one.case)
+        times[*which, one.arch] += 1
+        cells.setdefault((*which, times[*which, one.arch]), {})[one.arch] = _taken(one)
+    rows: dict[tuple[str, ...], dict[str, None]] = {}
+    for (name, _, case, _), taken in cells.items():
+        needs = tuple(taken.get(arch, "–") for arch in architectures)
+        rows.setdefault((name, *needs), {})[case] = None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_row(*(plain(text, "dim") for text in ("compiled for", "", *architectures)))
+    for (name, *needs_of_each), cases in list(rows.items())[:MAX_KERNELS]:
+        table.add_row(*(plain(text, "dim") for text in (name, ", ".join(cases), *needs_of_each)))
+    if len(rows) > MAX_KERNELS:
+        table.add_row(plain(f"... and {len(rows) - MAX_KERNELS} more in the report", "dim"))
+    return table
+
+
+def _taken(one: KernelResources) -> str:
+    if one.registers is None:
+        return "✗ not compiled" if one.problem else "compiled"
+    spilled = one.spill_store_bytes + one.spill_load_bytes
+    if one.case:
+        shared = f", {one.shared_bytes / 1024:.0f} KiB" if one.shared_bytes >= 1024 else ""
+        return f"{'✗ ' if one.problem else ''}{one.registers} regs{shared}{f', {spilled} B spilled' if spilled else ''}"
+    shared = f", {one.shared_bytes} bytes of shared memory" if one.shared_bytes else ""
+    return f"{one.registers} registers, {f'{spilled} bytes spilled' if spilled else 'no spills'}{shared}"
 
 
 def _summary(report: Report) -> RenderableType:

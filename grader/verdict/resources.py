@@ -1,4 +1,4 @@
-"""What a compiled kernel takes, read from the words of `ptxas -v`."""
+"""What a compiled kernel takes of a GPU, read from the words of `ptxas -v`, and whether the GPU has it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,30 @@ SPILLS = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores,
 USED = re.compile(r"Used (\d{1,4}) registers")
 SHARED = re.compile(r"(\d{1,9}) bytes smem")
 MAX_KERNELS = 32
+# Bytes of shared memory that a block may have, and who has it (CUDA C++ Programming Guide, "Technical Specifications per Compute
+# Capability").
+SHARED_LIMITS = {
+    "sm_75": (65_536, "a T4"),
+    "sm_80": (166_912, "an A100"),
+    "sm_86": (101_376, "an A10G or RTX 30"),
+    "sm_89": (101_376, "an L4 or RTX 40"),
+    "sm_90": (232_448, "an H100 or H200"),
+    "sm_100": (232_448, "a B200"),
+    "sm_120": (101_376, "an RTX 50"),
+}
+
+
+def shared_limit(arch: str) -> int:
+    """Bytes of shared memory that a block may have on such a GPU; 0 where that is not known."""
+    return SHARED_LIMITS.get(arch, (0, ""))[0]
+
+
+def misfit(arch: str, shared_bytes: int) -> str:
+    """Why a kernel whose blocks take so much shared memory cannot be launched on such a GPU, or nothing."""
+    limit, who = SHARED_LIMITS.get(arch.rstrip("af"), (None, ""))
+    if limit is None or shared_bytes <= limit:
+        return ""
+    return f"needs {shared_bytes} bytes of shared memory for a block, {who} has {limit}"
 
 
 def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
@@ -31,7 +55,7 @@ def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
                     registers=int(found[1]),
                     spill_store_bytes=spilled[0],
                     spill_load_bytes=spilled[1],
-                    static_shared_bytes=int(shared[1]) if shared else 0,
+                    shared_bytes=int(shared[1]) if shared else 0,
                 )
             )
             name = ""

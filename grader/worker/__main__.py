@@ -27,7 +27,7 @@ MAX_OPEN_FILES = 1024
 
 
 def main() -> None:
-    """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu PARENT_PID TASKS
+    """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu|compile PARENT_PID TASKS
 
     Requests, with open files beside them, come from the socket; replies go to the pipe.
     TASKS: how many processes and threads the user may have, this worker's among them.
@@ -71,8 +71,9 @@ def main() -> None:
     os._exit(0)
 
 
-def torch_answers(device: str) -> Answer:
-    """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors."""
+def torch_answers(kind: str) -> Answer:
+    """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so."""
+    device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
     import torch
 
@@ -86,6 +87,11 @@ def torch_answers(device: str) -> Answer:
 
     gc.enable()
     gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
+    compiler: compiling.Compiler | None = None
+    if kind == "compile":
+        from grader.worker import compiling
+
+        compiler = compiling.Compiler()
     function: Any = None
     bench: timing.Bench | None = None
 
@@ -110,6 +116,8 @@ def torch_answers(device: str) -> Answer:
             case "release":
                 assert bench is not None
                 bench.close()
+            case _ if compiler is not None:
+                return compiler.answer(function, frame, files)
             case _:
                 return run.call(function, frame, files, device)
         return {"ok": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -35,22 +36,29 @@ def place_of(frame: FrameType) -> str:
     file = frame.f_code.co_filename
     if not _root or not file.startswith(f"{_root}{os.sep}"):
         return ""
-    return _clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
+    return clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
+
+
+def place_in(file: str, line: int) -> str:
+    """A line of a file of the student's, as tracebacks have it: `"softmax.py", line 7`; nothing where it is not theirs."""
+    if not _root or not file.startswith(f"{_root}{os.sep}"):
+        return ""
+    return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')
 
 
 def describe(error: BaseException) -> dict[str, Any]:
     """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames."""
     if isinstance(error, LoadError):
-        return {"kind": error.kind, "type": "", "message": _clean(str(error))[:MAX_TRACEBACK], "traceback": ""}
+        return {"kind": error.kind, "type": "", "message": clean(str(error))[:MAX_TRACEBACK], "traceback": ""}
     return {
         "kind": _kind(error),
-        "type": _clean(type(error).__name__)[:100],
-        "message": _clean(_message(error))[:MAX_MESSAGE],
-        "traceback": _clean(_own_traceback(error))[-MAX_TRACEBACK:],
+        "type": clean(type(error).__name__)[:100],
+        "message": clean(_message(error))[:MAX_MESSAGE],
+        "traceback": clean(_own_traceback(error))[-MAX_TRACEBACK:],
     }
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Without lone surrogates, which undecodable file names bring and no JSON reader likes."""
     return text.encode(errors="replace").decode()
 
@@ -78,6 +86,8 @@ def _message(error: BaseException) -> str:
         text = str(seen)
     except BaseException as failure:
         text = f"(its message cannot be shown: {type(failure).__name__})"
+    if type(seen).__name__ == "PTXASError":  # which also has files of ours in it
+        text = "\n".join(re.findall(r"^ptxas .*", text, re.MULTILINE)) or text
     return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)
 
 

@@ -61,10 +61,10 @@ def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -
         ("FORMULA", "undefined_thing", "n-1", "build_failed", "undefined_thing"),
         ("float v = x[i];", "float v = x[i]; while (v == v) v = ((volatile float*)x)[0];", "n-1025", "timed_out", "no answer within"),
         ('extern "C" ', "", "n-1", "failed", 'is it declared extern "C"?'),
-        ("#include <cstdint>", "#include <cub/cub.cuh>", "n-1", "skipped", "line 4: the header cub/cub.cuh is not available on the CPU"),
+        ("#include <cstdint>", "#include <mma.h>", "n-1", "skipped", "line 4: the header mma.h is not available on the CPU"),
         ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
     ],
-    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name", "cub", "race"],
+    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name", "header", "race"],
 )  # fmt: skip
 def test_wrong_kernels_are_told_what_is_wrong(
     start_run: StartRun, tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str

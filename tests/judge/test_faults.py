@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import containers
-from tests.conftest import Course, Ran, Running
+from tests.conftest import IN_DOCKER, Course, Ran, Running
 
 # Each case's body runs inside `double(x)`; a case named "right..." is answered rightly and must pass whatever its neighbours did.
 CASES: dict[str, str] = {
@@ -132,7 +132,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["host", "docker"])
+@pytest.fixture(scope="module", params=["host", IN_DOCKER])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One run over all of it, with files that cannot even be loaded beside."""
     if request.param == "docker":

@@ -43,7 +43,7 @@ def test_registers_spills_and_shared_memory_are_shown(
     assert ran.report is not None
     assert ran.report.correctness.earned == 10
     (kernel,) = ran.report.assignments[0].kernels
-    assert (kernel.name, kernel.registers, kernel.static_shared_bytes) == ("gelu_kernel", 32, 1024)
+    assert (kernel.name, kernel.registers, kernel.shared_bytes) == ("gelu_kernel", 32, 1024)
     assert "gelu_kernel: 32 registers, 116 bytes spilled, 1024 bytes of shared memory (sm_90)" in ran.output
     assert "-arch=sm_90" in (tmp_path / "asked").read_text()
 

@@ -18,6 +18,8 @@ from grader.sandbox import engine
 from tests import containers
 from tests.conftest import IMPORTS, ROOT, Course, StartRun
 
+pytestmark = pytest.mark.docker
+
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
 BY_HAND = os.environ | {"PYTHONPATH": IMPORTS}  # the daemon's own address, before any test changes it
 RIGHT = "def double(x):\n    return x * 2\n"

@@ -150,9 +150,9 @@ def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
 @pytest.mark.parametrize(
     ("change", "key", "allowed"),
     [
-        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, arch, limits, tol"),
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, arch, architectures"),
         (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
-        (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, floor, floor_rms"),
+        (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, may_vary, floor, floor_rms"),
         (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),
         (('title = "Any size"', 'title = "Any size"\nweight = 1'), "part.0.group.0.weight", "name, title, points, cases, checks"),
         (('title = "Checks"', 'title = "Checks"\nweight = 1'), "part.0.group.1.weight", "name, title, points, cases, checks"),
@@ -530,10 +530,40 @@ def test_every_assignment_has_its_stub_its_answer_and_points_for_everything(assi
 def test_the_models_fields_are_what_the_tests_know() -> None:
     """A new key of a case or a part is worth a test here."""
     assert set(Case.model_fields) == {
-        "name", "tries", "dtype", "devices", "calls", "time_limit_s", "memory_gib", "max_extra_mib", "degenerate", "cpu",
-        "cpu_windows", "params",
+        "name", "tries", "dtype", "devices", "compiled", "calls", "repeats", "time_limit_s", "memory_gib", "max_extra_mib",
+        "degenerate", "cpu", "cpu_windows", "params",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}
     assert set(SpeedCase.model_fields) == {
         "name", "dtype", "devices", "bands", "roofline", "vendor", "memory_gib", "smaller", "params",
     }  # fmt: skip
+
+
+# What is compiled, repeated and drawn ---------------------------------------------------------------------------------
+
+
+def test_a_case_may_be_compiled_and_repeated(write: Write) -> None:
+    change = ("calls = 3", "calls = 3, compiled = true, repeats = 3")
+    other = ('title = "Doubling"', 'title = "Doubling"\narchitectures = ["sm_80"]\nexamples = { cpu = 2, cuda = 9 }')
+    spec = load_assignment(write(change, other)).spec
+    case = next(case for part in spec.parts for case in part.cases if case.compiled)
+    assert case.repeats == 3
+    assert (spec.arch, spec.architectures) == ("sm_90", ("sm_80",))
+    assert spec.examples == {"cpu": 2, "cuda": 9}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("calls = 3", "calls = 3, repeats = 0"), "greater than or equal to 1"),
+        (('title = "Doubling"', 'title = "Doubling"\narchitectures = ["hopper"]'), "architectures.0"),
+        (
+            ('title = "Doubling"', 'title = "Doubling"\nexamples = { cpu = 2 }'),
+            "examples needs a number for 'cuda' too",
+        ),
+        (('title = "Doubling"', 'title = "Doubling"\nexamples = { cpu = 0, cuda = 1 }'), "greater than or equal to 1"),
+        (("k = 6", 'k = 6\nmay_vary = ["z"]'), "[tolerance] may_vary names 'z', which scale does not"),
+    ],
+)
+def test_what_makes_no_sense_of_these_is_refused(write: Write, change: tuple[str, str], words: str) -> None:
+    assert words in refusal(write(change))

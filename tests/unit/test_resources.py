@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.verdict.resources import MAX_KERNELS, kernel_name, kernel_resources
+from grader.verdict.resources import MAX_KERNELS, SHARED_LIMITS, kernel_name, kernel_resources, misfit
 
 # As nvcc 13.0 printed it.
 TOLD = """\
@@ -25,9 +25,9 @@ ptxas info    : Used 32 registers, used 0 barriers
 
 def test_each_kernel_has_its_own_numbers() -> None:
     first, second = kernel_resources(TOLD)
-    assert (first.name, first.arch, first.registers, first.static_shared_bytes) == ("tile", "sm_90", 255, 4224)
+    assert (first.name, first.arch, first.registers, first.shared_bytes) == ("tile", "sm_90", 255, 4224)
     assert (first.spill_store_bytes, first.spill_load_bytes) == (132, 140)
-    assert (second.name, second.registers, second.static_shared_bytes) == ("gelu_kernel", 32, 0)
+    assert (second.name, second.registers, second.shared_bytes) == ("gelu_kernel", 32, 0)
     assert (second.spill_store_bytes, second.spill_load_bytes) == (0, 0), (
         "the first kernel's spills are not the second's"
     )
@@ -57,3 +57,14 @@ def test_a_worker_cannot_fill_the_report() -> None:
     assert len(kernel_resources(TOLD * 1000)) == MAX_KERNELS
     (one,) = kernel_resources("Compiling entry function '" + "k" * 1999 + "' for 'sm_90'\nUsed 9999 registers")
     assert len(one.name) == 200
+
+
+@pytest.mark.parametrize("arch", [*SHARED_LIMITS, "sm_90a"])
+def test_a_block_may_have_all_the_shared_memory_there_is_and_no_more(arch: str) -> None:
+    limit, who = SHARED_LIMITS[arch.rstrip("a")]
+    assert misfit(arch, limit) == ""
+    assert misfit(arch, limit + 1) == f"needs {limit + 1} bytes of shared memory for a block, {who} has {limit}"
+
+
+def test_of_a_gpu_that_nobody_knows_nothing_is_said() -> None:
+    assert misfit("sm_70", 1 << 30) == ""

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
-from grader.report.model import CaseResult, Environment, PartResult, Points, Report, SubmissionInfo
-from grader.report.terminal import LOG_LINES, MAX_FAILURES, Progress, print_report
+from grader.report.model import CaseResult, Environment, KernelResources, PartResult, Points, Report, SubmissionInfo
+from grader.report.terminal import LOG_LINES, MAX_FAILURES, MAX_KERNELS, Progress, kernels, print_report
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
@@ -301,3 +301,46 @@ def test_in_a_terminal_the_parts_are_a_live_table(make_case: MakeCase) -> None:
 
 def test_brackets_in_an_assignments_title_do_not_end_the_run(make_case: MakeCase) -> None:
     assert "Softmax [/]" in progress_of([make_case("n-1")], terminal=True, title="Softmax [/]: Forward")
+
+
+# Kernels --------------------------------------------------------------------------------------------------------------
+
+
+def table(found: list[KernelResources], told: tuple[str, ...] = ()) -> list[str]:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(kernels(found, told))
+    assert isinstance(console.file, io.StringIO)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def compiled(name: str, case: str, arch: str, registers: int | None = 40, **more: Any) -> KernelResources:
+    return KernelResources(name=name, part="forward", case=case, arch=arch, registers=registers, **more)
+
+
+def test_kernels_that_take_the_same_share_a_row() -> None:
+    found = [compiled("k", case, arch) for case in ("a", "b") for arch in ("sm_90", "sm_86")]
+    found += [compiled("k", "c", "sm_90", 255, shared_bytes=49152, spill_store_bytes=8, spill_load_bytes=4)]
+    assert table(found) == [
+        "compiled for sm_90 sm_86",
+        "k a, b 40 regs 40 regs",
+        "k c 255 regs, 48 KiB, 12 B spilled –",
+    ]
+
+
+def test_what_cannot_be_launched_is_told_once() -> None:
+    problem = "needs 9 bytes of shared memory for a block, an A100 has 8"
+    found = [compiled("k", case, arch, problem=problem) for case in ("a", "b") for arch in ("sm_90", "sm_80")]
+    assert table(found)[1:] == ["k a, b ✗ 40 regs ✗ 40 regs", f"✗ k, compiled for sm_90, sm_80: {problem} (a, b)"]
+    assert table(found, (f"k {problem}: it cannot be launched",))[1:] == ["k a, b ✗ 40 regs ✗ 40 regs"]
+
+
+def test_what_does_not_compile_is_told_once() -> None:
+    found = [compiled("k", "a", "sm_90", None, problem="does not compile: bad")]
+    assert table(found)[1:] == ["k a ✗ not compiled", "✗ k, compiled for sm_90: does not compile: bad (a)"]
+    assert table(found, ("k does not compile for sm_90: bad",))[1:] == ["k a ✗ not compiled"]
+
+
+def test_many_kernels_are_cut() -> None:
+    shown = table([compiled(f"k{number}", "a", "sm_90", number) for number in range(MAX_KERNELS + 3)])
+    assert len(shown) == MAX_KERNELS + 2
+    assert shown[-1] == "... and 3 more in the report"

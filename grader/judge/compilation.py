@@ -1,0 +1,194 @@
+"""Triton kernels on a machine without a GPU: compiled for the GPUs of `problem.toml`, beside being interpreted.
+
+The interpreter forgives what a compiler does not: factors of different dtypes in `tl.dot`, blocks that no GPU has the shared memory
+for. So launches of some cases are compiled too, by a worker of their own, while the next cases run. What that worker says costs a
+case where the kernel would not run on the GPU that submissions are graded on; it earns nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grader.assignment import Assignment
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.replies import CompiledCall, ContenderFault, fault_of
+from grader.job import CaseNote
+from grader.judge.cases import BoundCase
+from grader.judge.evidence import CheckFailed
+from grader.judge.trial import UPSTREAM, arena_for
+from grader.report.model import NOT_COMPILED, KernelResources
+from grader.verdict.resources import kernel_resources, misfit, shared_limit
+
+if TYPE_CHECKING:
+    from grader.judge.state import Judge
+
+
+# How Triton says that a block cannot have so much.
+SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
+WAIT_S = 20.0  # after which whoever watches is told that the judge still waits
+OWN_NUMBER = 1_000_000  # of the call whose inputs are used: no case has so many
+
+
+class Compilation:
+    """Compiles the cases of one assignment at a time that say `compiled` in problem.toml, in their order.
+
+    Args:
+        judge: the session.
+        cases: of all assignments.
+
+    Attributes:
+        kernels: what was learnt of each assignment's kernels, by its name.
+    """
+
+    def __init__(self, judge: Judge, cases: Sequence[BoundCase]) -> None:
+        self._judge = judge
+        self._cases = [case for case in cases if case.case.compiled] if judge.device_name == "cpu" else []
+        self._assignment = ""
+        self._thread: ThreadPoolExecutor | None = None
+        self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
+        self._contender: Contender | None = None
+        self._given_up = ""
+        self.kernels: dict[str, list[KernelResources]] = {}
+
+    def start(self, assignment: Assignment) -> None:
+        """Start on an assignment's cases, beside whatever else is done; again for the same one, it does nothing."""
+        if not self._judge.job.compilation or self._assignment == assignment.name:
+            return
+        self.finish()
+        self._assignment, self._given_up = assignment.name, ""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
+        chosen = [case for case in self._cases if case.assignment.name == assignment.name]
+        self._ahead = {case.id: self._thread.submit(self._compile, case) for case in chosen}
+
+    def drop(self, case: BoundCase) -> None:
+        """A case went wrong: whether it compiles does not matter any more."""
+        if (future := self._ahead.pop(case.id, None)) is not None:
+            future.cancel()
+
+    def check(self, case: BoundCase) -> str:
+        """Wait until a case's launches are compiled, and say how that went; nothing where they are not to be.
+
+        Raises:
+            ContenderFault, CheckFailed: a kernel would not run on the GPU that submissions are graded on.
+        """
+        if (future := self._ahead.pop(case.id, None)) is None:
+            return ""
+        while not wait([future], timeout=WAIT_S).done:
+            self._judge.emit(CaseNote(text="is being compiled"))
+        calls, kernels = future.result(), self.kernels.setdefault(case.assignment.name, [])
+        for call in calls:
+            kernels += [_of(case, one) for one in _resources(call)]
+        if isinstance(first := calls[0], Unknown):
+            return first.why
+        _raise_fault(first)
+        good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
+        if not good:
+            return ""
+        which = (
+            "its kernels" if all(call.whole for call in good) else "its first kernels, up to where it looks at results,"
+        )
+        return f"{which} were compiled for {', '.join(call.arch for call in good)}"
+
+    def finish(self) -> None:
+        """Wait for what is being compiled, and end the worker."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None
+        if self._contender is not None:
+            self._contender.kill()
+            self._contender = None
+
+    def abandon(self) -> None:
+        """Begin nothing more; what runs ends with its worker."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
+        """For the GPU that submissions are graded on first; where one takes too long, no other is tried."""
+        spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
+        brief = self._judge.job.stop_early or self._judge.job.effort == "quick"
+        for arch in dict.fromkeys([spec.arch, *(() if brief else spec.architectures)]):
+            try:
+                if self._given_up:
+                    raise ContenderFault("skipped", self._given_up)
+                done.append(self._ask(case, arch))
+            except (ContenderFault, WorkerUnavailable) as fault:
+                self._given_up = self._given_up or str(fault)
+                done.append(Unknown(arch, f"could not be compiled here: {fault}"))
+        return done
+
+    def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
+        spec = case.assignment.spec
+        if self._contender is None or not self._contender.lives():
+            self._contender = self._judge.worker_to_compile(case.assignment)
+        call = case.inputs(self._judge.seed, OWN_NUMBER, self._judge.device)
+        with arena_for(call, case.problem.outputs(call), case.dtype, self._judge.device) as arena:
+            reply = self._contender.call(
+                arena,
+                list(call.args),
+                list(call.options.values()),
+                None if call.upstream is None else UPSTREAM,
+                Limits(spec.limits.build_limit_s, spec.limits.memory_gib),
+                target=(arch, shared_limit(arch)),
+            )
+        if reply.compiled is None or reply.compiled.arch != arch:
+            self._contender.kill()
+            raise ContenderFault("crashed", "the worker answered with something that is no answer")
+        error = reply.compiled.error
+        if error is not None and error.kind == "crashed":
+            raise ContenderFault("crashed", f"{error.type}: {error.message}")
+        return reply.compiled
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Nobody can say whether a call compiles for `arch`."""
+
+    arch: str
+    why: str
+
+
+def _of(case: BoundCase, kernel: KernelResources) -> KernelResources:
+    return kernel.model_copy(update={"part": case.part.name, "case": case.name})
+
+
+def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
+    """What the report says of a call's kernels."""
+    if isinstance(call, Unknown):
+        return [KernelResources(name="every kernel", arch=call.arch, registers=None, problem=call.why[:4000])]
+    found = []
+    for kernel in call.kernels:
+        known = {"name": kernel.name, "arch": call.arch, "shared_bytes": kernel.shared_bytes}
+        told = kernel_resources(kernel.ptxas)[:1]
+        found += [one.model_copy(update=known) for one in told] or [KernelResources(registers=None, **known)]
+    if call.error is not None:
+        found.append(
+            KernelResources(name=call.failed or "kernel", arch=call.arch, registers=None, problem=_problem(call))
+        )
+    return found
+
+
+def _problem(call: CompiledCall) -> str:
+    assert call.error is not None
+    if lacking := SHARED_MEMORY.search(call.error.message):
+        return misfit(call.arch, int(lacking[1]))
+    return f"{NOT_COMPILED}{fault_of(call.error).message}"[:4000]
+
+
+def _raise_fault(call: CompiledCall) -> None:
+    """Raise what keeps a call's kernels from being launched, if anything does."""
+    if call.error is None:
+        return
+    if SHARED_MEMORY.search(call.error.message):
+        raise CheckFailed(
+            f"{call.failed} {_problem(call)}: it cannot be launched",
+            (
+                "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for",
+            ),
+        )
+    fault = fault_of(call.error)
+    raise ContenderFault("failed", f"{call.failed} does not compile for {call.arch}: {fault.message}", fault.traceback)

@@ -1,0 +1,198 @@
+"""Properties of right answers, tried on inputs that Hypothesis draws: for the checks in an assignment's own `test_*.py`.
+
+Beside the cases of problem.toml, which somebody has thought of, each property is tried on some inputs of any size, and where one of
+them is answered wrongly the smallest is looked for. Right and wrong are the oracle's business there too; the property gives the
+words: "row 2 changed when later keys were changed" tells a student more than numbers do.
+
+    def test_keys_in_another_order(properties: Properties) -> None:
+        "Keys in another order, with their values, change nothing."
+
+        def law(trial: Trial) -> None:
+            ...
+            trial.agree(trial.ask(permuted), trial.ask(trial.inputs), "o changed when the keys were put in another order")
+
+        properties.hold(law, n=st.integers(1, 40), d=st.sampled_from([16, 32]))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grader.assignment import Assignment, Case, Part
+from grader.contender.replies import ContenderFault
+from grader.job import CaseNote
+from grader.judge.cases import BoundCase
+from grader.judge.comparison import compare
+from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.trial import answer
+from grader.problem import Call, Params, Problem, bind_params
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from grader.judge.state import Judge
+
+LIMIT_S = 300.0  # for all examples of a property
+SEARCH_S = 5.0  # for a smaller input, after the first that is answered wrongly
+
+
+class Trial:
+    """One drawn input, and what was answered to it and to what a property makes of it.
+
+    Attributes:
+        inputs: the call that problem.py makes of the drawn parameters.
+        generator: of random numbers, the same each time that this input is tried.
+    """
+
+    def __init__(self, judge: Judge, case: BoundCase) -> None:
+        self._judge = judge
+        self._case = case
+        self._wrong: CheckFailed | None = None
+        self.inputs = case.inputs(judge.seed, 0, judge.device)
+        self.generator = torch.Generator(judge.device).manual_seed(judge.seed & 0xFFFF_FFFF)
+
+    def ask(self, call: Call) -> dict[str, torch.Tensor]:
+        """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
+        self._judge.emit(
+            CaseNote(text="on drawn inputs")
+        )  # whoever watches must not take many examples for a standstill
+        contender = self._judge.contender(self._case.assignment)
+        got = answer(self._judge, self._case, contender, call, Evidence())
+        try:
+            compare(self._judge, self._case, call, got, Evidence(), drawn=True)
+        except CheckFailed as failed:
+            self._wrong = self._wrong or failed
+        return {name: tensor.double() for name, tensor in got.items()}
+
+    def agree(self, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], words: str) -> None:
+        """Raise CheckFailed with these words where the two differ most, if the oracle has found one of them wrong."""
+        for name, tensor in first.items():
+            self.hold(
+                float((tensor - second[name]).abs().nan_to_num(torch.inf).amax()) if tensor.numel() else 0.0, words
+            )
+
+    def hold(self, gap: float, words: str) -> None:
+        """Raise CheckFailed with these words and by how much the property is missed, if the oracle has found an answer wrong."""
+        if self._wrong is not None and not gap <= _tolerated(self._case):
+            raise CheckFailed(f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details))
+
+    def conclude(self) -> None:
+        """Raise CheckFailed if the oracle has found an answer wrong, whatever the property says."""
+        if self._wrong is not None:
+            raise self._wrong
+
+
+def _tolerated(case: BoundCase) -> float:
+    return case.assignment.spec.tolerance.floor[case.case.dtype]
+
+
+class Properties:
+    """Tries properties on a submission.
+
+    Args:
+        problem, model: the assignment's problem.py and its keys.
+        part: the part that the check belongs to; its defaults hold.
+        name: of the check.
+    """
+
+    def __init__(
+        self, judge: Judge, assignment: Assignment, problem: Problem, model: type[Params], part: Part, name: str
+    ) -> None:
+        self._judge, self._assignment, self._problem = judge, assignment, problem
+        self._model, self._part, self._name = model, part, name
+
+    def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
+        """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
+
+        Args:
+            law: asks the submission, and raises CheckFailed.
+            strategies: for keys of problem.py, and for further arguments of `law`.
+
+        Raises:
+            CheckFailed: about the smallest input found.
+            ContenderFault: of the first input without an answer.
+        """
+        import hypothesis
+        from hypothesis import HealthCheck, Phase, given, settings
+        from hypothesis import strategies as st
+
+        _draw_alike_everywhere()
+        started = time.monotonic()
+        known: dict[str, CheckFailed | None] = {}
+        give_up_at: float | None = None
+
+        def example(drawn: dict[str, Any]) -> None:
+            nonlocal give_up_at
+            key = _words(drawn)
+            if key not in known:
+                if give_up_at is not None and time.monotonic() > give_up_at:
+                    return  # whatever is smaller was not found in time
+                if time.monotonic() > started + LIMIT_S:
+                    raise _Stopped(ContenderFault("timed_out", f"the examples were not answered within {LIMIT_S:g} s"))
+                known[key] = self._try(law, drawn)
+            if (failed := known[key]) is not None:
+                give_up_at = give_up_at or time.monotonic() + SEARCH_S
+                raise failed.with_traceback(None)
+
+        text = f"{self._judge.seed}/{self._assignment.name}/{self._part.name}/{self._name}"
+        search = settings(
+            max_examples=self._assignment.spec.examples[self._judge.device_name],
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )(given(st.fixed_dictionaries(dict(strategies)))(example))
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        try:
+            hypothesis.seed(seed)(search)()
+        except _Stopped as stopped:
+            raise stopped.fault from None
+        except CheckFailed as failed:
+            smallest = next(key for key, one in known.items() if one is failed)
+            raise CheckFailed(failed.message, (*failed.details, f"the smallest input found: {smallest}")) from None
+
+    def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
+        own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
+        case = Case(name=self._name, tries=self._name, params=own)
+        params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
+        trial = Trial(self._judge, BoundCase(self._assignment, self._problem, self._part, case, params))
+        try:
+            law(trial, **{key: value for key, value in drawn.items() if key not in own})
+            trial.conclude()
+        except CheckFailed as failed:
+            return failed
+        except ContenderFault as fault:
+            raise _Stopped(
+                ContenderFault(fault.outcome, fault.message, fault.traceback, (f"the input: {_words(drawn)}",))
+            ) from None
+        return None
+
+
+def _draw_alike_everywhere() -> None:
+    """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
+    from hypothesis.configuration import set_hypothesis_home_dir
+    from hypothesis.internal.conjecture import providers
+
+    set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
+    if hasattr(providers, "_get_local_constants"):
+        nothing = type(providers._get_local_constants())()
+        providers._get_local_constants = lambda: nothing
+
+
+class _Stopped(BaseException):
+    """Ends Hypothesis's search: it takes any other exception for something to look at more closely."""
+
+    def __init__(self, fault: ContenderFault) -> None:
+        self.fault = fault
+
+
+def _words(drawn: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in drawn.items())

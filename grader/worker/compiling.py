@@ -1,0 +1,174 @@
+"""Triton kernels compiled for GPUs that are not here, instead of being run.
+
+A call of the submission is made as usual, on tensors in the CPU's memory. Each launch in it is compiled for the architecture that is asked
+for, as Triton would on such a GPU, and nothing is launched: what a call returns means nothing, what it needs of a GPU does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler.errors import CompilationError
+from triton.errors import TritonError
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import JITFunction, _triton_jit_function_registry
+
+from grader import protocol
+from grader.worker import run
+from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
+from grader.worker.nvcc import told
+
+MAX_TOLD = 1500  # characters of ptxas about one kernel
+MAX_KERNELS = 16  # of one call and architecture
+
+
+class AbsentGpu:
+    """What Triton asks of a driver until it has compiled a kernel; `capability` is 90 for sm_90."""
+
+    def __init__(self, capability: int) -> None:
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return int(self._target.arch)  # kernels are kept by device: each architecture is one of its own
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """All configurations are compiled, and the first is as good as any."""
+
+        def bench(launch: Callable[[], object], quantiles: list[float] | None = None, **_: Any) -> list[float]:
+            launch()
+            return [1.0] * len(quantiles or [0.5])
+
+        return bench
+
+
+class Compiler:
+    """Takes the place of every launch in this process from here on."""
+
+    def __init__(self) -> None:
+        knobs.nvidia.dump_ptxas_log = True
+        self._told: dict[
+            int, tuple[Any, dict[str, Any]]
+        ] = {}  # by a kernel's identity, with the kernel lest that be another's
+        self._launched: list[dict[str, Any]] = []
+        self._failures: list[tuple[str, dict[str, Any]]] = []
+        self._shared_limit = 0
+        driver.set_active(AbsentGpu(90))  # for whatever a submission asks while it is imported
+        launch, tune = JITFunction.run, Autotuner.run
+
+        def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:  # noqa: ARG001
+            words = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(words):
+                    kernel = launch(function, *args, grid=grid, warmup=True, **options)
+                if kernel is not None:
+                    self._keep(kernel, _name(function), words.getvalue())
+            except Exception as error:
+                blamed = isinstance(error, TritonError) or "PassManager" in str(
+                    error
+                )  # else it is this machine's fault
+                described = describe(error)
+                described |= {"original": _essence(described)} | (_where(error) if blamed else {"kind": "crashed"})
+                self._failures.append((_name(function), described))
+                raise
+            return kernel
+
+        def tune_anew(tuner: Any, *args: Any, **options: Any) -> Any:
+            tuner.cache.clear()  # its choice is kept for an input, whatever the architecture
+            return tune(tuner, *args, **options)
+
+        JITFunction.run, Autotuner.run = compile_only, tune_anew
+
+    def _keep(self, kernel: Any, name: str, words: str) -> None:
+        """Note a kernel, or raise what its launch would."""
+        if id(kernel) not in self._told:
+            metadata = kernel.metadata
+            self._told[id(kernel)] = (
+                kernel,
+                {
+                    "name": name,
+                    "warps": int(metadata.num_warps),
+                    "shared_bytes": int(metadata.shared),
+                    "ptxas": told(words)[:MAX_TOLD],
+                },
+            )
+        _, noted = self._told[id(kernel)]
+        if 0 < self._shared_limit < noted["shared_bytes"]:
+            raise OutOfResources(noted["shared_bytes"], self._shared_limit, "shared memory")
+        if noted not in self._launched:
+            self._launched.append(noted)
+
+    def answer(self, function: Callable[..., Any], frame: protocol.Frame, files: list[int]) -> protocol.Frame:
+        """Answer a "call" frame with what its launches need on the GPU `frame["target"]`.
+
+        What a call makes of results that mean nothing does not count, nor does what it tries and does without.
+        """
+        arch, self._shared_limit = frame["target"]
+        self._launched, self._failures = [], []
+        driver.set_active(AbsentGpu(int(arch.removeprefix("sm_"))))
+        reply = run.call(function, frame, files, "cpu")
+        ended = {} if reply["ok"] else reply["error"]
+        failed, error = "", None
+        for name, described in self._failures:
+            if ended and described["original"] == _essence(ended):
+                failed, error = name, {key: value for key, value in described.items() if key != "original"}
+        compiled = {
+            "arch": arch,
+            "kernels": self._launched[:MAX_KERNELS],
+            "failed": failed,
+            "error": error,
+            "whole": reply["ok"],
+        }
+        return {"ok": True, "compiled": compiled}
+
+
+def _name(function: Any) -> str:
+    return re.sub(r"\W", "_", str(function.fn.__name__))[:200] or "_"
+
+
+def _essence(error: dict[str, Any]) -> str:
+    """What tells errors apart that a call has met."""
+    return f"{error['type']}: {error['message']}"
+
+
+def _where(error: BaseException) -> dict[str, str]:
+    """Words and place of an error in a kernel, as tracebacks show them; nothing where Triton's compiler names no line."""
+    where: dict[str, str] = {}
+    seen: Any = error
+    for _ in range(MAX_CAUSES):  # a kernel that calls another is named first, and what it calls is the cause
+        named = isinstance(seen, CompilationError) and seen.src and hasattr(seen.node, "lineno")
+        if named and (place := _line_of(str(seen.src), seen.node.lineno)):  # or it is in Triton's own
+            line = str(seen.src).splitlines()[seen.node.lineno - 1].strip()[:200]
+            where["traceback"] = clean(f"  File {place}\n    {line}\n")
+        if seen.__cause__ is None:
+            break
+        seen = seen.__cause__
+    if isinstance(seen, CompilationError) and seen.error_message:
+        where["message"] = clean(str(seen.error_message))[:MAX_MESSAGE]
+    return where
+
+
+def _line_of(source: str, line: int) -> str:
+    """Where a line of a kernel is, counted from its `def`, as `"softmax.py", line 7`; nothing where the kernel is not the student's."""
+    for function in list(_triton_jit_function_registry.values()):
+        if function.src == source:
+            before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))
+            return place_in(function.fn.__code__.co_filename, function.starting_line_number + before + line - 1)
+    return ""
