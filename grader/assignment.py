@@ -268,7 +268,7 @@ class AssignmentSpec(Strict):
     tolerance: Tolerance
     timing: Timing = Timing()
     examples: dict[Device, Annotated[int, Field(strict=True, ge=1, le=1000)]] = Field(
-        default={"cpu": 4, "cuda": 8},
+        default={"cpu": 4, "cuda": 4},
         description="inputs that each property is tried on (`grader/judge/properties.py`)",
     )
     policy: Policy | None = Field(default=None, description="absent: anything may be used")

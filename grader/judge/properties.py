@@ -60,9 +60,8 @@ class Trial:
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
         """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
-        self._judge.emit(
-            CaseNote(text="on drawn inputs")
-        )  # whoever watches must not take many examples for a standstill
+        # Whoever watches must not take many examples for a standstill.
+        self._judge.emit(CaseNote(text="on drawn inputs"))
         contender = self._judge.contender(self._case.assignment)
         got = answer(self._judge, self._case, contender, call, Evidence())
         try:
@@ -74,9 +73,8 @@ class Trial:
     def agree(self, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], words: str) -> None:
         """Raise CheckFailed with these words where the two differ most, if the oracle has found one of them wrong."""
         for name, tensor in first.items():
-            self.hold(
-                float((tensor - second[name]).abs().nan_to_num(torch.inf).amax()) if tensor.numel() else 0.0, words
-            )
+            gaps = (tensor - second[name]).abs().nan_to_num(torch.inf)
+            self.hold(float(gaps.amax()) if gaps.numel() else 0.0, words)
 
     def hold(self, gap: float, words: str) -> None:
         """Raise CheckFailed with these words and by how much the property is missed, if the oracle has found an answer wrong."""

@@ -64,9 +64,8 @@ class Compiler:
 
     def __init__(self) -> None:
         knobs.nvidia.dump_ptxas_log = True
-        self._told: dict[
-            int, tuple[Any, dict[str, Any]]
-        ] = {}  # by a kernel's identity, with the kernel lest that be another's
+        # By a kernel's identity; with the kernel, lest that be another's one day.
+        self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._launched: list[dict[str, Any]] = []
         self._failures: list[tuple[str, dict[str, Any]]] = []
         self._shared_limit = 0
@@ -81,9 +80,8 @@ class Compiler:
                 if kernel is not None:
                     self._keep(kernel, _name(function), words.getvalue())
             except Exception as error:
-                blamed = isinstance(error, TritonError) or "PassManager" in str(
-                    error
-                )  # else it is this machine's fault
+                # What else goes wrong in a launch, as a disk that is full, is this machine's fault.
+                blamed = isinstance(error, TritonError) or "PassManager" in str(error)
                 described = describe(error)
                 described |= {"original": _essence(described)} | (_where(error) if blamed else {"kind": "crashed"})
                 self._failures.append((_name(function), described))

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
 from grader.report.model import CaseResult, Environment, KernelResources, PartResult, Points, Report, SubmissionInfo
-from grader.report.terminal import LOG_LINES, MAX_FAILURES, MAX_KERNELS, Progress, kernels, print_report
+from grader.report.terminal import LOG_LINES, MAX_FAILURES, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
@@ -344,3 +344,18 @@ def test_many_kernels_are_cut() -> None:
     shown = table([compiled(f"k{number}", "a", "sm_90", number) for number in range(MAX_KERNELS + 3)])
     assert len(shown) == MAX_KERNELS + 2
     assert shown[-1] == "... and 3 more in the report"
+
+
+def test_a_kernel_in_several_configurations_has_several_rows() -> None:
+    found = [compiled("k", "a", arch, registers) for arch in ("sm_90", "sm_86") for registers in (20, 30)]
+    assert table(found)[1:] == ["k a 20 regs 20 regs", "k a 30 regs 30 regs"]
+
+
+def test_a_kernel_of_which_nothing_was_told_is_compiled_all_the_same() -> None:
+    assert table([compiled("k", "a", "sm_90", None)])[1:] == ["k a compiled"]
+
+
+def test_many_problems_are_cut() -> None:
+    found = [compiled(f"k{number}", "a", "sm_90", problem=f"problem {number}") for number in range(MAX_PROBLEMS + 2)]
+    assert table(found)[-1] == "... and 2 more in the report"
+    assert sum("✗ k" in line and "compiled for" in line for line in table(found)) == MAX_PROBLEMS
