@@ -142,7 +142,8 @@ def check(
     names = tuple(one.name for one in runnable)
     triton = any(one.spec.language == "triton" for one in runnable)
     with contextlib.nullcontext(grading) if grading else Grading(request.place, triton) as ready:
-        view.finish(ready.run(replace(request, assignments=names, stop_early=True, speed=False), on_event))
+        wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
+        view.finish(ready.run(wanted, on_event))
 
 
 def _minute_saved(request: Request, assignment: Assignment) -> int:

@@ -95,6 +95,9 @@ def run(
     ] = None,
     fail_under: Annotated[float | None, typer.Option(help="exit with 1 when fewer points are earned")] = None,
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="measure speed where there is a CUDA GPU")] = True,
+    compilation: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="compile Triton kernels for GPUs where there is none")
+    ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="leave out the largest cases, and time few rounds: for a first look")
     ] = False,
@@ -132,6 +135,7 @@ def run(
         Place(sandbox.value, device.value, require_isolation, image, gpu, memory_gib, cpus),
         seed,
         speed=speed,
+        compilation=compilation,
         effort="quick" if quick else "full",
         contenders="all" if table else "needed",
     )

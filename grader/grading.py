@@ -28,6 +28,7 @@ class Request:
     seed: replays a run; None draws a secret one.
     stop_early: leave an assignment at its first case that does not pass.
     speed: measure speed where the device allows it.
+    compilation: compile Triton's launches for GPUs where there is none.
     effort: `quick` leaves out the largest cases and times fewer rounds.
     contenders: who is timed beside the submission (see `Job`).
     """
@@ -39,6 +40,7 @@ class Request:
     seed: int | None = None
     stop_early: bool = False
     speed: bool = True
+    compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
 
@@ -85,6 +87,7 @@ class Grading:
             seed=request.seed,
             stop_early=request.stop_early,
             speed=request.speed,
+            compilation=request.compilation,
             effort=request.effort,
             contenders=request.contenders,
         )

@@ -110,8 +110,8 @@ class Compilation:
     def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
         """For the GPU that submissions are graded on first; where one takes too long, no other is tried."""
         spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
-        brief = self._judge.job.stop_early or self._judge.job.effort == "quick"
-        for arch in dict.fromkeys([spec.arch, *(() if brief else spec.architectures)]):
+        others = () if self._judge.job.effort == "quick" else spec.architectures
+        for arch in dict.fromkeys([spec.arch, *others]):
             try:
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)

@@ -180,8 +180,10 @@ def _draw_alike_everywhere() -> None:
     from hypothesis.internal.conjecture import providers
 
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
-    if hasattr(providers, "_get_local_constants"):
-        nothing = type(providers._get_local_constants())()
+    if hasattr(providers, "_get_local_constants"):  # since 6.131
+        from hypothesis.internal.constants_ast import Constants
+
+        nothing = Constants()
         providers._get_local_constants = lambda: nothing
 
 

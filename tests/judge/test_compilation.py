@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grader.report.model import CaseResult, KernelResources
-from tests.conftest import Course, Ran, Running
+from tests.conftest import ROOT, Course, Ran, Running
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU kernels are compiled to be run"),
@@ -235,13 +235,17 @@ def test_where_nothing_is_right_nothing_is_compiled(ran: Ran) -> None:
     assert kernels(ran, "wrong", "both") == kernels(ran, "wrong", "compiled") == {}
 
 
-def test_check_compiles_for_the_grading_gpu_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "option", "expected"),
+    [("run", "--compile", ["sm_90", "sm_80", "sm_86"]), ("run", "--quick", ["sm_90"]), ("run", "--no-compile", []), ("check", "", [])],
+)  # fmt: skip
+def test_who_asks_for_less_waits_for_less(tmp_path: Path, verb: str, option: str, expected: list[str]) -> None:
     course, folder = Course(tmp_path / "course"), tmp_path / "submission"
     folder.mkdir()
     course.add("right", toml=TOML.format(name="right", limit_s=120))
     (folder / "right.py").write_text(SOURCE.format(**PIECES, launch=LAUNCH.format(arguments="")))
-    command = [sys.executable, "-m", "grader", "check", str(folder), "--course", str(course.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "grader", verb, str(folder), "--course", str(course.folder)]
+    command += [option, "--device", "cpu", "-o", str(tmp_path / "out")] if verb == "run" else []
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert "sm_90" in done.stdout
-    assert "sm_80" not in done.stdout
+    assert [arch for arch in ("sm_90", "sm_80", "sm_86") if arch in done.stdout] == expected
