@@ -95,7 +95,7 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
 
 def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
     """Races with new workers and new inputs each."""
-    judge.baselines.start(["null", *case.contenders(everyone=True)])
+    judge.baselines.begin([case], everyone=True)
     workers = [pool.start("cuda", cache_folder() / "speed-record") for _ in range(count)]
     found = []
     for number, worker in enumerate(workers):

@@ -141,7 +141,7 @@ def check(
 
     names = tuple(one.name for one in runnable)
     triton = any(one.spec.language == "triton" for one in runnable)
-    with contextlib.nullcontext(grading) if grading else Grading(request.place, triton) as ready:
+    with contextlib.nullcontext(grading) if grading else Grading(request.place, workers=int(triton)) as ready:
         wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
         view.finish(ready.run(wanted, on_event))
 

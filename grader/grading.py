@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Literal
 
 from grader.assignment import load_course
+from grader.contender.pool import MAX_AT_ONCE
 from grader.job import Event, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
@@ -52,18 +53,18 @@ class Grading:
 
     Args:
         place: that of the request to come.
-        triton: whether Triton will probably be asked for, so that a worker for it is started at once.
+        workers: how many workers will probably be asked for: they are started at once, where the machine is good for so many.
     """
 
-    def __init__(self, place: Place, triton: bool = True) -> None:
+    def __init__(self, place: Place, workers: int = 1) -> None:
         self._place = place
-        self._triton = triton
+        self._workers = workers
         self._stack = ExitStack()
 
     def __enter__(self) -> Grading:
         with ExitStack() as stack:
             self._folder = stack.enter_context(run_folder())
-            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._triton))
+            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._workers))
             self._stack = stack.pop_all()
         return self
 
@@ -102,5 +103,5 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
         InfraError: this machine failed, not the submission.
     """
     languages = {one.spec.language for one in load_course(request.course, request.assignments)}
-    with Grading(request.place, triton="triton" in languages) as grading:
+    with Grading(request.place, workers=MAX_AT_ONCE if "triton" in languages else 0) as grading:
         return grading.run(request, on_event)

@@ -24,18 +24,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import processes
-from grader.contender.arena import Arena
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
+
+if TYPE_CHECKING:
+    from grader.contender.arena import (
+        Arena,
+    )  # it brings torch, which a judge that starts workers need not have waited for
 
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
@@ -82,7 +86,7 @@ class Contender:
         kind: what it is for.
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
-        caches: for workers that never see a submission: where compiled kernels are kept from run to run.
+        caches: where compiled kernels are kept, if not in `scratch`; workers may share it.
         jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
 
@@ -107,8 +111,12 @@ class Contender:
         self._request = 0
         self._jail = jail
         scratch.mkdir(parents=True)
-        self._folder = WatchedFolder(scratch)
-        jail.prepare(runtime.parent, scratch)
+        writable = [scratch] if caches is None else [scratch, caches]
+        for folder in writable:
+            folder.mkdir(parents=True, exist_ok=True)
+            jail.prepare(runtime.parent, folder)
+        self._scratch = scratch
+        self._folder = WatchedFolder(*writable)
         ours, theirs = socket.socketpair()
         ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
         ours.settimeout(SEND_LIMIT_S)
@@ -118,7 +126,7 @@ class Contender:
             arguments = (theirs.fileno(), write_replies, kind, jail.parent or os.getpid(), _tasks_allowed(jail))
             program = [sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
             self._process = processes.start(
-                jail.command(program, scratch, [runtime, *readable]),
+                jail.command(program, writable, [runtime, *readable]),
                 cwd=scratch,
                 env=environment(kind, runtime, scratch, caches),
                 pass_fds=[theirs.fileno(), write_replies],
@@ -229,12 +237,18 @@ class Contender:
         self._do({"do": "yardstick", "name": name}, limits)
 
     def prepare(
-        self, arena: Arena, sets: Sequence[tuple[list[str], str | None, list[str]]], options: list[Any], limits: Limits
+        self,
+        arena: Arena,
+        sets: Sequence[tuple[list[str], str | None, list[str]]],
+        options: list[Any],
+        results: tuple[Arena, list[list[str]]] | None,
+        limits: Limits,
     ) -> None:
-        """Map an arena for timed batches, until `release`.
+        """Map arenas for timed batches, until `release`.
 
         Args:
             sets: the names of each set's inputs, upstream gradient and outputs in the arena; no outputs where they are collected.
+            results: where `collect` is to copy results to: an arena, and the names of each call's outputs there.
 
         Raises:
             ContenderFault: the worker failed to.
@@ -251,8 +265,15 @@ class Contender:
                 }
                 for args, upstream, outputs in sets
             ],
+            "results": None,
         }
-        self._do(request, limits, arena.files)
+        files = arena.files
+        if results is not None:
+            place, names = results
+            refs = [[place.outputs[name].ref() for name in one] for one in names]
+            request["results"] = {"arena": place.address, "outputs": refs}
+            files += place.files
+        self._do(request, limits, files)
 
     def time(self, calls: int, keep: int, limits: Limits) -> tuple[tuple[float, ...], bool]:
         """Run a batch on the first `calls` sets; the results of the last `keep` of them are kept.
@@ -267,10 +288,8 @@ class Contender:
             raise self._no_answer()
         return reply.times_s, bool(reply.kinds)
 
-    def collect(
-        self, arena: Arena, outputs: Sequence[Sequence[str]], different: int, limits: Limits
-    ) -> tuple[tuple[Returned, ...], ...]:
-        """Have the results of the last batch copied to these outputs of an arena, those of each call.
+    def collect(self, calls: int, different: int, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+        """Have the results of the last batch, of so many calls, copied to where `prepare` said.
 
         Args:
             different: how many different results the null contender, which has none, hands in in turn.
@@ -280,10 +299,7 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        refs = [[arena.outputs[name].ref() for name in names] for names in outputs]
-        reply = self._do(
-            {"do": "collect", "arena": arena.address, "outputs": refs, "different": different}, limits, arena.files
-        )
+        reply = self._do({"do": "collect", "calls": calls, "different": different}, limits)
         if not reply.kinds:
             raise self._no_answer()
         return reply.kinds
@@ -390,7 +406,7 @@ class Contender:
             raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
 
     def _watch(self, limits: Limits) -> None:
-        tree = processes.tree(self._process.pid)
+        tree = processes.tree(self._process.pid, age_s=WATCH_INTERVAL_S / 2)
         if len(tree) > MAX_PROCESSES:
             self.kill()
             raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
@@ -439,7 +455,7 @@ class Contender:
         self._connection.close()
         os.close(self._replies)
         processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
-        self._jail.empty(self._folder.path)
+        self._jail.empty(self._scratch)
         self.log.finish()
 
 

@@ -77,10 +77,11 @@ class Jail:
         if self.name == "uid":
             run_folder.chmod(0o711)
 
-    def command(self, program: Sequence[str], scratch: Path, readable: Sequence[Path]) -> list[str]:
-        """The command that runs `program` in this jail, with `scratch` as its current folder.
+    def command(self, program: Sequence[str], writable: Sequence[Path], readable: Sequence[Path]) -> list[str]:
+        """The command that runs `program` in this jail.
 
         Args:
+            writable: folders that it may write to; the first is its current one.
             readable: what it may read beside the system and Python.
         """
         match self.name:
@@ -91,7 +92,7 @@ class Jail:
                 return ["nice", "-n", "10", *_drop(self.programs[-1]), *program]
             case "bubblewrap":
                 drop = _drop(self.programs[1]) if os.geteuid() == 0 else []
-                return [self.programs[0], *_namespaces(), *_files(scratch, readable), "--", *drop, *program]
+                return [self.programs[0], *_namespaces(), *_files(writable, readable), "--", *drop, *program]
 
 
 NO_JAIL = Jail("none")
@@ -122,7 +123,7 @@ def _works(jail: Jail, where: Path | None) -> bool:
         for above in (Path(folder), where or Path(folder)):
             jail.prepare(above, scratch)
         writing = "import sys; open(sys.argv[1], 'w').close()"
-        trial = jail.command([sys.executable, "-I", "-c", writing, str(scratch / "file")], scratch, [])
+        trial = jail.command([sys.executable, "-I", "-c", writing, str(scratch / "file")], [scratch], [])
         try:
             done = subprocess.run(
                 trial, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
@@ -165,7 +166,7 @@ def _namespaces() -> list[str]:
     return options
 
 
-def _files(scratch: Path, readable: Sequence[Path]) -> Iterator[str]:
+def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
     """The view of the file system: nothing but what is named here."""
     yield from ("--tmpfs", "/tmp", "--dir", "/var/tmp", "--proc", "/proc", "--dev", "/dev")
     for path in SYSTEM:
@@ -183,7 +184,9 @@ def _files(scratch: Path, readable: Sequence[Path]) -> Iterator[str]:
                 yield from ("--dev-bind", str(node), str(node))
     for folder in readable:
         yield from _at("--ro-bind", str(folder))
-    yield from (*_at("--bind", str(scratch)), "--chdir", str(scratch))
+    for folder in writable:
+        yield from _at("--bind", str(folder))
+    yield from ("--chdir", str(writable[0]))
 
 
 def _at(bind: str, path: str) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
 import shutil
 import threading
@@ -16,6 +18,15 @@ from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.surroundings import WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
+MAX_AT_ONCE = 8
+CORES_PER_WORKER = 2
+GIB_PER_WORKER = 4
+
+
+def workers_at_once(gpu_gib: float = math.inf) -> int:
+    """How many of a submission's workers this machine is good for, with a GPU that has so much free memory."""
+    cores = len(os.sched_getaffinity(0))
+    return int(max(1, min(MAX_AT_ONCE, cores // CORES_PER_WORKER, gpu_gib / GIB_PER_WORKER)))
 
 
 class WorkerPool:
@@ -34,6 +45,9 @@ class WorkerPool:
         self.device: Device = device
         self.runtime = stage_runtime(folder / "runtime")
         self._scratch = folder / "scratch"
+        self._kernels = (
+            folder / "kernels"
+        )  # what the submission's workers have compiled: none of them compiles it again
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
@@ -73,11 +87,15 @@ class WorkerPool:
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
+        if self._kernels.exists():
+            self.jail.empty(self._kernels)
         self._starter.shutdown()
 
     def _start(self, kind: WorkerKind, *, trusted: bool = False, caches: Path | None = None) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
+        if kind == "cuda" and not trusted:
+            caches = self._kernels
         worker = self._starter.submit(Contender, kind, self.runtime, scratch, caches, jail, self._readable).result()
         self._workers.append(worker)
         return worker
@@ -86,11 +104,12 @@ class WorkerPool:
 def stage_runtime(target: Path) -> Path:
     """Copy the only part of `grader` that a worker may see, so that the wall between them is there on disk."""
     package = Path(grader.__file__).parent
-    (target / "grader").mkdir(parents=True)
+    (target / "grader").mkdir(parents=True, exist_ok=True)
     for name in RUNTIME_FILES:
         source = package / name
         if source.is_dir():
-            shutil.copytree(source, target / "grader" / name, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, target / "grader" / name, ignore=ignored, dirs_exist_ok=True)
         else:
             shutil.copyfile(source, target / "grader" / name)
     return target

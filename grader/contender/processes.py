@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import re
 import signal
@@ -30,6 +31,7 @@ STANDING = ("T", "t", *DEAD)
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
+_last_look: tuple[float, list[tuple[psutil.Process, int]]] = (-math.inf, [])  # when, and what `_descendants` found
 _stopped: dict[int, set[int]] = {}  # other groups of a worker's tree that were stopped with it
 _members: dict[int, list[int]] = {}  # of a worker's tree, when it was last looked at
 
@@ -43,13 +45,16 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def tree(pid: int) -> list[psutil.Process]:
+def tree(pid: int, age_s: float = 0.0) -> list[psutil.Process]:
     """A worker, its living descendants, and what workers left to this process; one look at the table of processes.
 
     The dead that nobody else will collect are collected on the way.
+
+    Args:
+        age_s: how old the look may be: where many workers are watched, one serves for all of them.
     """
     found = []
-    for process, root in _belonging_to(pid):
+    for process, root in _belonging_to(pid, age_s):
         if _state(process.pid) not in DEAD:
             found.append(process)
         elif root == process.pid and root not in _started:
@@ -175,11 +180,15 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
     return late, False
 
 
-def _belonging_to(pid: int) -> list[tuple[psutil.Process, int]]:
+def _belonging_to(pid: int, age_s: float = 0.0) -> list[tuple[psutil.Process, int]]:
     """A worker, all its descendants, and what workers left to this process, the dead among them; each with its `root`."""
+    global _last_look
     with _starting:
         others = {one for one in _started if one != pid}
-        descendants = _descendants()
+        taken_at, descendants = _last_look
+        if time.monotonic() - taken_at >= age_s:
+            descendants = _descendants()
+            _last_look = time.monotonic(), descendants
     return [(process, root) for process, root in descendants if root not in others]
 
 

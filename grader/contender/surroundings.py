@@ -16,31 +16,31 @@ WorkerKind = Literal["cpu", "cuda", "cuda_cpu", "compile"]
 
 
 class WatchedFolder:
-    """A worker's scratch folder, and how much it has written there.
+    """The folders that a worker writes to, on one disk, and how much has been written there.
 
-    What is written anywhere on the disk is looked at often; the folder itself only when that is enough to matter.
+    What is written anywhere on the disk is looked at often; the folders themselves only when that is enough to matter.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, *paths: Path) -> None:
+        self._paths = [str(path) for path in paths]
         self._free_at_first = self._free()
 
     def grown_beyond(self, size: int) -> bool:
-        """Whether files in it take more than `size` bytes; not where it is gone."""
+        """Whether files in them take more than `size` bytes together; what is gone takes nothing."""
         if self._free_at_first - self._free() < size:
             return False
         try:
             done = subprocess.run(
-                ["du", "-sk", str(self.path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DU_LIMIT_S
+                ["du", "-sk", *self._paths], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DU_LIMIT_S
             )
         except subprocess.TimeoutExpired:
             return True
-        kilobytes, *_ = done.stdout.split() or [b"0"]
-        return int(kilobytes) * 1024 > size
+        kilobytes = sum(int(line.split()[0]) for line in done.stdout.splitlines())
+        return kilobytes * 1024 > size
 
     def _free(self) -> float:
         try:
-            status = os.statvfs(self.path)
+            status = os.statvfs(self._paths[0])
         except OSError:
             return float("inf")
         return status.f_bavail * status.f_frsize

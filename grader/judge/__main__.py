@@ -23,7 +23,7 @@ from typing import TextIO
 from grader.assignment import CourseError, Device
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.jail import NO_JAIL, strongest_jail
-from grader.contender.pool import WorkerPool
+from grader.contender.pool import WorkerPool, workers_at_once
 from grader.fingerprint import fingerprint
 from grader.job import Event, Job, Refused
 from grader.nvidia import driver_is_loaded
@@ -71,20 +71,21 @@ def main() -> int:
 
 def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
     """Get ready, read the job and do it. Returns the exit code."""
-    pool = None
+    isolated = "isolated" in options
+    # A guess, until torch can be asked: a worker takes as long to start as this process, and need not wait for it.
+    guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
+    pool = _pool(guess, folder, isolated)
     try:
-        if device == "cpu" or (device == "auto" and not driver_is_loaded()):
-            pool = _pool("cpu", folder)
-            if "worker" in options:
-                pool.prepare()
+        asked = int(next((one.removeprefix("workers=") for one in options if one.startswith("workers=")), 0))
+        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one.
+        pool.prepare(min(asked, 1) if guess == "cpu" else max(1, min(asked, workers_at_once())))
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
 
         gc.enable()
         gc.freeze()
     except BaseException:
-        if pool is not None:
-            pool.close()
+        pool.close()
         raise
     try:
         if not (text := sys.stdin.readline()):
@@ -95,10 +96,11 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         if job.fingerprint not in (None, fingerprint(job.course)):
             emit(Refused(kind="infra", message=STALE))
             return 1
-        if pool is None:
-            pool = _pool(choose_device(device), folder, isolated="isolated" in options)
+        if (found := choose_device(device)) != guess:
+            pool.close()
+            pool = _pool(found, folder, isolated)
             pool.prepare()
-        if "isolated" in options and pool.jail == NO_JAIL:
+        if isolated and pool.jail == NO_JAIL:
             emit(Refused(kind="infra", message=UNISOLATED))
             return 1
         if job.files is not None:
@@ -117,12 +119,11 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         emit(Refused(kind="infra", message=f"the judge failed: {type(error).__name__}: {error}"[:4000]))
         return 1
     finally:
-        if pool is not None:
-            pool.close()
+        pool.close()
     return 0
 
 
-def _pool(device: Device, folder: Path, isolated: bool = False) -> WorkerPool:
+def _pool(device: Device, folder: Path, isolated: bool) -> WorkerPool:
     """Workers in the strongest jail there is, which see the folder where the submission will be staged.
 
     On a GPU, where jails are new, only where isolation is asked for.

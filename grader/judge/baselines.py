@@ -10,22 +10,25 @@ any other name     the function of that name in baselines.py, such as a vendor's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import BoundCase
+from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.evidence import CaseRefused
 from grader.judge.loading import load_file
 
-YARDSTICKS = ("copy", "matmul", "null")
+NULL = "null"
+YARDSTICKS = ("copy", "matmul", NULL)
 LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches, on a busy machine
 
 
@@ -43,6 +46,27 @@ class Baselines:
         self._caches = cache_folder() / _toolchain() if pool.device == "cuda" else None
         self._workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
+        self._loading: ThreadPoolExecutor | None = None
+
+    def begin(self, cases: Sequence[BoundSpeedCase], everyone: bool) -> None:
+        """Start whoever these cases will ask for in the background, and have them load what the first of them needs: that takes
+        torch.compile's worker many seconds.
+        """
+        first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
+        self.start(first)
+        self._loading = ThreadPoolExecutor(max(1, len(first)), thread_name_prefix="loading")
+        for name, case in first.items():
+            self._loading.submit(self._load_early, name, case)
+
+    def _load_early(self, name: str, case: BoundSpeedCase) -> None:
+        with suppress(CaseRefused, WorkerUnavailable):  # told when it is asked for
+            self.contender(name, case)
+
+    def settle(self) -> None:
+        """Wait until nobody is loading any more."""
+        if self._loading is not None:
+            self._loading.shutdown()
+            self._loading = None
 
     def start(self, names: Iterable[str]) -> None:
         """Start the workers of these contenders in the background."""
@@ -52,7 +76,7 @@ class Baselines:
                 self._workers[name] = self._pool.start(self._pool.device, self._caches)
                 self._loaded.pop(name, None)
 
-    def contender(self, name: str, case: BoundCase) -> Contender:
+    def contender(self, name: str, case: BoundSpeedCase) -> Contender:
         """A contender with what belongs to the case loaded.
 
         Raises:
@@ -70,7 +94,7 @@ class Baselines:
             self._loaded[name] = what
         return worker
 
-    def _load(self, worker: Contender, name: str, case: BoundCase) -> None:
+    def _load(self, worker: Contender, name: str, case: BoundSpeedCase) -> None:
         if name in YARDSTICKS:
             worker.load_yardstick(name, LIMITS)
         elif name == "reference":

@@ -1,16 +1,17 @@
-"""Correctness cases side by side: several workers of one submission, each running whole cases, ahead of the tests that report them.
+"""Correctness side by side: several workers of one submission, each running whole cases, ahead of the tests that report them.
 
-On a GPU most of a Triton assignment's time goes into compiling kernels, on one core, for every case a little differently. A machine with
-many cores has several workers do that at once. Each case still runs once, in one worker, with its own inputs and its own arena. A case
-that measures memory, or that needs much of it, runs alone.
+On a GPU most of the time that Triton's answers take goes into compiling kernels, on one core, for every case a little differently. A
+machine with many cores has several workers do that at once. Each case still runs once, in one worker, with its own inputs and its own
+arena. What measures memory, or needs much of it, runs alone, after all that.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from traceback import clear_frames
 from typing import TYPE_CHECKING
 
@@ -22,51 +23,80 @@ from grader.judge.trial import run_trial
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
-MAX_LANES = 4
-CORES_PER_LANE = 3
+WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
+
+
+@dataclass(frozen=True)
+class Work:
+    """A case, or a check of an assignment's own, that may run ahead.
+
+    key: names it. assignment: whose worker it needs. run: does it in a lane; raises what a check does.
+    """
+
+    key: str
+    assignment: Assignment
+    run: Callable[[int, Evidence], None]
 
 
 class Lanes:
-    """Runs cases of one assignment after another: here and now, or ahead in lanes.
+    """Runs work ahead in lanes, or here and now.
+
+    A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
+    started, and its code to be loaded; CUDA C++ is built anew by each, and stays in one lane.
 
     Args:
         judge: the session.
-        count: how many workers of a submission may run at once; 1 means no running ahead.
+        count: how many workers of the submission may run at once; 1 means no running ahead.
     """
 
     def __init__(self, judge: Judge, count: int) -> None:
         self._judge = judge
         self._count = count
-        self._assignment = ""
-        self._ahead: dict[str, Future[Evidence]] = {}
-        self._threads: ThreadPoolExecutor | None = None
-        self._free: SimpleQueue[int] = SimpleQueue()
+        self._ahead: dict[str, Future[Evidence]] = {}  # of what `run` has not told the end of yet
+        self._waiting: dict[str, deque[tuple[Work, Future[Evidence]]]] = {}
+        self._staffed: Counter[str] = Counter()  # lanes that are with each assignment
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._then: Callable[[], None] | None = None
 
-    def begin(self, assignment: Assignment, cases: Iterable[BoundCase]) -> None:
-        """Start on an assignment's cases; those that may share the machine run ahead.
+    def begin(self, works: Iterable[Work], then: Callable[[], None]) -> None:
+        """Start on these. What is given first is begun first within its assignment.
 
-        Again for the same one, it does nothing, and does not look at `cases`.
+        Args:
+            then: called once, when the machine is no longer busy with all that: when the first lane has nothing more to do.
         """
-        if self._assignment == assignment.name:
+        if self._count < 2:
+            then()
             return
-        self.finish()
-        self._assignment = assignment.name
-        if self._count < 2 or assignment.spec.language != "triton":
-            return
-        shared = [case for case in cases if case.case.memory_gib is None and case.case.max_extra_mib is None]
-        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="lane")
-        for lane in range(self._count):
-            self._free.put(lane)
-        self._ahead = {case.id: self._threads.submit(self._run_ahead, case) for case in shared}
+        self._then = then
+        for work in works:
+            assert work.key not in self._ahead, f"two pieces of work are called {work.key}"
+            self._ahead[work.key] = Future()
+            self._waiting.setdefault(work.assignment.name, deque()).append((work, self._ahead[work.key]))
+        useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in self._waiting.values())
+        self._judge.prepare(min(self._count, useful))
+        self._threads = [
+            threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
+            for lane in range(self._count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def run(self, case: BoundCase, evidence: Evidence) -> None:
-        """Run a case, or wait for it to have been run. Raises as `run_trial` does."""
-        future = self._ahead.pop(case.id, None)
+    @property
+    def busy(self) -> bool:
+        """Whether several workers of the submission may be running."""
+        return bool(self._threads)
+
+    def expects(self, key: str) -> bool:
+        """Whether the work of this key runs ahead, or has done so, and `run` has not told its end yet."""
+        return key in self._ahead
+
+    def run(self, work: Work, evidence: Evidence) -> None:
+        """Do some work, or wait for it to have been done. Raises as the work does."""
+        future = self._ahead.pop(work.key, None)
         if future is None:
             self.finish()
-            if case.case.max_extra_mib is not None:
-                self._judge.settle()  # a worker that is starting takes GPU memory
-            self._run(case, 0, evidence)
+            work.run(0, evidence)
             return
         done = future.result()
         evidence.errors, evidence.time_s, evidence.words = done.errors, done.time_s, done.words
@@ -75,41 +105,78 @@ class Lanes:
 
     def finish(self) -> None:
         """Wait until nothing runs ahead any more, and end every worker but the first lane's."""
-        if self._threads is None:
+        if not self._threads:
             return
-        for future in self._ahead.values():
-            future.exception()
-        self._threads.shutdown()
-        self._threads = None
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
         for lane in range(1, self._count):
             self._judge.end_lane(lane)
-        self._free = SimpleQueue()
 
     def abandon(self) -> None:
         """Begin nothing more; what runs ends with its worker."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._waiting = {}
 
-    def _run_ahead(self, case: BoundCase) -> Evidence:
-        evidence = Evidence()
-        lane = self._free.get()
-        try:
-            self._run(case, lane, evidence)
-        except Exception as error:
-            evidence.error = error
-            clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
-        finally:
-            self._free.put(lane)
-        return evidence
+    def _drive(self, lane: int) -> None:
+        held = ""
+        while (following := self._next(held)) is not None:
+            work, future = following
+            if held and work.assignment.name != held:
+                self._judge.end_lane(lane)
+            held = work.assignment.name
+            evidence = Evidence()
+            try:
+                work.run(lane, evidence)
+            except Exception as error:
+                evidence.error = error
+                clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
+            finally:
+                future.set_result(evidence)
+        with self._lock:
+            then, self._then = self._then, None
+        if then is not None:
+            then()
 
-    def _run(self, case: BoundCase, lane: int, evidence: Evidence) -> None:
-        contender = self._judge.contender(case.assignment, lane=lane)
+    def _next(self, held: str) -> tuple[Work, Future[Evidence]] | None:
+        """The next work for a lane that has been with the assignment `held`; None where there is none that is worth it."""
+        with self._lock:
+            if held:
+                if self._waiting.get(held):
+                    return self._waiting[held].popleft()
+                self._staffed[held] -= 1
+            name = max(self._waiting, key=self._need, default="")
+            if not name or self._need(name) <= 0 or (self._staffed[name] and self._need(name) < WORTH_A_START):
+                return None
+            self._staffed[name] += 1
+            return self._waiting[name].popleft()
+
+    def _need(self, name: str) -> float:
+        """How much work there would be for each lane if one more came to the assignment."""
+        waiting = self._waiting[name]
+        if self._staffed[name] and _stays_in_one_lane(waiting):
+            return 0.0
+        return len(waiting) / (self._staffed[name] + 1)
+
+
+def _stays_in_one_lane(waiting: Iterable[tuple[Work, object]]) -> bool:
+    """CUDA C++ does: each worker would build it anew."""
+    return any(work.assignment.spec.language == "cuda" for work, _ in waiting)
+
+
+def case_work(judge: Judge, case: BoundCase) -> Work:
+    """All calls of a case."""
+
+    def run(lane: int, evidence: Evidence) -> None:
+        if case.case.max_extra_mib is not None:
+            judge.settle()  # a worker that is starting takes GPU memory
+        contender = judge.contender(case.assignment, lane=lane)
         for number in range(case.case.calls):
-            run_trial(self._judge, case, contender, number, evidence)
+            run_trial(judge, case, contender, number, evidence)
+
+    return Work(case.id, case.assignment, run)
 
 
-def lanes_here(on_gpu: bool, stop_early: bool) -> int:
-    """How many lanes this machine is good for. On a CPU the kernels themselves need the cores."""
-    if not on_gpu or stop_early:
-        return 1
-    return max(1, min(MAX_LANES, len(os.sched_getaffinity(0)) // CORES_PER_LANE))
+def shares_the_machine(case: BoundCase) -> bool:
+    """Whether other cases may run beside this one."""
+    return case.case.memory_gib is None and case.case.max_extra_mib is None

@@ -57,6 +57,7 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
                 temperature_c=one.conditions.temperature_c,
                 times_s=dict(one.lap.times_s),
                 judged_s=one.lap.judged_s,
+                late_s=one.lap.late_s,
             )
             for one in race.rounds
         ),

@@ -4,10 +4,10 @@ A check is a test that takes the `contender` fixture. `test_correctness` is run 
 assignment may add checks of its own in `assignments/<name>/test_*.py`, whose docstring is what the student reads and
 whose points are those of the group that names it under `checks`.
 
-Fixtures: `judge` (the session's state), `lanes` (what runs a case), `compilation` (what compiles its launches where there is no
-GPU), `assignment`, `case` and `speed_case` (parametrised over the cases), `contender` (the submission's worker, loaded), `properties`
-(what tries properties on it), `evidence` (where a check leaves what it measured). `benchmark` is pytest-benchmark's; its timer is the
-judge's record of device time.
+Fixtures: `judge` (the session's state), `allowed` (raises what keeps a case from being run), `compilation` (what compiles its launches
+where there is no GPU), `assignment`, `case` and `speed_case` (parametrised over the cases), `contender` (the submission's worker,
+loaded), `properties` (what tries properties on it), `evidence` (where a check leaves what it measured). `benchmark` is
+pytest-benchmark's; its timer is the judge's record of device time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.lanes import Lanes
+from grader.judge.lanes import Work, case_work, shares_the_machine
 from grader.judge.properties import Properties
 from grader.judge.state import Judge
 from grader.problem import load_problem
@@ -51,6 +51,11 @@ class Place:
     name: str
     tries: str
     speed: SpeedSizes | None = None
+
+    @property
+    def key(self) -> str:
+        """What names it in the whole course. A test's node id does not: each assignment has a test_properties.py."""
+        return f"{self.assignment}-{self.part}-{self.name}"
 
 
 class JudgePlugin:
@@ -110,23 +115,26 @@ class JudgePlugin:
         return self.judge.contender(assignment)
 
     @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest, assignment: Assignment, contender: Contender) -> Properties:  # noqa: ARG002
+    def properties(self, request: pytest.FixtureRequest, assignment: Assignment) -> Properties:
         """What tries a property of right answers on the submission."""
         place = request.node.stash[PLACE]
+        self._allow(assignment, None)
+        if not self.judge.lanes.expects(place.key):
+            self.judge.lanes.finish()
+        return self._properties(place)
+
+    def _properties(self, place: Place, lane: int = 0) -> Properties:
+        assignment = self.assignments[place.assignment]
         problem, model = load_problem(assignment)
         part = next(part for part in assignment.spec.parts if part.name == place.part)
-        return Properties(self.judge, assignment, problem, model, part, place.name)
+        return Properties(self.judge, assignment, problem, model, part, place.name, lane)
 
     @pytest.fixture
-    def lanes(self, case: BoundCase) -> Lanes:
-        """What runs the case, once it is clear that it can be run."""
-        lanes = self.judge.lanes
-        if case.case.memory_gib is not None:
-            lanes.finish()  # or what runs beside it would count as memory that is not there
+    def allowed(self, case: BoundCase) -> None:
+        """Raises what keeps the case from being run."""
+        if not shares_the_machine(case):
+            self.judge.lanes.finish()  # or what runs beside it would count as memory that is not there
         self._allow(case.assignment, case)
-        cases = (one for one in self.cases if one.assignment.name == case.assignment.name)
-        lanes.begin(case.assignment, (one for one in cases if not self._reason_to_skip(one.assignment, one)))
-        return lanes
 
     def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
@@ -229,9 +237,68 @@ class JudgePlugin:
                 if place.speed is None
             }
         )
-        # All tests of an assignment together, so that its worker is started once.
-        order = list(self.assignments)
-        items.sort(key=lambda item: order.index(item.stash[PLACE].assignment))
+        items.sort(key=self._turn)
+
+    def _turn(self, item: pytest.Item) -> tuple[bool, int, bool]:
+        """All tests of an assignment together, so that its worker is started once, and those that time it last. With lanes, what they
+        run ahead is told before all that.
+        """
+        place = item.stash[PLACE]
+        ahead = self.judge.lane_count > 1 and self._may_run_ahead(item)
+        return not ahead, list(self.assignments).index(place.assignment), place.speed is not None
+
+    # Ahead
+    # -------------------------------------------------------------------------------------------------------------------
+
+    def _may_run_ahead(self, item: pytest.Item) -> bool:
+        case = _case_of(item)
+        if case is None:
+            return item.stash[PLACE].speed is None and _takes_properties_alone(item)
+        return shares_the_machine(case)
+
+    def _ahead(self, items: Sequence[pytest.Item]) -> Iterator[Work]:
+        """What of these can run in lanes; the rest, and what cannot be run at all, is the tests' own business.
+
+        The checks first: each is as much work as several cases, and would keep one lane busy when the others have ended.
+        """
+        for item in sorted(items, key=lambda item: _case_of(item) is not None):
+            place, case = item.stash[PLACE], _case_of(item)
+            try:
+                self._allow(self.assignments[place.assignment], case)
+            except ContenderFault:
+                continue
+            if self._may_run_ahead(item):
+                yield self._check_work(item) if case is None else case_work(self.judge, case)
+
+    def _check_work(self, item: pytest.Item) -> Work:
+        """A check that takes nothing but `properties`."""
+        place, function = item.stash[PLACE], item.obj  # type: ignore[attr-defined]
+
+        def run(lane: int, _evidence: Evidence) -> None:
+            function(properties=self._properties(place, lane))
+
+        return Work(place.key, self.assignments[place.assignment], run)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
+        works = self._ahead(session.items) if self.judge.lane_count > 1 else ()
+        self.judge.lanes.begin(works, self._get_ready_for_the_rest)
+        return (yield)
+
+    def _get_ready_for_the_rest(self) -> None:
+        """Have the workers under way that what does not run in lanes will ask for: the machine must be quiet when something is timed."""
+        if self.judge.lane_count > 1:
+            self.judge.prepare(len(self.assignments))
+        timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
+        self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """A check that ran ahead is not run again."""
+        if _case_of(pyfuncitem) is not None or not self.judge.lanes.expects(pyfuncitem.stash[PLACE].key):
+            return None
+        self.judge.lanes.run(self._check_work(pyfuncitem), pyfuncitem.stash.setdefault(EVIDENCE, Evidence()))
+        return True
 
     def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
         for assignment in self.assignments.values():
@@ -364,6 +431,15 @@ class JudgePlugin:
         for one in output_json["benchmarks"]:
             one["params"] = None  # whole objects of ours; what they are is in `param` and `group`
         self.benchmarks = json.dumps(output_json, default=str)
+
+
+def _case_of(item: pytest.Item) -> BoundCase | None:
+    case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+    return case if isinstance(case, BoundCase) else None
+
+
+def _takes_properties_alone(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and list(inspect.signature(item.obj).parameters) == ["properties"]
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,10 @@ class Trial:
         generator: of random numbers, the same each time that this input is tried.
     """
 
-    def __init__(self, judge: Judge, case: BoundCase) -> None:
+    def __init__(self, judge: Judge, case: BoundCase, lane: int = 0) -> None:
         self._judge = judge
         self._case = case
+        self._lane = lane
         self._wrong: CheckFailed | None = None
         self.inputs = case.inputs(judge.seed, 0, judge.device)
         self.generator = torch.Generator(judge.device).manual_seed(judge.seed & 0xFFFF_FFFF)
@@ -62,7 +63,7 @@ class Trial:
         """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
         # Whoever watches must not take many examples for a standstill.
         self._judge.emit(CaseNote(text="on drawn inputs"))
-        contender = self._judge.contender(self._case.assignment)
+        contender = self._judge.contender(self._case.assignment, self._lane)
         got = answer(self._judge, self._case, contender, call, Evidence())
         try:
             compare(self._judge, self._case, call, got, Evidence(), drawn=True)
@@ -98,13 +99,21 @@ class Properties:
         problem, model: the assignment's problem.py and its keys.
         part: the part that the check belongs to; its defaults hold.
         name: of the check.
+        lane: whose worker is asked.
     """
 
     def __init__(
-        self, judge: Judge, assignment: Assignment, problem: Problem, model: type[Params], part: Part, name: str
+        self,
+        judge: Judge,
+        assignment: Assignment,
+        problem: Problem,
+        model: type[Params],
+        part: Part,
+        name: str,
+        lane: int = 0,
     ) -> None:
         self._judge, self._assignment, self._problem = judge, assignment, problem
-        self._model, self._part, self._name = model, part, name
+        self._model, self._part, self._name, self._lane = model, part, name, lane
 
     def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
@@ -121,6 +130,7 @@ class Properties:
         from hypothesis import HealthCheck, Phase, given, settings
         from hypothesis import strategies as st
 
+        self._judge.contender(self._assignment, self._lane)  # what cannot be loaded is no input's fault
         _draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, CheckFailed | None] = {}
@@ -161,7 +171,8 @@ class Properties:
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
         case = Case(name=self._name, tries=self._name, params=own)
         params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
-        trial = Trial(self._judge, BoundCase(self._assignment, self._problem, self._part, case, params))
+        bound = BoundCase(self._assignment, self._problem, self._part, case, params)
+        trial = Trial(self._judge, bound, self._lane)
         try:
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()

@@ -21,7 +21,7 @@ from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
-from grader.judge.baselines import YARDSTICKS
+from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Ruler, compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
@@ -34,7 +34,6 @@ from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
-NULL = "null"
 WARM_SETS = 4
 SETTLED = 0.03  # two batches in a row that differ by no more are warm
 SETTLE_BATCHES = 12
@@ -166,18 +165,18 @@ class Race:
 
     def _warm_up(self) -> None:
         """Run everyone until its time settles; a submission that is far too slow is stopped here."""
-        with self._bench(WARM_SETS) as bench:
+        with self._bench(WARM_SETS, collected=WARM_SETS) as bench:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
             self._set_bytes = self._count_bytes(bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
-                self._invite(bench, runner)
+                self._invite(bench, runner, collects=True)
                 if runner.name not in YARDSTICKS:
                     self._check_baseline(bench, runner)
                 self._settle(bench, runner)
             self._note("warming up your code")
-            self._invite(bench, self._submission)
-            first = self._run(bench, self._submission, 1)  # it may compile
+            self._invite(bench, self._submission, collects=True)
+            first = self._run(bench, self._submission, 1, check=True)  # it may compile
             self._collects = first.collect_s > 0
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
@@ -226,16 +225,19 @@ class Race:
             runner.calls = min(max(fewest, wanted), most)
         self._null.calls = self._submission.calls
         self._started = time.monotonic()
-        self._bench_of_rounds = self._stack.enter_context(self._bench(max(runner.calls for runner in self._everyone)))
+        bench = self._bench(
+            max(runner.calls for runner in self._everyone), self._submission.calls if self._collects else 0
+        )
+        self._bench_of_rounds = self._stack.enter_context(bench)
         for runner in [self._null, *self._everyone]:
-            self._invite(self._bench_of_rounds, runner)
+            self._invite(bench, runner, collects=runner in (self._null, self._submission))
             # The memory that a whole batch's results take is taken here, not in a round.
-            self._run(self._bench_of_rounds, runner, runner.calls)
+            self._run(bench, runner, runner.calls)
 
-    def _bench(self, sets: int) -> Bench:
+    def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
         outputs, in_place = self._case.problem.outputs(calls[0]), self._case.assignment.spec.language == "cuda"
-        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge, in_place)
+        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge, in_place, collected)
 
     def _draw(self, sets: int) -> list[Call]:
         numbers = range(self._drawn, self._drawn + sets)
@@ -292,11 +294,11 @@ class Race:
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
-        self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls)
+        self._batches[runner.name] = self._run(self._bench_of_rounds, runner, runner.calls, check=True)
 
-    def _invite(self, bench: Bench, runner: Runner) -> None:
+    def _invite(self, bench: Bench, runner: Runner, collects: bool) -> None:
         with self._faults_of(runner):
-            bench.invite(runner.contender)
+            bench.invite(runner.contender, collects)
 
     @contextmanager
     def _faults_of(self, runner: Runner) -> Iterator[None]:
@@ -310,13 +312,13 @@ class Race:
                 f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
             ) from None
 
-    def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False) -> Batch:
-        """One batch on a quiet GPU. The submission's outputs are collected and checked; with `collect` a baseline's are collected."""
+    def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False, check: bool = False) -> Batch:
+        """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
         collect = collect or (runner in (self._submission, self._null) and self._collects)
         for attempt in count(1):
             with self._faults_of(runner):
                 batch = bench.run(runner.contender, calls, runner.limits, collect)
-            if runner is self._submission:
+            if runner is self._submission and check:
                 self._check(bench, batch)
             if batch.quiet:
                 break

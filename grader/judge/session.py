@@ -68,10 +68,6 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
     ]
     emit(Planned(device=pool.device, parts=tuple(parts)))
     plugin = JudgePlugin(judge, assignments, cases, speed_cases if job.speed else [])
-    if job.speed:
-        timed = [sizes.declared for sizes in speed_cases if pool.device in sizes.declared.speed.devices]
-        names = (name for case in timed for name in case.contenders(everyone=job.contenders == "all"))
-        judge.baselines.start(sorted({"null", *names}) if timed else [])
     try:
         _run_pytest(plugin, assignments)
     finally:

@@ -13,7 +13,7 @@ import torch
 from grader.assignment import Assignment, Device
 from grader.contender.contender import Contender
 from grader.contender.jail import JailName
-from grader.contender.pool import WorkerPool
+from grader.contender.pool import WorkerPool, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
@@ -21,7 +21,7 @@ from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
-from grader.judge.lanes import Lanes, lanes_here
+from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
 from grader.judge.ownership import forbidden_use
 from grader.judge.timing import DeviceTime
@@ -48,7 +48,7 @@ class Judge:
         baselines: the contenders that a submission is timed against.
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
-        lanes: run correctness cases, several at once where the machine has the cores.
+        lanes: run cases and checks, several at once where the machine has the cores.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -60,7 +60,8 @@ class Judge:
         self.baselines = Baselines(pool, job.course)
         self.gauge = Gauge(self.device if job.speed else torch.device("cpu"))
         self.record = DeviceTime()
-        self.lane_count = lanes_here(self.device_name == "cuda", job.stop_early)
+        one_by_one = self.device_name == "cpu" or job.stop_early
+        self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
         self.lanes = Lanes(self, self.lane_count)
         self._asking_reference = threading.Lock()
         self._absent: dict[str, str] = {}
@@ -84,18 +85,23 @@ class Judge:
             contender = self._load(assignment, lane)
             if self.device_name == "cpu":
                 return contender  # on a laptop's few cores, what the first case shows should not wait for a start
-        if lane == 0:
-            self._pool.prepare(self.lane_count)
+        if self.lanes.busy or self.lane_count == 1:
+            self.prepare(1)  # for when this one crashes, or the next assignment comes
         return contender
+
+    def prepare(self, count: int) -> None:
+        """Start workers in the background, until so many stand ready."""
+        self._pool.prepare(count)
 
     def end_lane(self, lane: int) -> None:
         """End the submission's worker in a lane."""
-        for (_, number), contender in self._contenders.items():
+        for (_, number), contender in list(self._contenders.items()):
             if number == lane:
                 contender.kill()
 
     def settle(self) -> None:
-        """Wait until no worker is starting any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
+        """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
+        self.baselines.settle()
         self._pool.settle()
 
     def check_present(self, assignment: Assignment) -> None:
@@ -136,9 +142,10 @@ class Judge:
         return "cuda_cpu" if assignment.spec.language == "cuda" and self.device_name == "cpu" else self.device_name
 
     def _load(self, assignment: Assignment, lane: int) -> Contender:
-        for (name, _), last in list(self._contenders.items()):
-            if name != assignment.name:
-                last.kill()  # what an earlier assignment left running must not disturb this one
+        if not self.lanes.busy:
+            for (name, _), last in list(self._contenders.items()):
+                if name != assignment.name:
+                    last.kill()  # what an earlier assignment left running must not disturb this one
         contender = self._pool.take(self._kind(assignment))
         self._logs.setdefault(assignment.name, []).append(contender)
         try:

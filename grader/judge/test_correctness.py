@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from grader.judge.cases import BoundCase
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import Evidence
-from grader.judge.lanes import Lanes
+from grader.judge.lanes import case_work
+from grader.judge.state import Judge
 
 
-def test_correctness(lanes: Lanes, compilation: Compilation, case: BoundCase, evidence: Evidence) -> None:
+@pytest.mark.usefixtures("allowed")
+def test_correctness(judge: Judge, compilation: Compilation, case: BoundCase, evidence: Evidence) -> None:
     """Every output agrees with the float64 oracle within the case's error budget, and nothing else was touched."""
     try:
-        lanes.run(case, evidence)
+        judge.lanes.run(case_work(judge, case), evidence)
     except Exception:
         compilation.drop(case)
         raise

@@ -13,7 +13,7 @@ the same batch from outside:
     wipe      the inputs are gone
     collect   -----------------------------------------------------------------------------------------------------
     thaw
-    copy      the worker is told of new memory, which nobody but the judge has ever mapped, and copies its k results there
+    copy      the worker copies its k results to where the judge will look
     freeze    as above
     probe     as above
     end       -----------------------------------------------------------------------------------------------------
@@ -36,8 +36,8 @@ Why no submission gets below that:
   inputs, where an honest submission only copies: it takes longer than the null contender's copy, and then all of that time
   counts, the copy too. What can be hidden there is a last elementwise step on something half done, in place of the copy: at
   most what one copy of the outputs takes, and no time counts that is below the machine's limit.
-- Results cannot be written to where they will be collected before they are asked for: that memory is opened by a handle of 64
-  bytes that only the judge has.
+- Nothing is gained by writing results to where they will be collected before they are asked for: what that saves is the copy, which
+  no time that counts has in it, and so at most the same copy's time can be spent otherwise.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
   baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
@@ -117,6 +117,7 @@ class Bench:
         device: where it all lies.
         gauge: of the same device.
         in_place: whether functions may write to outputs that lie beside the inputs, as the contract of CUDA C++ has it.
+        collected: of how many calls results can be collected.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Bench:
         device: torch.device,
         gauge: Gauge,
         in_place: bool = False,
+        collected: int = 0,
     ) -> None:
         self.calls = calls
         self._gauge = gauge
@@ -134,15 +136,19 @@ class Bench:
         self._in_place = in_place
         # So many results are more than the GPU's cache holds: who keeps no more than these takes turns with memory that is not in it.
         one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
-        self._enough = max(2, math.ceil(2 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
+        self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
         self._guests: list[Contender] = []
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
-        self._collected: Arena | None = None
+        self._collected = Arena({}, self._slots(collected), dtype, device) if collected else None
+        self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
         return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
+
+    def _outputs_of(self, index: int) -> list[str]:
+        return [_of(name, index) for name in self._shapes]
 
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
         return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
@@ -162,19 +168,27 @@ class Bench:
                     contender.freeze()
                 except ContenderFault:
                     contender.kill()
-        self._forget_results()
+        if self._collected is not None:
+            self._collected.close()
         self._arena.close()
 
-    def invite(self, contender: Contender) -> None:
-        """Let a contender map the arena, and freeze it. Raises ContenderFault."""
+    def invite(self, contender: Contender, collects: bool) -> None:
+        """Let a contender map the arena, and freeze it. Raises ContenderFault.
+
+        Args:
+            collects: whether its results may be collected.
+        """
         self._arena.wipe()
         sets = []
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append((names, upstream, [_of(name, index) for name in self._shapes] if self._in_place else []))
+            sets.append((names, upstream, self._outputs_of(index) if self._in_place else []))
+        results = None
+        if collects and self._collected is not None:
+            results = (self._collected, [self._outputs_of(index) for index in range(self._collectable)])
         self._guests.append(contender)
-        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), HOUSEKEEPING)
+        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), results, HOUSEKEEPING)
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
@@ -182,7 +196,6 @@ class Bench:
         count = len(self.calls)
         self.calls = ()
         self._arena.forget()
-        self._forget_results()
         self.calls = draw(count)
         self._arena.replace(self._inputs(self.calls))
 
@@ -190,17 +203,15 @@ class Bench:
         """Time one batch on the first `calls` sets, and leave the contender frozen.
 
         Args:
-            collect: whether to take the results too, where they were not written in place.
+            collect: whether to take the results too, where they were not written in place; only from those invited for that.
 
         Raises:
             ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         contender.tidy(limits)
-        if collect:
-            # Now, and never beside a timed batch: the driver clears memory that is given back, which takes of the GPU's time.
-            self._forget_results()
-            self._collected = Arena({}, self._slots(calls), self._dtype, self._device)
+        if collect and self._collected is not None:
+            self._collected.wipe()
         self._arena.wipe()
         start = time.perf_counter()
         self._arena.fill(names)
@@ -214,8 +225,7 @@ class Bench:
             self._place = self._collected
             self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
             start = time.perf_counter()
-            outputs = [[_of(name, index) for name in self._shapes] for index in range(calls)]
-            kinds = contender.collect(self._collected, outputs, self._enough, limits)
+            kinds = contender.collect(calls, self._enough, limits)
             collect_s, still_quiet = self._stop(contender, start)
             quiet = quiet and still_quiet
         return Batch(calls, sum(times_s) / calls, wall_s, collect_s, kinds, quiet)
@@ -238,12 +248,6 @@ class Bench:
         """Whether the last batch left alone what was not its own to change. Raises CheckFailed."""
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         check_memory(self._changed, strays, self._dtype)
-
-    def _forget_results(self) -> None:
-        self._place = self._arena
-        if self._collected is not None:
-            self._collected.close()
-            self._collected = None
 
 
 HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)

@@ -22,10 +22,10 @@ def choose(place: Place) -> SandboxName:
     return "docker" if docker.suits(place) else "host"
 
 
-def open_sandbox(place: Place, folder: Path, worker: bool) -> Sandbox:
+def open_sandbox(place: Place, folder: Path, workers: int) -> Sandbox:
     """The sandbox of this choice, not started yet; `folder` is the run's own."""
     if choose(place) == "docker":
         from grader.sandbox.docker import DockerSandbox
 
-        return DockerSandbox(place, worker)
-    return HostSandbox(folder, place, worker)
+        return DockerSandbox(place, workers)
+    return HostSandbox(folder, place, workers)

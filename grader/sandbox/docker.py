@@ -52,12 +52,12 @@ class DockerSandbox:
 
     Args:
         place: what is wanted.
-        worker: whether to start a worker too before the job is known.
+        workers: how many workers to start too before the job is known, where the machine is good for so many.
     """
 
-    def __init__(self, place: Place, worker: bool = True) -> None:
+    def __init__(self, place: Place, workers: int = 1) -> None:
         self._place = place
-        self._worker = worker
+        self._workers = workers
         self._log = b""
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class DockerSandbox:
     def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command += ["worker"] if self._worker else []
+        command.append(f"workers={self._workers}")
         command += ["isolated"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)}"

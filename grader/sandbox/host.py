@@ -35,10 +35,10 @@ class HostSandbox:
     Args:
         folder: the run's own, which the judge may fill and whoever made it removes.
         place: where the job is to run.
-        worker: whether to start a worker too before the job is known.
+        workers: how many workers to start too before the job is known, where the machine is good for so many.
     """
 
-    def __init__(self, folder: Path, place: Place, worker: bool = True) -> None:
+    def __init__(self, folder: Path, place: Place, workers: int = 1) -> None:
         self._folder = folder
         self._log = folder / "judge.log"
         read_end, write_end = os.pipe()
@@ -53,7 +53,7 @@ class HostSandbox:
                     str(write_end),
                     str(folder),
                     place.device,
-                    *(["worker"] if worker else []),
+                    f"workers={workers}",
                     *(["isolated"] if place.require_isolation else []),
                 ],
                 stdin=subprocess.PIPE,

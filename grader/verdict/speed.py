@@ -11,7 +11,7 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
-MUCH = 0.25  # of the time of a call
+MUCH = 0.15  # of the time of a call
 
 
 @dataclass(frozen=True)

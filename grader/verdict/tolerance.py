@@ -73,10 +73,9 @@ def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], uni
 
 def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
     """|got − expected| / s for every element, in float64; infinite where one of the two is not finite and they differ."""
-    got = got.double()
     size = expected.abs().clamp_(min=float(scale)) if kind == "element" else scale
-    error = (got - expected).abs_() / size
-    if not bool(torch.isfinite(error).all()):
+    error = torch.sub(got, expected).abs_().div_(size)  # computed in float64, whatever `got` is
+    if not math.isfinite(float(error.sum())):
         same = (got == expected) | (got.isnan() & expected.isnan())
         error = torch.where(same, 0.0, error.nan_to_num(nan=math.inf, posinf=math.inf))
     return error
@@ -102,7 +101,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
     worst, square = 0.0, 0.0
     for _, error in _chunks(got, expected, scale, kind):
         worst = max(worst, float(error.max()))
-        square += float(error.square_().sum())
+        square += float(torch.linalg.vector_norm(error)) ** 2
     return Errors(worst, math.sqrt(square / expected.numel()))
 
 

@@ -52,7 +52,7 @@ class OperatorWatch(TorchDispatchMode):
 
 def _caller() -> str | None:
     """The student's line on top of the stack; nothing where there is none; None where Triton called."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(1).f_back  # none where autograd called, in a thread of its own
     for _ in range(MAX_DEPTH):
         if frame is None:
             break

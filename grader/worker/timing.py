@@ -29,13 +29,15 @@ class Bench:
     """Input sets of a speed case, mapped until `close`.
 
     Args:
-        frame: a "prepare" frame: `arena`, and for each set `args`, `upstream` and, where functions write to them, `outputs`.
+        frame: a "prepare" frame: `arena`, for each set `args`, `upstream` and, where functions write to them, `outputs`, and `results`,
+            where results are collected, or None.
         files: what came with it.
         device: `cpu` or `cuda`.
     """
 
     def __init__(self, frame: protocol.Frame, files: list[int], device: str) -> None:
         gc.collect()
+        gc.freeze()  # modules by the thousand, after torch.compile: looking through them takes a tenth of a second
         gc.disable()  # until `close`: a collection in a batch would be part of it
         self._device = device
         self._checked = False
@@ -51,6 +53,11 @@ class Bench:
             for one in frame["sets"]
         ]
         del memory
+        self._places: list[list[torch.Tensor]] = []  # where the results of each call are to be copied
+        if (results := frame["results"]) is not None:
+            memory = self._stack.enter_context(mapped(results["arena"], files[-1:], device))
+            self._places = [[tensor_at(memory, ref) for ref in refs] for refs in results["outputs"]]
+            del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
         self._nothing: list[list[torch.Tensor]] = []  # what the null contender hands in, in turn
         # Written over and over before each batch: all calls are queued while the GPU is busy with that, so that it need never wait
@@ -60,6 +67,7 @@ class Bench:
     def close(self) -> None:
         """Give back the arena and what the calls have left in PyTorch's allocator."""
         self._sets.clear()
+        self._places.clear()
         self._results = []
         self._nothing = []
         del self._spacer
@@ -85,26 +93,25 @@ class Bench:
         except BaseException as error:
             return self._failure(error)
 
-    def collect(self, frame: protocol.Frame, files: list[int]) -> protocol.Frame:
-        """Copy the last batch's results to where a "collect" frame says; `kinds` are the different descriptions of what came back."""
+    def collect(self, calls: int, different: int) -> protocol.Frame:
+        """Copy the results of the last batch, of so many calls, to their places; `kinds` are the different descriptions of what came back.
+
+        The null contender has none, and hands in as many tensors of its own as `different` says, in turn.
+        """
         try:
-            with mapped(frame["arena"], files, self._device) as memory:
-                kinds: list[list[dict[str, Any]]] = []
-                places = [[tensor_at(memory, ref) for ref in refs] for refs in frame["outputs"]]
-                if self._results[0][0] is yardsticks.NOTHING:
-                    different = min(frame["different"], len(places))
-                    self._nothing += [
-                        [torch.empty_like(slot) for slot in slots] for slots in places[len(self._nothing) : different]
-                    ]
-                    self._results = [self._nothing[index % different] for index in range(len(places))]
-                for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False):
-                    described = [deliver(*pair, arguments) for pair in zip(results, slots, strict=True)]
-                    if described not in kinds and len(kinds) < MAX_KINDS:
-                        kinds.append(described)
-                self._results = []
-                if self._device == "cuda":
-                    torch.cuda.synchronize()
-                del places, slots, results, memory
+            places = self._places[:calls]
+            if self._results[0][0] is yardsticks.NOTHING:
+                missing = min(different, len(places)) - len(self._nothing)
+                self._nothing += [[torch.empty_like(slot) for slot in places[0]] for _ in range(missing)]
+                self._results = [self._nothing[index % different] for index in range(len(places))]
+            kinds: list[list[dict[str, Any]]] = []
+            for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False):
+                described = [deliver(*pair, arguments) for pair in zip(results, slots, strict=True)]
+                if described not in kinds and len(kinds) < MAX_KINDS:
+                    kinds.append(described)
+            self._results = []
+            if self._device == "cuda":
+                torch.cuda.synchronize()
             return {"ok": True, "kinds": kinds}
         except BaseException as error:
             return self._failure(error)

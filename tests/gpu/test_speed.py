@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -283,7 +285,7 @@ REASONS = {
     "cache_by_shape": "in a timed batch",
     "cache_by_count": "in a timed batch",
     "stale_graph": "in a timed batch",
-    "work_after_the_event": "not corroborated",
+    "work_after_the_event": "not corroborated|in a timed batch",  # late, or on inputs that are gone
     "sleep_outside_the_events": "not corroborated",
     "made_when_collected": "they were still being computed",
     "kernel_left_running": "GPU",
@@ -294,7 +296,7 @@ REASONS = {
 def test_a_cheat_earns_nothing(ran: Ran, name: str) -> None:
     result = timed(ran, name)
     assert (result.points.earned, result.points.graded) == (0, 4), everything(result)
-    assert REASONS.get(name, "") in everything(result), everything(result)
+    assert re.search(REASONS.get(name, ""), everything(result)), everything(result)
 
 
 @pytest.mark.parametrize("name", ["right", "right_in_a_graph"])

@@ -36,7 +36,7 @@ FAULTS_EXPECTED = {
     "crash": ("crashed", "segmentation fault"),
     "exit": ("crashed", "SystemExit"),
     "loop": ("timed_out", "no answer within 4 s"),
-    "memory": ("out_of_memory", "more than 1.5 GiB of host memory"),
+    "memory": ("out_of_memory", "more than 0.75 GiB of host memory"),
     "exception": ("failed", "NameError: name 'undefined_name' is not defined"),
 }
 STUB = "def double(x):\n    raise NotImplementedError('double: to do')\n"
@@ -57,7 +57,7 @@ class Lab:
         self, name: str, cases: Sequence[str], code: str | None, *, slow_limit: float = 1000, baseline: str = BASELINE
     ) -> None:
         extra = speed_cases(cases, "cpu", slow_limit)
-        toml = problem_toml(f"{name}.py", ["plain"], limit_s=4, memory_gib=1.5, extra=extra)
+        toml = problem_toml(f"{name}.py", ["plain"], limit_s=4, memory_gib=0.75, extra=extra)
         self.course.add(name, toml=toml)
         (self.assignment(name) / "baselines.py").write_text(baseline)
         if code is not None:

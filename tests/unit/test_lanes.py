@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from grader.contender import pool
 from grader.judge import lanes as module
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.lanes import Lanes, lanes_here
+from grader.judge.lanes import Lanes, case_work, shares_the_machine
 
 
 class StubJudge:
@@ -20,6 +22,7 @@ class StubJudge:
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
         self.ended: list[int] = []
+        self.prepared = 0
         self.together = 0
         self.alone: dict[str, bool] = {}
         self._inside: set[str] = set()
@@ -27,6 +30,9 @@ class StubJudge:
 
     def contender(self, _assignment: Any, lane: int = 0) -> int:
         return lane
+
+    def prepare(self, count: int) -> None:
+        self.prepared = count
 
     def end_lane(self, lane: int) -> None:
         self.ended.append(lane)
@@ -37,7 +43,7 @@ class StubJudge:
             self.together = max(self.together, len(self._inside))
             self.alone[case.id] = len(self._inside) == 1
             self.ran.append((case.id, contender))
-        time.sleep(0.02)
+        time.sleep(0.002 if case.assignment.name == "gelu" else 0.02)
         with self._lock:
             self.alone[case.id] &= len(self._inside) == 1
             self._inside.remove(case.id)
@@ -47,12 +53,17 @@ class StubJudge:
 
 
 def cases(
-    count: int, *, language: str = "triton", alone: tuple[int, ...] = (), wrong: tuple[int, ...] = ()
+    count: int,
+    *,
+    of: str = "softmax",
+    language: str = "triton",
+    alone: tuple[int, ...] = (),
+    wrong: tuple[int, ...] = (),
 ) -> list[Any]:
-    assignment = SimpleNamespace(name="softmax", spec=SimpleNamespace(language=language))
+    assignment = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
     return [
         SimpleNamespace(
-            id=f"case-{index}",
+            id=f"{of}-{index}",
             assignment=assignment,
             fails=index in wrong,
             case=SimpleNamespace(calls=1, memory_gib=8.0 if index in alone else None, max_extra_mib=None),
@@ -68,75 +79,107 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> StubJudge:
     return stub
 
 
-def run_all(judge: StubJudge, count: int, listed: list[Any]) -> dict[str, str]:
+def run_all(judge: StubJudge, count: int, listed: list[Any], then: Callable[[], None] = lambda: None) -> dict[str, str]:
     """What became of each case, in the order in which they are reported."""
     lanes = Lanes(judge, count)  # type: ignore[arg-type]
     ends = {}
+    works = {case.id: case_work(judge, case) for case in listed}  # type: ignore[arg-type]
+    lanes.begin([works[case.id] for case in listed if shares_the_machine(case)], then)
     for case in listed:
-        lanes.begin(case.assignment, listed)
         evidence = Evidence()
         try:
-            lanes.run(case, evidence)
+            lanes.run(works[case.id], evidence)
             ends[case.id] = f"passed after {evidence.time_s:g} s"
         except CheckFailed as failed:
             ends[case.id] = failed.message
     lanes.finish()
+    assert not any(lanes.expects(case.id) for case in listed)
     return ends
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_every_case_runs_once_and_has_its_own_end(judge: StubJudge, count: int) -> None:
-    ends = run_all(judge, count, cases(10, wrong=(3, 7)))
+    ends = run_all(judge, count, cases(12, wrong=(3, 7)))
     assert sorted(name for name, _ in judge.ran) == sorted(ends)
-    assert {name for name, words in ends.items() if "wrong" in words} == {"case-3", "case-7"}
-    assert ends["case-3"] == "case-3 is wrong"
-    assert ends["case-4"] == "passed after 1 s"
+    assert {name for name, words in ends.items() if "wrong" in words} == {"softmax-3", "softmax-7"}
+    assert ends["softmax-3"] == "softmax-3 is wrong"
+    assert ends["softmax-4"] == "passed after 1 s"
 
 
 def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> None:
-    run_all(judge, 3, cases(12))
+    run_all(judge, 3, cases(20))
     assert judge.together == 3
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
+    assert judge.prepared == 3
 
 
 def test_a_single_lane_runs_one_case_after_another_in_order(judge: StubJudge) -> None:
     run_all(judge, 1, cases(5))
-    assert judge.ran == [(f"case-{index}", 0) for index in range(5)]
+    assert judge.ran == [(f"softmax-{index}", 0) for index in range(5)]
     assert judge.together == 1
 
 
 def test_a_case_that_needs_memory_runs_alone(judge: StubJudge) -> None:
-    run_all(judge, 3, cases(9, alone=(4, 8)))
-    assert judge.alone["case-4"]
-    assert judge.alone["case-8"]
-    assert ("case-4", 0) in judge.ran
+    run_all(judge, 3, cases(15, alone=(4, 8)))
+    assert judge.alone["softmax-4"]
+    assert judge.alone["softmax-8"]
+    assert ("softmax-4", 0) in judge.ran
 
 
 def test_cuda_is_not_built_in_every_lane(judge: StubJudge) -> None:
-    run_all(judge, 3, cases(6, language="cuda"))
+    run_all(judge, 3, cases(12, language="cuda"))
+    assert judge.together == 1
+    assert judge.prepared == 1
+
+
+def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: StubJudge) -> None:
+    """Three for the one with most work, one for each of the others; a lane that is done goes on elsewhere, with a new worker."""
+    listed = cases(18, of="gelu", language="cuda") + cases(20, of="softmax") + cases(60, of="attention")
+    run_all(judge, 5, listed)
+    first = {lane: next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(5)}
+    assert sorted(first.values()) == ["attention"] * 3 + ["gelu", "softmax"]
+    order: dict[int, list[str]] = {}
+    for name, lane in judge.ran:
+        assignment = name.split("-")[0]
+        if order.setdefault(lane, [assignment])[-1] != assignment:
+            order[lane].append(assignment)
+    moved = [lane for lane, names in order.items() if len(names) > 1]
+    assert moved == [lane for lane, name in first.items() if name == "gelu"]
+    assert all(len(names) == len(set(names)) for names in order.values())
+    assert sorted(judge.ended) == sorted([*moved, 1, 2, 3, 4])
+
+
+def test_a_worker_is_not_started_for_a_case_or_two(judge: StubJudge) -> None:
+    run_all(judge, 3, cases(3))
     assert judge.together == 1
 
 
-def test_a_second_assignment_begins_when_the_first_has_ended(judge: StubJudge) -> None:
-    lanes = Lanes(judge, 3)  # type: ignore[arg-type]
-    first, second = cases(6), cases(6)
-    other = SimpleNamespace(name="gelu", spec=SimpleNamespace(language="triton"))
-    for case in second:
-        case.id, case.assignment = f"other-{case.id}", other
-    lanes.begin(first[0].assignment, first)
-    lanes.begin(other, second)
-    started = [name for name, _ in judge.ran]
-    assert {one.id for one in first} <= set(started[:8])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge, count: int) -> None:
+    called: list[int] = []
+    run_all(judge, count, cases(30), lambda: called.append(len(judge.ran)))
+    assert len(called) == 1
+    assert called[0] == (0 if count == 1 else pytest.approx(30, abs=2))
+
+
+def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    lanes.begin([case_work(judge, case) for case in cases(200)], lambda: None)  # type: ignore[arg-type]
+    lanes.abandon()
     lanes.finish()
+    assert len(judge.ran) < 20
 
 
-def test_a_laptop_has_one_lane() -> None:
-    assert lanes_here(on_gpu=False, stop_early=False) == 1
-    assert lanes_here(on_gpu=True, stop_early=True) == 1
-
-
-@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 1), (5, 1), (6, 2), (16, 4), (128, 4)])
-def test_lanes_need_cores(monkeypatch: pytest.MonkeyPatch, cores: int, expected: int) -> None:
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert lanes_here(on_gpu=True, stop_early=False) == expected
+def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, gib, expected in [
+        (1, 80, 1),
+        (3, 80, 1),
+        (4, 80, 2),
+        (16, 80, 8),
+        (128, 140, 8),
+        (16, 23, 5),
+        (16, 0, 1),
+    ]:
+        monkeypatch.setattr(pool.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        assert pool.workers_at_once(gib) == expected
