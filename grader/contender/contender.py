@@ -36,10 +36,8 @@ from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 
-if TYPE_CHECKING:
-    from grader.contender.arena import (
-        Arena,
-    )  # it brings torch, which a judge that starts workers need not have waited for
+if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before it has that
+    from grader.contender.arena import Arena
 
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0

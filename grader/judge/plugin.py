@@ -260,8 +260,13 @@ class JudgePlugin:
         """What of these can run in lanes; the rest, and what cannot be run at all, is the tests' own business.
 
         The checks first: each is as much work as several cases, and would keep one lane busy when the others have ended.
+        Of the cases never neighbours at once: their launches are often compiled alike, and what one lane has compiled
+        no other needs to.
         """
-        for item in sorted(items, key=lambda item: _case_of(item) is not None):
+        checks = [item for item in items if _case_of(item) is None]
+        cases = [item for item in items if _case_of(item) is not None]
+        step = max(1, len(cases) // self.judge.lane_count)
+        for item in (*checks, *(case for start in range(step) for case in cases[start::step])):
             place, case = item.stash[PLACE], _case_of(item)
             try:
                 self._allow(self.assignments[place.assignment], case)

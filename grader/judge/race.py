@@ -317,7 +317,7 @@ class Race:
         collect = collect or (runner in (self._submission, self._null) and self._collects)
         for attempt in count(1):
             with self._faults_of(runner):
-                batch = bench.run(runner.contender, calls, runner.limits, collect)
+                batch = bench.run(runner.contender, calls, runner.limits, collect, check)
             if runner is self._submission and check:
                 self._check(bench, batch)
             if batch.quiet:

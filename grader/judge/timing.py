@@ -199,10 +199,11 @@ class Bench:
         self.calls = draw(count)
         self._arena.replace(self._inputs(self.calls))
 
-    def run(self, contender: Contender, calls: int, limits: Limits, collect: bool) -> Batch:
+    def run(self, contender: Contender, calls: int, limits: Limits, collect: bool, check: bool) -> Batch:
         """Time one batch on the first `calls` sets, and leave the contender frozen.
 
         Args:
+            check: whether `check_memory` will be asked.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
 
         Raises:
@@ -219,7 +220,7 @@ class Bench:
         wall_s, quiet = self._stop(contender, start)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         collect_s = 0.0
-        self._changed = self._arena.changed_inputs(names)
+        self._changed = self._arena.changed_inputs(names) if check else []
         self._place = self._arena
         if collect and self._collected is not None and not (written and self._in_place):
             self._place = self._collected
@@ -245,7 +246,7 @@ class Bench:
         return {name: self._place.output(_of(name, index)) for name in self._shapes}
 
     def check_memory(self) -> None:
-        """Whether the last batch left alone what was not its own to change. Raises CheckFailed."""
+        """Whether the last batch, run with `check`, left alone what was not its own to change. Raises CheckFailed."""
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         check_memory(self._changed, strays, self._dtype)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -119,10 +120,11 @@ class Bench:
     def _run(self, function: Callable[..., Any], calls: int, keep: int, writes: bool = False) -> protocol.Frame:
         """`writes`: the function writes to its outputs, which follow the inputs."""
         self._results = []
-        marks = [(self._mark(), self._mark()) for _ in range(calls)]
+        marks = [self._mark() for _ in range(calls + 1)]  # one between two calls: no time of a batch is nobody's
         for _ in range(SPACER_PASSES * calls):
             self._spacer.zero_()
-        for (arguments, upstream, slots), (start, end) in zip(self._sets[:calls], marks, strict=True):
+        marks[0].record()
+        for (arguments, upstream, slots), end in zip(self._sets[:calls], marks[1:], strict=True):
             given: list[Any] = arguments
             if upstream is not None:
                 given = [argument.detach().requires_grad_() for argument in arguments]
@@ -130,7 +132,6 @@ class Bench:
             if not writes and not self._checked:
                 check_signature(function, complete)
                 self._checked = True
-            start.record()
             value = function(*complete)
             results = [value] if upstream is None or value is yardsticks.NOTHING else gradients(value, given, upstream)
             end.record()
@@ -141,7 +142,7 @@ class Bench:
         if self._device == "cuda":
             torch.cuda.synchronize()
         kinds = [[{"kind": "written"}]] if writes else []
-        return {"ok": True, "times_s": [start.seconds_to(end) for start, end in marks], "kinds": kinds}
+        return {"ok": True, "times_s": [start.seconds_to(end) for start, end in pairwise(marks)], "kinds": kinds}
 
     def _failure(self, error: BaseException) -> protocol.Frame:
         self._results = []

@@ -24,8 +24,8 @@ SPEED = """
     ]
 
     [timing]
-    batch_s = 0.004
-    max_calls = 24
+    batch_s = 0.01
+    max_calls = 80
     rounds = 3
     max_rounds = 3
     slow_limit = {slow_limit}
@@ -287,7 +287,7 @@ REASONS = {
     "stale_graph": "in a timed batch",
     "work_after_the_event": "not corroborated|in a timed batch",  # late, or on inputs that are gone
     "sleep_outside_the_events": "not corroborated",
-    "made_when_collected": "they were still being computed",
+    "made_when_collected": "they were still being computed|in a timed batch",
     "kernel_left_running": "GPU",
 }
 
