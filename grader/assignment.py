@@ -20,6 +20,7 @@ DType = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 Scale = Literal["element", "row", "all"]
 Language = Literal["cuda", "triton"]
+Tool = Literal["memcheck", "racecheck", "initcheck"]  # of compute-sanitizer
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -107,6 +108,10 @@ class Case(Strict):
     repeats: int = Field(
         default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
     )
+    tool: Tool | None = Field(
+        default=None,
+        description="run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer",
+    )
     time_limit_s: Number | None = Field(default=None, gt=0)
     memory_gib: Number | None = Field(
         default=None, gt=0, description="GPU memory the case needs; skipped where less is free"
@@ -134,6 +139,12 @@ class Case(Strict):
             return data
         known = {key: value for key, value in data.items() if key in cls.model_fields}
         return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+
+    @model_validator(mode="after")
+    def _tools_need_a_gpu(self) -> Case:
+        if self.tool is not None and self.devices != ("cuda",):
+            raise ValueError(f'tool = "{self.tool}" needs devices = ["cuda"]')
+        return self
 
     def params_on(self, device: Device) -> dict[str, Any]:
         return self.params | (self.cpu if device == "cpu" else {})

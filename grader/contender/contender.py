@@ -17,6 +17,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -44,6 +45,8 @@ SEND_LIMIT_S = 10.0
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
+MAX_FILE = 1 << 20
+OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so that a tool sees where it ends
 GIB = 1 << 30
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 
@@ -87,6 +90,7 @@ class Contender:
         caches: where compiled kernels are kept, if not in `scratch`; workers may share it.
         jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
+        tool: a program with its options that runs the worker and watches it, as compute-sanitizer does.
 
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
@@ -100,6 +104,7 @@ class Contender:
         caches: Path | None = None,
         jail: Jail = NO_JAIL,
         readable: Sequence[Path] = (),
+        tool: Sequence[str] = (),
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
@@ -121,12 +126,13 @@ class Contender:
         read_replies, write_replies = os.pipe()
         read_log, write_log = os.pipe()
         try:
-            arguments = (theirs.fileno(), write_replies, kind, jail.parent or os.getpid(), _tasks_allowed(jail))
-            program = [sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
+            parent = 0 if tool else jail.parent or os.getpid()
+            arguments = (theirs.fileno(), write_replies, kind, parent, _tasks_allowed(jail))
+            program = [*tool, sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
             self._process = processes.start(
                 jail.command(program, writable, [runtime, *readable]),
                 cwd=scratch,
-                env=environment(kind, runtime, scratch, caches),
+                env=environment(kind, runtime, scratch, caches) | (OWN_ALLOCATIONS if tool else {}),
                 pass_fds=[theirs.fileno(), write_replies],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,
@@ -206,6 +212,7 @@ class Contender:
         limits: Limits,
         windows: int = 1,
         target: tuple[str, int] | None = None,
+        apart: bool = False,
     ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
@@ -214,6 +221,7 @@ class Contender:
                 launches are run in part.
             target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have there
                 (0: nobody knows).
+            apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
 
         Raises:
             ContenderFault: there was no answer.
@@ -227,6 +235,7 @@ class Contender:
             "outputs": [slot.ref() for slot in arena.outputs.values()],
             "windows": windows,
             "target": target,
+            "apart": apart,
         }
         return self._do(request, limits, arena.files)
 
@@ -445,6 +454,21 @@ class Contender:
         lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', self.log.text())
         return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])
 
+    def dismiss(self, file: str, limit_s: float) -> str:
+        """Let the worker end by itself, as it does when nobody has anything to ask any more; after so long it is killed.
+
+        Returns what is in a file of its scratch folder then, where its tool has written to.
+        """
+        if not self.alive:
+            return ""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=limit_s)
+        text = _read(self._scratch / file)
+        self.kill()
+        return text
+
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""
         if not self.alive:
@@ -455,6 +479,19 @@ class Contender:
         processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
         self._jail.empty(self._scratch)
         self.log.finish()
+
+
+def _read(path: Path) -> str:
+    """The beginning of a file in a folder that anybody may have written to; nothing where it is no file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.read(descriptor, MAX_FILE).decode(errors="replace") if regular else ""
+    finally:
+        os.close(descriptor)
 
 
 def _tasks_allowed(jail: Jail) -> int:

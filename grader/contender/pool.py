@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -84,6 +85,10 @@ class WorkerPool:
         """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
         return self._start(kind, trusted=True, caches=caches)
 
+    def watched(self, tool: Sequence[str]) -> Contender:
+        """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
+        return self._start(self.device, tool=tool)
+
     def close(self) -> None:
         for worker in self._workers:
             worker.kill()
@@ -91,12 +96,16 @@ class WorkerPool:
             self.jail.empty(self._kernels)
         self._starter.shutdown()
 
-    def _start(self, kind: WorkerKind, *, trusted: bool = False, caches: Path | None = None) -> Contender:
+    def _start(
+        self, kind: WorkerKind, *, trusted: bool = False, caches: Path | None = None, tool: Sequence[str] = ()
+    ) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
         if kind == "cuda" and not trusted:
             caches = self._kernels
-        worker = self._starter.submit(Contender, kind, self.runtime, scratch, caches, jail, self._readable).result()
+        worker = self._starter.submit(
+            Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool
+        ).result()
         self._workers.append(worker)
         return worker
 

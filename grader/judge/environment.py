@@ -61,6 +61,13 @@ def find_nvcc() -> str | None:
     return next((path for path in found if path), None)
 
 
+def find_sanitizer() -> str | None:
+    """NVIDIA's compute-sanitizer: on the PATH, or beside the CUDA compiler."""
+    nvcc = find_nvcc()
+    beside = None if nvcc is None else shutil.which("compute-sanitizer", path=str(Path(nvcc).resolve().parent))
+    return shutil.which("compute-sanitizer") or beside
+
+
 def find_compiler(device: str) -> str | None:
     """What builds a `.cu` file: nvcc for a GPU; a C++ compiler where the CPU stands in for one."""
     if device == "cuda":

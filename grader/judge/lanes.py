@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from grader.assignment import Assignment
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence
+from grader.judge.sanitizing import run_watched
 from grader.judge.trial import run_trial
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
     def run(lane: int, evidence: Evidence) -> None:
         if case.case.max_extra_mib is not None:
             judge.settle()  # a worker that is starting takes GPU memory
+        if case.case.tool is not None:
+            run_watched(judge, case)
+            return
         contender = judge.contender(case.assignment, lane=lane)
         for number in range(case.case.calls):
             run_trial(judge, case, contender, number, evidence)

@@ -28,7 +28,7 @@ from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.compilation import Compilation
-from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
+from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Work, case_work, shares_the_machine
 from grader.judge.properties import Properties
@@ -191,6 +191,8 @@ class JudgePlugin:
                 return "nvcc was not found: install the CUDA toolkit or put nvcc on the PATH (or set CUDA_HOME)"
             return "no C++ compiler was found: install g++ (Debian, Ubuntu: apt install g++)"
         if self.judge.device_name == "cuda":
+            if case is not None and case.case.tool is not None and find_sanitizer() is None:
+                return "compute-sanitizer was not found: it comes with the CUDA toolkit"
             return self._too_large(case)
         if not cuda and self._interpreter_fault:
             return self._interpreter_fault

@@ -157,6 +157,18 @@ class Judge:
         self._contenders[assignment.name, lane] = contender
         return contender
 
+    def watched_worker(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
+        """A worker with the submission that a tool watches. Raises ContenderFault, WorkerUnavailable."""
+        contender = self._pool.watched(tool)
+        self._logs.setdefault(assignment.name, []).append(contender)
+        contender.ready()
+        try:
+            load_file(contender, self.job.submission, assignment)
+        except ContenderFault:
+            contender.kill()
+            raise
+        return contender
+
     def worker_to_compile(self, assignment: Assignment) -> Contender:
         """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""
         contender = self._pool.take("compile")

@@ -145,7 +145,7 @@ def cuda_cpu_answers() -> Answer:
 def _leave_no_orphan(parent: int) -> None:
     """Die when the judge dies, however it dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if parent and os.getppid() != parent:  # 0: a tool runs this process, and nobody knows its number
         os._exit(1)
 
 

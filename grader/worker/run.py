@@ -22,16 +22,24 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         arguments: list[Any] = [tensor_at(memory, ref) for ref in frame["args"]]
         upstream = tensor_at(memory, frame["upstream"]) if frame["upstream"] else None
         slots = [tensor_at(memory, ref) for ref in frame["outputs"]]
+        apart = bool(frame.get("apart"))
+        if apart:
+            arguments = [_apart(tensor) for tensor in arguments]
+            upstream = None if upstream is None else _apart(upstream)
         inputs = list(arguments)
         if upstream is not None:
             arguments = [argument.detach().requires_grad_() for argument in arguments]
             inputs = list(arguments)
         arguments += frame["options"]
-        _dirty_free_memory(slots, device)
+        if not apart:
+            _dirty_free_memory(slots, device)
         watch = OperatorWatch()
         try:
             if hasattr(function, "on_stream"):
-                function(*arguments, *slots)
+                written = [_apart(slot) for slot in slots] if apart else slots
+                function(*arguments, *written)
+                for slot, own in zip(slots if apart else [], written, strict=False):
+                    slot.copy_(own)
                 results: list[Any] = []
                 returned: list[dict[str, Any]] = [{"kind": "written"}]
             else:
@@ -84,6 +92,11 @@ def deliver(result: Any, slot: torch.Tensor, inputs: list[torch.Tensor]) -> dict
     if result.dtype == slot.dtype and result.shape == slot.shape and result.device == slot.device:
         slot.copy_(result.detach())
     return described
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, and not a byte of memory around it."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:

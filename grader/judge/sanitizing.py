@@ -1,0 +1,85 @@
+"""Cases under compute-sanitizer: a small input, in a worker of its own that NVIDIA's tool runs and watches.
+
+What the guard bands of the arena do not see is seen there: reads out of bounds, races in shared memory, memory that nobody wrote. Every
+tensor has an allocation of its own for that, and the answer is not looked at: other cases do.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.assignment import Tool
+from grader.contender.contender import Limits, WorkerUnavailable
+from grader.contender.replies import ContenderFault
+from grader.judge.cases import BoundCase
+from grader.judge.environment import find_sanitizer
+from grader.judge.evidence import CheckFailed
+from grader.judge.trial import UPSTREAM, arena_for
+from grader.verdict.sanitizer import Finding, findings
+
+if TYPE_CHECKING:
+    from grader.judge.state import Judge
+
+LOG = "sanitizer.log"
+LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
+END_LIMIT_S = 30.0  # the tool writes its summary when the process has ended
+MAX_TOLD = 6
+OPTIONS = (
+    "--print-limit",
+    "200",
+    "--show-backtrace",
+    "no",
+    "--target-processes",
+    "application-only",
+    "--log-file",
+    LOG,
+)
+
+
+def run_watched(judge: Judge, case: BoundCase) -> None:
+    """Run the case's first call under its tool.
+
+    Raises:
+        CheckFailed: the tool found something in the student's kernels.
+        ContenderFault: skipped, where the tool cannot be used here.
+    """
+    assert case.case.tool is not None
+    call = case.inputs(judge.seed, 0, judge.device)
+    fault = None
+    try:
+        worker = judge.watched_worker(case.assignment, command(case.case.tool))
+    except WorkerUnavailable as unavailable:
+        raise ContenderFault("skipped", f"compute-sanitizer cannot be used here: {unavailable}") from None
+    with worker, arena_for(call, case.problem.outputs(call), case.dtype, judge.device) as arena:
+        upstream = None if call.upstream is None else UPSTREAM
+        try:
+            worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
+        except ContenderFault as ended:
+            fault = ended  # what the tool has found goes first: it may be the reason
+        log = worker.dismiss(LOG, END_LIMIT_S)
+    found = trusted(findings(log, own_files(judge, case)), case.assignment.spec.language)
+    if found:
+        more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
+        sentences = [one.sentence for one in found[:MAX_TOLD]]
+        raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
+    if fault is not None:
+        raise ContenderFault("skipped", f"compute-sanitizer gave no verdict: {fault.message}")
+
+
+def command(tool: Tool) -> list[str]:
+    """The command that runs a program under the tool; it ends with whoever started it."""
+    sanitizer, setpriv = find_sanitizer(), shutil.which("setpriv")
+    assert sanitizer is not None
+    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), sanitizer, "--tool", tool, *OPTIONS]
+
+
+def own_files(judge: Judge, case: BoundCase) -> set[str]:
+    """Names of the submission's files that may hold kernels."""
+    return {Path(name).name for name in judge.job.info.files} | {case.assignment.spec.file}
+
+
+def trusted(found: list[Finding], language: str) -> list[Finding]:
+    """Without what the tool is known to say wrongly of tensor cores' operands in shared memory, which Triton lays out and no student."""
+    return [one for one in found if one.space == "global" or language == "cuda"]

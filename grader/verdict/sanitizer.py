@@ -1,0 +1,173 @@
+"""What NVIDIA's compute-sanitizer says of a run, in a student's words.
+
+Its memcheck sees accesses outside every allocation, its racecheck threads of a block that meet in shared memory without a barrier,
+its initcheck reads of memory that nobody wrote. Each tells a kernel, a line and a thread; the same mistake often comes by the
+thousand, and is told once. The log is a worker's word like everything that comes from its process: what it says may cost points, and
+its silence earns no more than any other answer does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal
+
+Kind = Literal["out of bounds", "misaligned", "race", "uninitialised"]
+
+# `gelu_kernel(float *, int)+0x70 in gelu.cu:12` since CUDA 12.4, `0x70 in /tmp/gelu.cu:12:gelu_kernel(float*,int)` before.
+_PLACE = (
+    r"(?:(?P<kernel>[^+\n]+)\+0x[0-9a-f]+ in (?P<file>[^\n:]+):(?P<line>\d+)"
+    r"|0x[0-9a-f]+ in (?P<oldfile>[^\n:]+):(?P<oldline>\d+):(?P<oldkernel>[^\n]+?))"
+)
+_ACCESS = re.compile(
+    r"(?:Invalid|Uninitialized) __(?P<space>\w+)__ (?P<memory>memory )?(?P<way>read|write|atomic|reduction)\w* of size (?P<size>[\d,]+)"
+)
+_AT = re.compile(r"^\s*at " + _PLACE + r"\s*$")
+_BY = re.compile(r"^\s*by thread (?P<thread>\(\d+,\s*\d+,\s*\d+\)) in block (?P<block>\(\d+,\s*\d+,\s*\d+\))")
+_NEAREST = re.compile(
+    r"and is (?P<bytes>[\d,]+) bytes? (?P<side>before|after) the nearest allocation at \S+ of size (?P<length>[\d,]+)"
+)
+_RACE = re.compile(r"Race reported between (?P<first>Read|Write) access at " + _PLACE + r"\s*$")
+_RACE_WITH = re.compile(
+    r"^\s*and (?P<second>Read|Write) access at " + _PLACE + r"(?:\s*\[(?P<hazards>[\d,]+) hazards?\])?\s*$"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake, however many threads made it.
+
+    way: what was done there, "read" or "write"; of a race, by the thread that `line` is about.
+    space: of memory: global, shared or local.
+    thread, block: the first that did it, as "(3,0,0)"; of a race nobody says.
+    detail: how far from the nearest allocation, or what the other side of a race is.
+    times: how often it was told.
+    """
+
+    kind: Kind
+    way: str
+    space: str
+    kernel: str
+    file: str
+    line: int
+    size_bytes: int = 0
+    thread: str = ""
+    block: str = ""
+    detail: str = ""
+    times: int = 1
+
+    @property
+    def sentence(self) -> str:
+        """For the report."""
+        place = f"{self.file}:{self.line}, in {self.kernel}"
+        who = f", first by thread {self.thread} of block {self.block}" if self.thread else ""
+        match self.kind:
+            case "out of bounds":
+                aside = f": {self.detail}" if self.detail else ""
+                return f"{place}: a {self.way} of {self.size_bytes} bytes beyond every tensor{aside}{who}"
+            case "misaligned":
+                return (
+                    f"{place}: a {self.way} of {self.size_bytes} bytes at an address that is no multiple of that{who}"
+                )
+            case "uninitialised":
+                return f"{place}: reads {self.size_bytes} bytes of {self.space} memory that nothing has written{who}"
+            case "race":
+                return (
+                    f"{place}: threads of a block {self.way} shared memory here and {self.detail}, "
+                    "with no barrier in between: which comes first is chance"
+                )
+
+
+def findings(log: str, files: Collection[str]) -> list[Finding]:
+    """The mistakes that a log tells of, in its order; those outside `files`, the student's own, are nobody's business."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for one in _parse(line.lstrip("= ").rstrip() if line.startswith("=") else "" for line in log.splitlines()):
+        if one.file not in files:
+            continue
+        key = (one.kind, one.way, one.space, one.file, one.line)
+        earlier = found.get(key)
+        found[key] = one if earlier is None else _once_more(earlier, one.times)
+    return list(found.values())
+
+
+def _once_more(finding: Finding, times: int) -> Finding:
+    return Finding(**{**finding.__dict__, "times": finding.times + times})
+
+
+def _parse(lines: Iterable[str]) -> Iterable[Finding]:
+    access: re.Match[str] | None = None
+    race: re.Match[str] | None = None
+    told: dict[str, str] = {}
+
+    def complete() -> Iterable[Finding]:
+        if access is not None and "file" in told:
+            yield _access(access, told)
+
+    for line in lines:
+        if match := _ACCESS.search(line):
+            yield from complete()
+            access, told = match, {}
+        elif match := _RACE.search(line):
+            yield from complete()
+            access, race, told = None, match, {}
+        elif race is not None and (match := _RACE_WITH.search(line)):
+            yield _race(race, match)
+            race = None
+        elif access is not None and (match := _AT.search(line)) and "file" not in told:
+            told |= _place(match)
+        elif access is not None and (match := _BY.search(line)):
+            told |= match.groupdict()
+        elif access is not None and (match := _NEAREST.search(line)):
+            told["detail"] = f"{match['bytes']} bytes {match['side']} one of {match['length']} bytes"
+        elif access is not None and "misaligned" in line:
+            told["misaligned"] = "yes"
+        elif line.startswith(("ERROR SUMMARY", "RACECHECK SUMMARY", "Saved host backtrace")):
+            yield from complete()
+            access = None
+    yield from complete()
+
+
+def _access(access: re.Match[str], told: dict[str, str]) -> Finding:
+    kind: Kind = "uninitialised" if access["memory"] else "misaligned" if "misaligned" in told else "out of bounds"
+    return Finding(
+        kind=kind,
+        way="read" if access["way"] == "read" else "write",
+        space=access["space"],
+        kernel=told["kernel"],
+        file=told["file"],
+        line=int(told["line"]),
+        size_bytes=int(access["size"].replace(",", "")),
+        thread=told.get("thread", "").replace(" ", ""),
+        block=told.get("block", "").replace(" ", ""),
+        detail=told.get("detail", ""),
+    )
+
+
+def _race(first: re.Match[str], second: re.Match[str]) -> Finding:
+    here, there = _place(first), _place(second)
+    way = {"Read": "read", "Write": "write"}
+    other = f"{way[second['second']]} it " + (
+        "in the same line" if there["line"] == here["line"] else f"in line {there['line']}"
+    )
+    return Finding(
+        kind="race",
+        way=way[first["first"]],
+        space="shared",
+        kernel=here["kernel"],
+        file=here["file"],
+        line=int(here["line"]),
+        detail=other,
+        times=int((second["hazards"] or "1").replace(",", "")),
+    )
+
+
+def _place(match: re.Match[str]) -> dict[str, str]:
+    """Kernel, without its parameters, file, without its folder, and line."""
+    kernel = match["kernel"] or match["oldkernel"]
+    return {
+        "kernel": kernel.partition("(")[0].strip(),
+        "file": PurePath(match["file"] or match["oldfile"]).name,
+        "line": match["line"] or match["oldline"],
+    }

@@ -1,0 +1,219 @@
+"""A worker that a tool runs and watches: it answers as ever, each tensor lies by itself, and the tool's words are read at the end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from grader.contender.arena import Arena
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
+from grader.judge import sanitizing
+from grader.judge.evidence import CheckFailed
+from grader.problem import Call
+from tests.unit.test_sanitizer import NEW, UNWRITTEN
+
+LIMITS = Limits(time_s=60, memory_gib=4)
+# What is expected of compute-sanitizer: it starts the program as its child, with all that is open, and writes when that has ended.
+TOOL = f"""\
+#!{sys.executable}
+import subprocess, sys
+options, at = {{}}, 1
+while sys.argv[at].startswith("--"):
+    options[sys.argv[at]] = sys.argv[at + 1]
+    at += 2
+subprocess.run(sys.argv[at:], close_fds=False)
+open(options["--log-file"], "w").write(WORDS)
+"""
+STUDENT = """
+import os
+import torch
+
+def double(x):
+    assert os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
+    assert x.untyped_storage().nbytes() == ((x.shape[0] - 1) * x.stride(0) + (x.shape[1] - 1) * x.stride(1) + 1) * 4
+    return x * 2
+"""
+
+
+def fake(folder: Path, words: str = NEW, start: str = TOOL) -> Path:
+    path = folder / "compute-sanitizer"
+    path.write_text(start.replace("WORDS", repr(words)))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[WorkerPool]:
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "double.py").write_text(STUDENT)
+    pool = WorkerPool("cpu", tmp_path / "run")
+    yield pool
+    pool.close()
+
+
+def started(pool: WorkerPool, tool: Path, submission: Path) -> Contender:
+    worker = pool.watched([str(tool), "--log-file", sanitizing.LOG])
+    worker.ready()
+    worker.load(submission / "double.py", "double", None, LIMITS)
+    return worker
+
+
+def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPool, tmp_path: Path) -> None:
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    wide = torch.arange(40.0).view(4, 10)
+    views = [wide[:, ::2], wide.t()[1:7], wide[1:3]]
+    for view in views:
+        with Arena({"x": view}, {"y": tuple(view.shape)}, torch.float32, torch.device("cpu")) as arena:
+            worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+            assert torch.equal(arena.output("y"), view * 2)
+    assert worker.dismiss(sanitizing.LOG, 20) == NEW
+    assert not worker.lives()
+    assert worker.dismiss(sanitizing.LOG, 20) == ""
+
+
+def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path) -> None:
+    (tmp_path / "submission" / "double.py").write_text(
+        STUDENT + "import threading, time\nthreading._register_atexit = None\nos._exit = lambda _: time.sleep(60)\n"
+    )
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    assert worker.dismiss(sanitizing.LOG, 1) == ""
+    assert not worker.lives()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "large"])
+def test_a_log_that_is_something_else_is_not_followed(pool: WorkerPool, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    make = {
+        "link": f"os.symlink({str(tmp_path / 'secret')!r}, path)",
+        "pipe": "os.mkfifo(path)",
+        "folder": "os.mkdir(path)",
+        "large": "open(path, 'w').write('x' * 50_000_000)",
+    }[kind]
+    tool = TOOL.replace(
+        'open(options["--log-file"], "w").write(WORDS)', f"import os\npath = options['--log-file']\n{make}"
+    )
+    worker = started(pool, fake(tmp_path, start=tool), tmp_path / "submission")
+    text = worker.dismiss(sanitizing.LOG, 20)
+    assert set(text) == ({"x"} if kind == "large" else set())
+    assert len(text) <= 1 << 20
+
+
+# The judge's part
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class StubWorker:
+    """Answers, or not, and leaves a log."""
+
+    def __init__(self, log: str, fault: ContenderFault | None) -> None:
+        self.log_text, self.fault = log, fault
+        self.killed = False
+
+    def __enter__(self) -> StubWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.killed = True
+
+    def call(self, *_: Any, apart: bool) -> None:
+        assert apart
+        if self.fault is not None:
+            raise self.fault
+
+    def dismiss(self, *_: Any) -> str:
+        return self.log_text
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, log: str, fault: Exception | None = None, language: str = "cuda"
+) -> StubWorker:
+    monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
+    worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None)
+
+    def watched_worker(_assignment: Any, command: list[str]) -> StubWorker:
+        assert command[command.index("/bin/compute-sanitizer") + 1 :][:2] == ["--tool", "memcheck"]
+        if isinstance(fault, WorkerUnavailable):
+            raise fault
+        return worker
+
+    file = "gelu.cu" if language == "cuda" else "softmax.py"
+    call = Call(args={"x": torch.zeros(3)}, options={})
+    case: Any = SimpleNamespace(
+        case=SimpleNamespace(tool="memcheck"),
+        inputs=lambda *_: call,
+        problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),
+        dtype=torch.float32,
+        assignment=SimpleNamespace(spec=SimpleNamespace(file=file, language=language)),
+    )
+    info = SimpleNamespace(files=(file, "helpers/tiles.py"))
+    judge: Any = SimpleNamespace(
+        device=torch.device("cpu"), seed=1, job=SimpleNamespace(info=info), watched_worker=watched_worker
+    )
+    sanitizing.run_watched(judge, case)
+    assert worker.killed
+    return worker
+
+
+def test_nothing_found_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(monkeypatch, "========= ERROR SUMMARY: 0 errors\n")
+
+
+def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        CheckFailed, match=r"^memcheck: gelu\.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"
+    ):
+        run(monkeypatch, NEW)
+    with pytest.raises(CheckFailed) as failed:
+        run(monkeypatch, UNWRITTEN)
+    assert len(failed.value.details) == 1
+
+
+def test_a_finding_explains_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed, match=r"gelu\.cu:12"):
+        run(monkeypatch, NEW, ContenderFault("crashed", "an illegal memory access"))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ContenderFault("timed_out", "no answer within 150 s"),
+        WorkerUnavailable("a worker did not start: Device not supported"),
+    ],
+)
+def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    with pytest.raises(ContenderFault) as skipped:
+        run(monkeypatch, "", fault)
+    assert skipped.value.outcome == "skipped"
+    assert str(fault.args[0] if fault.args else fault) in skipped.value.message or "no answer" in skipped.value.message
+
+
+def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed) as failed:
+        run(monkeypatch, "".join(NEW.replace("gelu.cu:12", f"gelu.cu:{line}") for line in range(10, 30)))
+    assert failed.value.details[-1] == "... and in 14 more places"
+
+
+def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = NEW.replace("__global__", "__shared__")
+    run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
+    with pytest.raises(CheckFailed):
+        run(monkeypatch, shared)
+
+
+def test_the_command_ends_with_whoever_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/opt/compute-sanitizer")
+    words = sanitizing.command("racecheck")
+    at = words.index("/opt/compute-sanitizer")
+    assert words[at + 1 : at + 3] == ["--tool", "racecheck"]
+    assert words[:at] in ([], [os.fspath(words[0]), "--pdeathsig", "KILL"])
+    assert len(words[at + 1 :]) % 2 == 0
