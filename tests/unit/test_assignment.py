@@ -531,7 +531,7 @@ def test_the_models_fields_are_what_the_tests_know() -> None:
     """A new key of a case or a part is worth a test here."""
     assert set(Case.model_fields) == {
         "name", "tries", "dtype", "devices", "compiled", "calls", "repeats", "time_limit_s", "memory_gib", "max_extra_mib",
-        "degenerate", "cpu", "cpu_windows", "params",
+        "degenerate", "cpu", "cpu_windows", "params", "tool",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}
     assert set(SpeedCase.model_fields) == {
@@ -550,6 +550,13 @@ def test_a_case_may_be_compiled_and_repeated(write: Write) -> None:
     assert case.repeats == 3
     assert (spec.arch, spec.architectures) == ("sm_90", ("sm_80",))
     assert spec.examples == {"cpu": 2, "cuda": 9}
+
+
+def test_a_tool_needs_a_gpu(write: Write) -> None:
+    spec = load_assignment(write(("calls = 3", 'calls = 3, tool = "racecheck", devices = ["cuda"]'))).spec
+    assert [case.tool for part in spec.parts for case in part.cases if case.tool] == ["racecheck"]
+    assert 'tool = "memcheck" needs devices = ["cuda"]' in refusal(write(("calls = 3", 'calls = 3, tool = "memcheck"')))
+    assert "memcheck" in refusal(write(("calls = 3", 'calls = 3, tool = "valgrind", devices = ["cuda"]')))
 
 
 @pytest.mark.parametrize(
