@@ -24,6 +24,7 @@ from grader.judge.trial import run_trial
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
+LITTLE = 2  # pieces of work for each lane
 WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
 
 
@@ -64,7 +65,7 @@ class Lanes:
         """Start on these. What is given first is begun first within its assignment.
 
         Args:
-            then: called once, when the machine is no longer busy with all that: when the first lane has nothing more to do.
+            then: called once, when little is left: what it starts in the background has time until the last lane is done.
         """
         if self._count < 2:
             then()
@@ -122,6 +123,7 @@ class Lanes:
     def _drive(self, lane: int) -> None:
         held = ""
         while (following := self._next(held)) is not None:
+            self._tell_when_little_is_left()
             work, future = following
             if held and work.assignment.name != held:
                 self._judge.end_lane(lane)
@@ -134,7 +136,12 @@ class Lanes:
                 clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
             finally:
                 future.set_result(evidence)
+        self._tell_when_little_is_left()
+
+    def _tell_when_little_is_left(self) -> None:
         with self._lock:
+            if sum(map(len, self._waiting.values())) > LITTLE * self._count:
+                return
             then, self._then = self._then, None
         if then is not None:
             then()

@@ -160,7 +160,7 @@ def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge, count: 
     called: list[int] = []
     run_all(judge, count, cases(30), lambda: called.append(len(judge.ran)))
     assert len(called) == 1
-    assert called[0] == (0 if count == 1 else pytest.approx(30, abs=2))
+    assert called[0] in ([0] if count == 1 else range(18, 25))
 
 
 def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
