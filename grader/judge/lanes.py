@@ -83,6 +83,7 @@ class Lanes:
         ]
         for thread in self._threads:
             thread.start()
+        self._tell_when_little_is_left()
 
     @property
     def busy(self) -> bool:
@@ -123,20 +124,19 @@ class Lanes:
     def _drive(self, lane: int) -> None:
         held = ""
         while (following := self._next(held)) is not None:
-            self._tell_when_little_is_left()
             work, future = following
-            if held and work.assignment.name != held:
-                self._judge.end_lane(lane)
-            held = work.assignment.name
             evidence = Evidence()
             try:
+                self._tell_when_little_is_left()
+                if held and work.assignment.name != held:
+                    self._judge.end_lane(lane)
                 work.run(lane, evidence)
             except Exception as error:
                 evidence.error = error
                 clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
             finally:
-                future.set_result(evidence)
-        self._tell_when_little_is_left()
+                held = work.assignment.name
+                future.set_result(evidence)  # whatever happens: somebody waits for it
 
     def _tell_when_little_is_left(self) -> None:
         with self._lock:

@@ -66,7 +66,7 @@ def cases(
             id=f"{of}-{index}",
             assignment=assignment,
             fails=index in wrong,
-            case=SimpleNamespace(calls=1, memory_gib=8.0 if index in alone else None, max_extra_mib=None),
+            case=SimpleNamespace(calls=1, memory_gib=8.0 if index in alone else None, max_extra_mib=None, tool=None),
         )
         for index in range(count)
     ]
@@ -161,6 +161,22 @@ def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge, count: 
     run_all(judge, count, cases(30), lambda: called.append(len(judge.ran)))
     assert len(called) == 1
     assert called[0] in ([0] if count == 1 else range(18, 25))
+
+
+def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judge: StubJudge) -> None:
+    def fail() -> None:
+        raise OSError("no more processes")
+
+    lanes = Lanes(judge, 3)  # type: ignore[arg-type]
+    works = [case_work(judge, case) for case in cases(30)]  # type: ignore[arg-type]
+    lanes.begin(works, fail)
+    failed = []
+    for work in works:
+        try:
+            lanes.run(work, Evidence())
+        except OSError as error:
+            failed.append(str(error))
+    assert failed == ["no more processes"]
 
 
 def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
