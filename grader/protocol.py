@@ -10,10 +10,11 @@ From the contender:
     {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
     {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],
-     "windows", "target": [arch, bytes] | null}
-    {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...]}
+     "windows", "target": [arch, bytes] | null, "apart": whether tensors are to lie outside the arena}
+    {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...],
+     "results": {"arena": {...}, "outputs": [[ref...]...]} | null}
     {"id", "do": "time", "calls", "keep"}                 call it on so many of the sets, tell the time of each, keep the last results
-    {"id", "do": "collect", "arena": {...}, "outputs": [[ref...]...], "different"}    copy the results of those calls there
+    {"id", "do": "collect", "calls", "different"}         copy the results of so many calls to where "results" said
     {"id", "do": "tidy"}                                  collect garbage: a batch does not
     {"id", "do": "release"}                               unmap what "prepare" has mapped
 From the worker, one for each request, with its id, and one with id 0 when it is ready:

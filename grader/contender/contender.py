@@ -46,6 +46,8 @@ WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
 MAX_FILE = 1 << 20
+TOOL_LOG = "tool.log"
+TOOL_LIMIT_S = 20.0
 OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so that a tool sees where it ends
 GIB = 1 << 30
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
@@ -90,7 +92,8 @@ class Contender:
         caches: where compiled kernels are kept, if not in `scratch`; workers may share it.
         jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
-        tool: a program with its options that runs the worker and watches it, as compute-sanitizer does.
+        tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
+            the scratch folder is in `tool_log` when the worker has ended.
 
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
@@ -109,6 +112,8 @@ class Contender:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
         self.alive = True
+        self.tool_log = ""
+        self._watched = bool(tool)
         self._ready = False
         self._frozen = False
         self._request = 0
@@ -454,26 +459,18 @@ class Contender:
         lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', self.log.text())
         return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])
 
-    def dismiss(self, file: str, limit_s: float) -> str:
-        """Let the worker end by itself, as it does when nobody has anything to ask any more; after so long it is killed.
-
-        Returns what is in a file of its scratch folder then, where its tool has written to.
-        """
-        if not self.alive:
-            return ""
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_WR)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=limit_s)
-        text = _read(self._scratch / file)
-        self.kill()
-        return text
-
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""
         if not self.alive:
             return
         self.alive = False
+        if self._watched:
+            # Without another request the worker ends by itself, and its tool writes down what it has seen.
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=TOOL_LIMIT_S)
+            self.tool_log = _read(self._scratch / TOOL_LOG)
         self._connection.close()
         os.close(self._replies)
         processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")

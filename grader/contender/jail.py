@@ -1,7 +1,8 @@
 """What a worker may touch.
 
-    bubblewrap   namespaces of its own: it sees the system read-only, Python's packages, its submission and its scratch folder; no
-                 other files, no processes but its own, no network. Where the judge is root the worker is another user as well.
+    bubblewrap   namespaces of its own: it sees the system read-only, Python's packages, its submission, its scratch folder and, on
+                 a GPU, what the submission's workers have compiled; no other files, no processes but its own, no network. Where
+                 the judge is root the worker is another user as well.
     uid          another user without any capability, where the judge is root: in a container, whose walls are the rest of the jail
     none         a process like any other of this user
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from grader.contender import processes
 from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
@@ -61,14 +63,7 @@ class Jail:
         script = "chmod -R u+rwX . ; find . -mindepth 1 -maxdepth 1 -exec rm -rf -- {} +"
         command = [*_drop(self.programs[-1]), "sh", "-c", script]
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                command,
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=EMPTY_LIMIT_S,
-            )
+            processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
         """Let the worker write to its folder, and find a way to it. No chown: a container's root may not."""

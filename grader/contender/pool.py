@@ -16,12 +16,13 @@ import grader
 from grader.assignment import Device
 from grader.contender.contender import Contender
 from grader.contender.jail import NO_JAIL, Jail
-from grader.contender.surroundings import WorkerKind
+from grader.contender.surroundings import WatchedFolder, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 MAX_AT_ONCE = 8
 CORES_PER_WORKER = 2
 GIB_PER_WORKER = 4
+MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
@@ -103,6 +104,8 @@ class WorkerPool:
         jail = NO_JAIL if trusted else self.jail
         if kind == "cuda" and not trusted:
             caches = self._kernels
+            if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
+                self.jail.empty(caches)
         worker = self._starter.submit(
             Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool
         ).result()

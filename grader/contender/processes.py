@@ -45,6 +45,18 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
+def output_of(command: list[str], limit_s: float, **options: Any) -> bytes:
+    """What a program of our own prints; nobody takes it for what a worker has left behind. Raises subprocess.TimeoutExpired."""
+    process = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options)
+    try:
+        return process.communicate(timeout=limit_s)[0]
+    finally:
+        process.kill()
+        process.communicate()
+        with _starting:
+            _started.pop(process.pid, None)
+
+
 def tree(pid: int, age_s: float = 0.0) -> list[psutil.Process]:
     """A worker, its living descendants, and what workers left to this process; one look at the table of processes.
 

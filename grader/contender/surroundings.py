@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from pathlib import Path
 from typing import Literal
 
 from grader import protocol
+from grader.contender import processes
 
 DU_LIMIT_S = 5.0
 # `cuda`; `cpu`, where Triton is interpreted; `cuda_cpu`, CUDA C++ where the CPU stands in for the GPU; `compile`, where Triton's launches
@@ -29,14 +31,16 @@ class WatchedFolder:
         """Whether files in them take more than `size` bytes together; what is gone takes nothing."""
         if self._free_at_first - self._free() < size:
             return False
+        return self.size(*self._paths) > size
+
+    @staticmethod
+    def size(*paths: str | Path) -> float:
+        """Bytes that files in folders take; infinitely many where nobody comes to an end of counting."""
         try:
-            done = subprocess.run(
-                ["du", "-sk", *self._paths], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DU_LIMIT_S
-            )
+            output = processes.output_of(["du", "-sk", *map(str, paths)], DU_LIMIT_S)
         except subprocess.TimeoutExpired:
-            return True
-        kilobytes = sum(int(line.split()[0]) for line in done.stdout.splitlines())
-        return kilobytes * 1024 > size
+            return math.inf
+        return 1024 * sum(int(line.split()[0]) for line in output.splitlines())
 
     def _free(self) -> float:
         try:

@@ -1,4 +1,4 @@
-"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [worker] [isolated] < job.json`.
+"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [isolated] < job.json`.
 
 The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
 printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever

@@ -28,5 +28,5 @@ class Evidence:
     time_s: float = 0.0
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
-    error: Exception | None = None  # of a case that was run ahead
+    error: BaseException | None = None  # of a case that was run ahead
     words: str = ""  # of a check that was passed, and of a speed case that was not measured to the end

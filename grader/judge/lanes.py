@@ -16,6 +16,7 @@ from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
+from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence
 from grader.judge.sanitizing import run_watched
@@ -127,11 +128,14 @@ class Lanes:
             work, future = following
             evidence = Evidence()
             try:
+                self._judge.emit(
+                    CaseNote(text=f"beside others: {work.key}")
+                )  # or a watchdog would take waiting for a standstill
                 self._tell_when_little_is_left()
                 if held and work.assignment.name != held:
                     self._judge.end_lane(lane)
                 work.run(lane, evidence)
-            except Exception as error:
+            except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
                 evidence.error = error
                 clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
             finally:
@@ -176,12 +180,12 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
     """All calls of a case."""
 
     def run(lane: int, evidence: Evidence) -> None:
-        if case.case.max_extra_mib is not None:
-            judge.settle()  # a worker that is starting takes GPU memory
         if case.case.tool is not None:
-            run_watched(judge, case)
+            run_watched(judge, case, evidence)
             return
         contender = judge.contender(case.assignment, lane=lane)
+        if case.case.max_extra_mib is not None:
+            judge.settle()  # a worker that is starting takes GPU memory
         for number in range(case.case.calls):
             run_trial(judge, case, contender, number, evidence)
 

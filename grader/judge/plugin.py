@@ -133,7 +133,10 @@ class JudgePlugin:
     def allowed(self, case: BoundCase) -> None:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
-            self.judge.lanes.finish()  # or what runs beside it would count as memory that is not there
+            # Or what runs beside it, and is about to, would count as memory that is there, or not.
+            self.judge.lanes.finish()
+            if self.judge.device_name == "cuda":
+                self.judge.settle()
         self._allow(case.assignment, case)
 
     def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
@@ -153,6 +156,7 @@ class JudgePlugin:
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
         self.judge.lanes.finish()  # its workers hold memory
+        self.judge.settle()  # as will those that are starting
         sizes: SpeedSizes = request.param
         free_gib = self.judge.free_gib()
         if (fitting := sizes.fitting(free_gib)) is None:

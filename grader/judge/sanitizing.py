@@ -1,7 +1,10 @@
 """Cases under compute-sanitizer: a small input, in a worker of its own that NVIDIA's tool runs and watches.
 
 What the guard bands of the arena do not see is seen there: reads out of bounds, races in shared memory, memory that nobody wrote. Every
-tensor has an allocation of its own for that, and the answer is not looked at: other cases do.
+tensor has an allocation of its own for that. The answer is compared as ever, so that doing nothing is no way to pass.
+
+The log lies where the submission may write: it can be emptied, and then the case is skipped, or forged. So this finds mistakes,
+and is no proof that there are none.
 """
 
 from __future__ import annotations
@@ -11,20 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment import Tool
-from grader.contender.contender import Limits, WorkerUnavailable
+from grader.contender.contender import TOOL_LOG, Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
+from grader.judge.comparison import compare
 from grader.judge.environment import find_sanitizer
-from grader.judge.evidence import CheckFailed
-from grader.judge.trial import UPSTREAM, arena_for
+from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.loading import load_file
+from grader.judge.ownership import check_operators
+from grader.judge.trial import UPSTREAM, arena_for, check_returned
 from grader.verdict.sanitizer import Finding, findings
 
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
-LOG = "sanitizer.log"
 LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
-END_LIMIT_S = 30.0  # the tool writes its summary when the process has ended
 MAX_TOLD = 6
 OPTIONS = (
     "--print-limit",
@@ -34,38 +38,47 @@ OPTIONS = (
     "--target-processes",
     "application-only",
     "--log-file",
-    LOG,
+    TOOL_LOG,
 )
+UNUSABLE = "compute-sanitizer gave no verdict here"
+COMPLETE = "SUMMARY"  # of errors, or of hazards: the last line of a log
 
 
-def run_watched(judge: Judge, case: BoundCase) -> None:
+def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
     """Run the case's first call under its tool.
 
     Raises:
-        CheckFailed: the tool found something in the student's kernels.
-        ContenderFault: skipped, where the tool cannot be used here.
+        CheckFailed: the tool found something in the student's kernels, or the answer is wrong.
+        ContenderFault: there is nothing to run; or skipped, where the tool cannot be used here.
     """
     assert case.case.tool is not None
     call = case.inputs(judge.seed, 0, judge.device)
-    fault = None
+    shapes = case.problem.outputs(call)
     try:
         worker = judge.watched_worker(case.assignment, command(case.case.tool))
     except WorkerUnavailable as unavailable:
-        raise ContenderFault("skipped", f"compute-sanitizer cannot be used here: {unavailable}") from None
-    with worker, arena_for(call, case.problem.outputs(call), case.dtype, judge.device) as arena:
+        raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
+    fault, reply = None, None
+    with arena_for(call, shapes, case.dtype, judge.device) as arena, worker:
         upstream = None if call.upstream is None else UPSTREAM
         try:
-            worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
+            load_file(worker, judge.job.submission, case.assignment)
+            reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
-        log = worker.dismiss(LOG, END_LIMIT_S)
-    found = trusted(findings(log, own_files(judge, case)), case.assignment.spec.language)
+        worker.kill()
+        got = {name: arena.output(name) for name in shapes}
+    found = trusted(findings(worker.tool_log, own_files(judge, case)), case.assignment.spec.language)
     if found:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
         raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
-    if fault is not None:
-        raise ContenderFault("skipped", f"compute-sanitizer gave no verdict: {fault.message}")
+    if fault is not None or reply is None or COMPLETE not in worker.tool_log:
+        why = "it wrote no summary" if fault is None else fault.message
+        raise ContenderFault("skipped", f"{UNUSABLE}: {why}")
+    check_operators(reply, case.assignment)
+    check_returned(reply.returned, shapes, case.dtype, judge.device)
+    compare(judge, case, call, got, evidence)
 
 
 def command(tool: Tool) -> list[str]:

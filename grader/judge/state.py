@@ -58,6 +58,8 @@ class Judge:
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
         self.baselines = Baselines(pool, job.course)
+        if job.speed and self.device_name == "cuda":
+            pool.settle()  # contexts that are being made take of the GPU's time
         self.gauge = Gauge(self.device if job.speed else torch.device("cpu"))
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
@@ -158,15 +160,13 @@ class Judge:
         return contender
 
     def watched_worker(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
-        """A worker with the submission that a tool watches. Raises ContenderFault, WorkerUnavailable."""
+        """A worker that a tool watches, with nothing loaded. Raises ContenderFault where there is nothing to run; WorkerUnavailable."""
+        self.check_present(assignment)
+        if fault := self._unloadable.get(assignment.name):
+            raise fault
         contender = self._pool.watched(tool)
         self._logs.setdefault(assignment.name, []).append(contender)
         contender.ready()
-        try:
-            load_file(contender, self.job.submission, assignment)
-        except ContenderFault:
-            contender.kill()
-            raise
         return contender
 
     def worker_to_compile(self, assignment: Assignment) -> Contender:

@@ -139,7 +139,11 @@ class Bench:
         self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
         self._guests: list[Contender] = []
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
-        self._collected = Arena({}, self._slots(collected), dtype, device) if collected else None
+        try:
+            self._collected = Arena({}, self._slots(collected), dtype, device) if collected else None
+        except BaseException:
+            self._arena.close()
+            raise
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
@@ -179,6 +183,8 @@ class Bench:
             collects: whether its results may be collected.
         """
         self._arena.wipe()
+        if self._collected is not None:
+            self._collected.wipe()  # what a baseline has handed in there is the right answer
         sets = []
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))

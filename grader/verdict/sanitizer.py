@@ -18,20 +18,29 @@ Kind = Literal["out of bounds", "misaligned", "race", "uninitialised"]
 
 # `gelu_kernel(float *, int)+0x70 in gelu.cu:12` since CUDA 12.4, `0x70 in /tmp/gelu.cu:12:gelu_kernel(float*,int)` before.
 _PLACE = (
-    r"(?:(?P<kernel>[^+\n]+)\+0x[0-9a-f]+ in (?P<file>[^\n:]+):(?P<line>\d+)"
-    r"|0x[0-9a-f]+ in (?P<oldfile>[^\n:]+):(?P<oldline>\d+):(?P<oldkernel>[^\n]+?))"
+    r"(?:(?P<kernel>[^+]+)\+0x[0-9a-f]+ in (?P<file>[^:]+):(?P<line>\d{1,7})"
+    r"|0x[0-9a-f]+ in (?P<oldfile>[^:]+):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]+))"
 )
+_COUNT = r"\d[\d,]{0,14}"
+MAX_LINE = 1000  # of the log; whatever is longer is not the tool's
+MAX_NAME = 100  # of a kernel's name that is shown
 _ACCESS = re.compile(
-    r"(?:Invalid|Uninitialized) __(?P<space>\w+)__ (?P<memory>memory )?(?P<way>read|write|atomic|reduction)\w* of size (?P<size>[\d,]+)"
+    r"(?:Invalid|Uninitialized) __(?P<space>\w+)__ (?P<memory>memory )?(?P<way>read|write|atomic|reduction)\w* of size (?P<size>"
+    + _COUNT
+    + r")"
 )
-_AT = re.compile(r"^\s*at " + _PLACE + r"\s*$")
+_AT = re.compile(r"^\s*at " + _PLACE + r"$")
 _BY = re.compile(r"^\s*by thread (?P<thread>\(\d+,\s*\d+,\s*\d+\)) in block (?P<block>\(\d+,\s*\d+,\s*\d+\))")
 _NEAREST = re.compile(
-    r"and is (?P<bytes>[\d,]+) bytes? (?P<side>before|after) the nearest allocation at \S+ of size (?P<length>[\d,]+)"
+    r"and is (?P<bytes>"
+    + _COUNT
+    + r") bytes? (?P<side>before|after) the nearest allocation at \S+ of size (?P<length>"
+    + _COUNT
+    + r")"
 )
-_RACE = re.compile(r"Race reported between (?P<first>Read|Write) access at " + _PLACE + r"\s*$")
+_RACE = re.compile(r"Race reported between (?P<first>Read|Write) access at " + _PLACE + r"$")
 _RACE_WITH = re.compile(
-    r"^\s*and (?P<second>Read|Write) access at " + _PLACE + r"(?:\s*\[(?P<hazards>[\d,]+) hazards?\])?\s*$"
+    r"^\s*and (?P<second>Read|Write) access at " + _PLACE + r"(?: ?\[(?P<hazards>" + _COUNT + r") hazards?\])?\s*$"
 )
 
 
@@ -83,7 +92,8 @@ class Finding:
 def findings(log: str, files: Collection[str]) -> list[Finding]:
     """The mistakes that a log tells of, in its order; those outside `files`, the student's own, are nobody's business."""
     found: dict[tuple[object, ...], Finding] = {}
-    for one in _parse(line.lstrip("= ").rstrip() if line.startswith("=") else "" for line in log.splitlines()):
+    lines = (line[:MAX_LINE].lstrip("= ").rstrip() for line in log.splitlines() if line.startswith("="))
+    for one in _parse(lines):
         if one.file not in files:
             continue
         key = (one.kind, one.way, one.space, one.file, one.line)
@@ -167,7 +177,7 @@ def _place(match: re.Match[str]) -> dict[str, str]:
     """Kernel, without its parameters, file, without its folder, and line."""
     kernel = match["kernel"] or match["oldkernel"]
     return {
-        "kernel": kernel.partition("(")[0].strip(),
+        "kernel": kernel.partition("(")[0].strip()[:MAX_NAME],
         "file": PurePath(match["file"] or match["oldfile"]).name,
         "line": match["line"] or match["oldline"],
     }

@@ -36,12 +36,13 @@ MISBEHAVIOUR = {
     "signal": ("crashed", "SIGSEGV", "os.kill(os.getpid(), 11)"),
     "killed": ("crashed", "SIGKILL", "os.kill(os.getpid(), 9)"),
 }
+MARK = f"conformance-left-over-{os.getpid()}"  # the other half of the tests runs beside this one
 BAD = """
 import os, subprocess, time
 
 def spawn_sleepers():
     for session in (False, True):
-        subprocess.Popen(["/bin/sh", "-c", "sleep 600; exit", "conformance-left-over"], start_new_session=session)
+        subprocess.Popen(["/bin/sh", "-c", "sleep 600; exit", "{mark}"], start_new_session=session)
 
 def double(x):
     if x.numel() == 10:
@@ -144,7 +145,7 @@ def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, pla
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
 def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Runner, name: str) -> None:
     outcome, words, body = MISBEHAVIOUR[name]
-    ran = runner.run(BAD.format(body=body))
+    ran = runner.run(BAD.format(body=body, mark=MARK))
     assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
     first, second = ran.case("task", "first"), ran.case("task", "second")
     assert (first.outcome, words in first.message) == (outcome, True), first.message
@@ -152,7 +153,7 @@ def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Ru
     assert ran.report is not None
     assert len(ran.report.assignments[0].log.text) < 200_000
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "conformance-left-over" not in listed
+    assert MARK not in listed
 
 
 def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:

@@ -13,7 +13,7 @@ import pytest
 from grader.contender import pool
 from grader.judge import lanes as module
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.lanes import Lanes, case_work, shares_the_machine
+from grader.judge.lanes import Lanes, Work, case_work, shares_the_machine
 
 
 class StubJudge:
@@ -23,6 +23,7 @@ class StubJudge:
         self.ran: list[tuple[str, int]] = []
         self.ended: list[int] = []
         self.prepared = 0
+        self.told: list[str] = []
         self.together = 0
         self.alone: dict[str, bool] = {}
         self._inside: set[str] = set()
@@ -30,6 +31,9 @@ class StubJudge:
 
     def contender(self, _assignment: Any, lane: int = 0) -> int:
         return lane
+
+    def emit(self, event: Any) -> None:
+        self.told.append(event.text)
 
     def prepare(self, count: int) -> None:
         self.prepared = count
@@ -112,6 +116,20 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> N
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
     assert judge.prepared == 3
+    assert len(judge.told) == 20  # a watchdog ends a judge of whom nothing is heard
+
+
+@pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
+def test_pytests_own_outcomes_are_told_as_well(judge: StubJudge, outcome: BaseException) -> None:
+    def run(_lane: int, _evidence: Evidence) -> None:
+        raise outcome
+
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    works = [Work(f"check-{index}", cases(1)[0].assignment, run) for index in range(6)]
+    lanes.begin(works, lambda: None)
+    for work in works:
+        with pytest.raises(type(outcome)):
+            lanes.run(work, Evidence())
 
 
 def test_a_single_lane_runs_one_case_after_another_in_order(judge: StubJudge) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -114,3 +115,15 @@ def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.
     with processes.precedence():
         assert policies[-1] & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
     assert policies[-1] & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
+
+
+def test_ending_a_worker_leaves_alone_what_the_judge_runs_for_itself() -> None:
+    """`du` and `rm` are children of the judge that no worker has started."""
+    with ThreadPoolExecutor(1) as threads:
+        own = threads.submit(processes.output_of, ["sh", "-c", "sleep 1.5; echo done"], 20)
+        time.sleep(0.5)
+        worker = processes.start([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        processes.end(worker)
+        assert own.result() == b"done\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.output_of(["sleep", "60"], 0.2)

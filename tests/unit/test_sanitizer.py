@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from grader.verdict.sanitizer import Finding, findings
@@ -119,3 +121,21 @@ def test_a_log_that_breaks_off_after_the_line_is_enough() -> None:
     cut = NEW[: NEW.index("=========     by thread")]
     (found,) = findings(cut, {"gelu.cu"})
     assert (found.line, found.thread) == (12, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "=========     at 0xda0 in /tmp/gelu.cu:41:kernel" + " " * 900_000 + "x",
+        "========= Invalid __global__ read of size " + "9" * 900_000,
+        "========= Invalid __global__ read of size ,",
+        "=========     at " + "k" * 900_000 + "+0x1 in gelu.cu:12",
+        "=========     and Read access at k+0x1 in gelu.cu:3 [" + "," * 20 + " hazards]",
+        "=" * 900_000,
+    ],
+)
+def test_a_forged_log_takes_no_time_and_says_no_more_than_a_line(line: str) -> None:
+    started = time.process_time()
+    for log in (line, NEW + line, f"{line}\n" + NEW, RACES.splitlines()[1] + "\n" + line):
+        assert all(len(one.sentence) < 500 for one in findings(log, {"gelu.cu"}))
+    assert time.process_time() - started < 2

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grader.contender import surroundings
+from grader.contender import processes, surroundings
 from grader.contender.surroundings import WatchedFolder
 
 MIB = 1 << 20
@@ -74,5 +74,5 @@ def test_a_folder_too_large_to_count_has_grown(tmp_path: Path, disk: Disk, monke
 
     watched = WatchedFolder(tmp_path)
     disk.free -= 50 * MIB
-    monkeypatch.setattr(subprocess, "run", never_ends)
+    monkeypatch.setattr(processes, "output_of", never_ends)
     assert watched.grown_beyond(MIB)

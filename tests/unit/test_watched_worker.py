@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+from grader.contender import contender
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault
+from grader.contender.replies import ContenderFault, Reply
 from grader.judge import sanitizing
-from grader.judge.evidence import CheckFailed
+from grader.judge.evidence import CheckFailed, Evidence
 from grader.problem import Call
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
 
@@ -62,7 +63,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
 
 
 def started(pool: WorkerPool, tool: Path, submission: Path) -> Contender:
-    worker = pool.watched([str(tool), "--log-file", sanitizing.LOG])
+    worker = pool.watched([str(tool), "--log-file", TOOL_LOG])
     worker.ready()
     worker.load(submission / "double.py", "double", None, LIMITS)
     return worker
@@ -76,17 +77,38 @@ def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPoo
         with Arena({"x": view}, {"y": tuple(view.shape)}, torch.float32, torch.device("cpu")) as arena:
             worker.call(arena, ["x"], [], None, LIMITS, apart=True)
             assert torch.equal(arena.output("y"), view * 2)
-    assert worker.dismiss(sanitizing.LOG, 20) == NEW
+    worker.kill()
+    assert worker.tool_log == NEW
     assert not worker.lives()
-    assert worker.dismiss(sanitizing.LOG, 20) == ""
 
 
-def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "ending",
+    ["os._exit(3)", "os.kill(os.getpid(), 11)", "raise SystemExit", "run.context_is_lost = lambda: True; 1 / 0"],
+)
+def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tmp_path: Path, ending: str) -> None:
+    """As after an access out of bounds: the context is lost, and so is the worker, but not what the tool has seen."""
+    (tmp_path / "submission" / "double.py").write_text(
+        f"import os\nfrom grader.worker import run\ndef double(x): {ending}\n"
+    )
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    with (
+        Arena({"x": torch.ones(3)}, {"y": (3,)}, torch.float32, torch.device("cpu")) as arena,
+        pytest.raises(ContenderFault),
+    ):
+        worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+    worker.kill()
+    assert worker.tool_log == NEW
+
+
+def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contender, "TOOL_LIMIT_S", 1.0)
     (tmp_path / "submission" / "double.py").write_text(
         STUDENT + "import threading, time\nthreading._register_atexit = None\nos._exit = lambda _: time.sleep(60)\n"
     )
     worker = started(pool, fake(tmp_path), tmp_path / "submission")
-    assert worker.dismiss(sanitizing.LOG, 1) == ""
+    worker.kill()
+    assert worker.tool_log == ""
     assert not worker.lives()
 
 
@@ -103,7 +125,8 @@ def test_a_log_that_is_something_else_is_not_followed(pool: WorkerPool, tmp_path
         'open(options["--log-file"], "w").write(WORDS)', f"import os\npath = options['--log-file']\n{make}"
     )
     worker = started(pool, fake(tmp_path, start=tool), tmp_path / "submission")
-    text = worker.dismiss(sanitizing.LOG, 20)
+    worker.kill()
+    text = worker.tool_log
     assert set(text) == ({"x"} if kind == "large" else set())
     assert len(text) <= 1 << 20
 
@@ -115,30 +138,44 @@ def test_a_log_that_is_something_else_is_not_followed(pool: WorkerPool, tmp_path
 class StubWorker:
     """Answers, or not, and leaves a log."""
 
-    def __init__(self, log: str, fault: ContenderFault | None) -> None:
-        self.log_text, self.fault = log, fault
+    def __init__(self, log: str, fault: ContenderFault | None, answer: torch.Tensor | None) -> None:
+        self.tool_log, self.fault, self.answer = log, fault, answer
         self.killed = False
 
     def __enter__(self) -> StubWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.killed = True
+        assert self.killed
 
-    def call(self, *_: Any, apart: bool) -> None:
+    def call(self, arena: Arena, *_: Any, apart: bool) -> Reply:
         assert apart
         if self.fault is not None:
             raise self.fault
+        if self.answer is None:
+            return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "other", "type": "NoneType"}]})
+        arena._region(arena.outputs["y"]).copy_(self.answer.view(torch.uint8))
+        return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "written"}]})
 
-    def dismiss(self, *_: Any) -> str:
-        return self.log_text
+    def kill(self) -> None:
+        self.killed = True
+
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, log: str, fault: Exception | None = None, language: str = "cuda"
-) -> StubWorker:
+    monkeypatch: pytest.MonkeyPatch,
+    log: str,
+    fault: Exception | None = None,
+    language: str = "cuda",
+    answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
+    load_fault: ContenderFault | None = None,
+) -> list[dict[str, torch.Tensor]]:
+    """The answers that were compared."""
     monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
-    worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None)
+    worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None, answer)
+    compared: list[dict[str, torch.Tensor]] = []
 
     def watched_worker(_assignment: Any, command: list[str]) -> StubWorker:
         assert command[command.index("/bin/compute-sanitizer") + 1 :][:2] == ["--tool", "memcheck"]
@@ -146,6 +183,13 @@ def run(
             raise fault
         return worker
 
+    def load(*_: Any) -> None:
+        if load_fault is not None:
+            raise load_fault
+
+    monkeypatch.setattr(sanitizing, "load_file", load)
+    monkeypatch.setattr(sanitizing, "check_operators", lambda *_: None)
+    monkeypatch.setattr(sanitizing, "compare", lambda _judge, _case, _call, got, _evidence: compared.append(got))
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
     case: Any = SimpleNamespace(
@@ -157,15 +201,37 @@ def run(
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
     judge: Any = SimpleNamespace(
-        device=torch.device("cpu"), seed=1, job=SimpleNamespace(info=info), watched_worker=watched_worker
+        device=torch.device("cpu"),
+        seed=1,
+        job=SimpleNamespace(info=info, submission=Path("/s")),
+        watched_worker=watched_worker,
     )
-    sanitizing.run_watched(judge, case)
+    sanitizing.run_watched(judge, case, Evidence())
     assert worker.killed
-    return worker
+    return compared
 
 
 def test_nothing_found_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch, "========= ERROR SUMMARY: 0 errors\n")
+    (compared,) = run(monkeypatch, CLEAN)
+    assert torch.equal(compared["y"], torch.ones(3))
+
+
+def test_doing_nothing_is_no_way_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed, match="returned None"):
+        run(monkeypatch, CLEAN, answer=None)
+
+
+@pytest.mark.parametrize("log", ["", "========= COMPUTE-SANITIZER\n"])
+def test_a_log_without_its_end_is_no_verdict(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    with pytest.raises(ContenderFault, match="it wrote no summary") as skipped:
+        run(monkeypatch, log)
+    assert skipped.value.outcome == "skipped"
+
+
+def test_what_cannot_be_loaded_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ContenderFault) as skipped:
+        run(monkeypatch, CLEAN, load_fault=ContenderFault("timed_out", "the import took longer than 20 s"))
+    assert skipped.value.outcome == "skipped"
 
 
 def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +271,7 @@ def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = NEW.replace("__global__", "__shared__")
-    run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
+    assert run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
     with pytest.raises(CheckFailed):
         run(monkeypatch, shared)
 
