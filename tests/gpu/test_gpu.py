@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -312,7 +313,14 @@ def test_the_torch_form_is_accepted(crowd: Crowd) -> None:
 
 
 def test_a_matrix_of_all_scores_fails_the_memory_case(start_run: StartRun, tmp_path: Path) -> None:
-    (tmp_path / "flash_attention.py").write_text(
+    """Where PyTorch's own operators are nobody's business."""
+    for room in ("assignments", "reference", "starter"):
+        shutil.copytree(ROOT / room, tmp_path / "course" / room)
+    toml = tmp_path / "course/assignments/flash_attention/problem.toml"
+    toml.write_text(re.sub(r"(?ms)^\[policy\]$.*?(?=^\[)", "", toml.read_text()))
+    submission = tmp_path / "submission"
+    submission.mkdir()
+    (submission / "flash_attention.py").write_text(
         "import math\nimport torch\n\n"
         "def flash_attention(q, k, v, is_causal=False):\n"
         "    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])\n"
@@ -320,7 +328,8 @@ def test_a_matrix_of_all_scores_fails_the_memory_case(start_run: StartRun, tmp_p
         "        scores = scores + torch.full(scores.shape[-2:], float('-inf'), device=q.device, dtype=q.dtype).triu(1)\n"
         "    return torch.softmax(scores, -1) @ v\n"
     )
-    ran = start_run(tmp_path, "--assignment", "flash_attention", "--no-speed").finish()
+    course = str(tmp_path / "course")
+    ran = start_run(submission, "--course", course, "--assignment", "flash_attention", "--no-speed").finish()
     assert ran.report is not None
     for part in ran.report.assignments[0].parts:
         by_name = {case.name: case for case in part.cases}
