@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -230,8 +231,9 @@ def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
     # Everything at once, so that nobody is left to tidy up.
     running.signal(signal.SIGSTOP)
     for process in running.processes():
-        if "grader.judge" in process.cmdline():
-            process.kill()
+        with contextlib.suppress(psutil.Error):  # it may just have ended
+            if "grader.judge" in process.cmdline():
+                process.kill()
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert cleanup(running) != NOTHING
