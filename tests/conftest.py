@@ -228,7 +228,8 @@ class Running:
         """Whether the student's code has made the file `marker` in its scratch folder."""
         if self.in_container:
             return any(containers.has_file(one, marker) for one in self.containers())
-        return any(self.temporary.rglob(marker))
+        # Not with rglob: folders come and go meanwhile, and only walk() takes that as it is.
+        return any(marker in folders or marker in files for _, folders, files in os.walk(self.temporary))
 
     def containers(self) -> list[str]:
         """Containers that were made since this run began."""

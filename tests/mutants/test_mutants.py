@@ -33,7 +33,9 @@ def test_a_wrong_kernel_fails_and_is_told_why(entry: Entry, device: Device, tmp_
 
 def test_every_folder_has_its_toml() -> None:
     for entry in MUTANTS:
-        assert entry.mutant.cpu is None or entry.mutant.cpu.case is not None, entry.id
+        expected = entry.mutant.cpu
+        # Only a crash may be without a case: what lies behind a tensor, and so which case crashes, is chance.
+        assert expected is None or expected.case is not None or expected.outcome == "crashed", entry.id
 
 
 def test_no_mistake_is_there_twice() -> None:
