@@ -108,6 +108,10 @@ class Case(Strict):
     repeats: int = Field(
         default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
     )
+    profiled: bool = Field(
+        default=False,
+        description="on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show",
+    )
     tool: Tool | None = Field(
         default=None,
         description="run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer",

@@ -218,6 +218,7 @@ class Contender:
         windows: int = 1,
         target: tuple[str, int] | None = None,
         apart: bool = False,
+        profiled: bool = False,
     ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
@@ -227,6 +228,7 @@ class Contender:
             target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have there
                 (0: nobody knows).
             apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
+            profiled: whether the reply is to name the kernels that ran on the GPU.
 
         Raises:
             ContenderFault: there was no answer.
@@ -241,6 +243,7 @@ class Contender:
             "windows": windows,
             "target": target,
             "apart": apart,
+            "profiled": profiled,
         }
         return self._do(request, limits, arena.files)
 
@@ -287,18 +290,22 @@ class Contender:
             files += place.files
         self._do(request, limits, files)
 
-    def time(self, calls: int, keep: int, limits: Limits) -> tuple[tuple[float, ...], bool]:
+    def time(self, calls: int, keep: int, watched: bool, limits: Limits) -> Reply:
         """Run a batch on the first `calls` sets; the results of the last `keep` of them are kept.
 
-        Returns the seconds that it says each call took, a claim, and whether it says to have written to the outputs in place.
+        Args:
+            watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
+
+        Returns a reply with the seconds that it says each call took, a claim, and with `kinds` if it says to have written to the outputs
+        in place.
 
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "time", "calls": calls, "keep": keep}, limits)
+        reply = self._do({"do": "time", "calls": calls, "keep": keep, "watched": watched}, limits)
         if len(reply.times_s) != calls:
             raise self._no_answer()
-        return reply.times_s, bool(reply.kinds)
+        return reply
 
     def collect(self, calls: int, different: int, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         """Have the results of the last batch, of so many calls, copied to where `prepare` said.

@@ -44,6 +44,14 @@ class RanOperator(BaseModel):
     place: str = Field(max_length=200)
 
 
+class RanKernel(BaseModel):
+    """A kernel that a worker's profiler saw on the GPU: how often it ran, and seconds of all that together."""
+
+    name: str = Field(max_length=300)
+    calls: int = Field(ge=0, le=1 << 40)
+    time_s: Seconds
+
+
 class WorkerError(BaseModel):
     kind: Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
     type: str = Field(max_length=200)
@@ -81,6 +89,7 @@ class Reply(BaseModel):
     kinds: tuple[tuple[Returned, ...], ...] = Field(default=(), max_length=16)
     times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
     operators: tuple[RanOperator, ...] = Field(default=(), max_length=64)
+    kernels: tuple[RanKernel, ...] = Field(default=(), max_length=32)
     ptxas: str = Field(default="", max_length=20_000)
     compiled: CompiledCall | None = None
     error: WorkerError | None = None

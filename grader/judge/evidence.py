@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grader.report.model import BandResult, OutputError, SpeedMeasurement
+from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
 
 
 class CheckFailed(Exception):
@@ -26,6 +26,7 @@ class Evidence:
 
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
+    gpu_time: GpuTime | None = None
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     error: BaseException | None = None  # of a case that was run ahead

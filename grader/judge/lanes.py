@@ -104,6 +104,7 @@ class Lanes:
             return
         done = future.result()
         evidence.errors, evidence.time_s, evidence.words = done.errors, done.time_s, done.words
+        evidence.gpu_time = done.gpu_time
         if done.error is not None:
             raise done.error
 

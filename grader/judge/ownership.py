@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault, Reply
+from grader.contender.replies import ContenderFault, RanKernel, RanOperator
+from grader.report.model import GpuTime
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, triton_kernels
 from grader.verdict.policy import Finding, Operator, cuda_findings, foreign_operators, python_findings
+from grader.verdict.resources import kernel_resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from grader.judge.state import Judge
 
 NOT_YOURS = "the work has to be done by your own kernel"
 SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
@@ -26,8 +31,7 @@ def forbidden_use(assignment: Assignment, folder: Path, files: Sequence[str]) ->
     policy, spec = assignment.spec.policy, assignment.spec
     if policy is None:
         return None
-    names = [name for name in files if name.endswith(SUFFIXES[spec.language])]
-    sources = {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in names}
+    sources = _sources(folder, files, SUFFIXES[spec.language])
     if spec.language == "triton":
         found = python_findings(sources, spec.file, spec.entry, policy.imports, policy.forbidden)
     else:
@@ -39,16 +43,36 @@ def forbidden_use(assignment: Assignment, folder: Path, files: Sequence[str]) ->
     return ContenderFault("forbidden", words, "".join(_frame(one, sources) for one in found[:MAX_SHOWN]))
 
 
-def check_operators(reply: Reply, assignment: Assignment) -> None:
+def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
     """Whether PyTorch did no more in a call than the policy allows it. Raises ContenderFault."""
     policy = assignment.spec.policy
     if policy is None:
         return
-    ran = [Operator(one.name, one.place) for one in reply.operators]
+    ran = [Operator(one.name, one.place) for one in operators]
     if foreign := foreign_operators(ran, policy.operators):
         first = next((one for one in foreign if one.place), foreign[0])
         where = f"{first.place}: " if first.place else ""
         raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
+
+
+def check_kernels(judge: Judge, assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
+    """In whose kernels the GPU spent its time; None where the profiler saw none. Raises ContenderFault where they are not the student's."""
+    found = gpu_time([Ran(one.name, one.calls, one.time_s) for one in kernels], own_kernels(judge, assignment))
+    if found is not None and assignment.spec.policy is not None and (words := decoy(found)):
+        raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
+    return found
+
+
+def own_kernels(judge: Judge, assignment: Assignment) -> frozenset[str]:
+    """Names of the kernels that the submission defines for an assignment."""
+    if assignment.spec.language == "cuda":
+        return frozenset(one.name for one in kernel_resources(judge.ptxas(assignment)))
+    return triton_kernels(_sources(judge.job.submission, judge.job.info.files, SUFFIXES["triton"]))
+
+
+def _sources(folder: Path, files: Sequence[str], suffixes: tuple[str, ...]) -> dict[str, str]:
+    names = [name for name in files if name.endswith(suffixes)]
+    return {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in names}
 
 
 def _frame(finding: Finding, sources: dict[str, str]) -> str:

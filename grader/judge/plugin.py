@@ -397,6 +397,7 @@ class JudgePlugin:
             diagnosis=end.details,
             traceback=end.traceback,
             errors=tuple(evidence.errors),
+            gpu_time=evidence.gpu_time,
             time_s=evidence.time_s,
         )
 

@@ -26,6 +26,7 @@ from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Ruler, compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
+from grader.judge.ownership import check_operators
 from grader.judge.timing import Batch, Bench
 from grader.judge.trial import check_returned
 from grader.problem import Call
@@ -80,7 +81,7 @@ class Race:
 
     Raises (all methods):
         CheckFailed: the submission's answers are wrong under timing.
-        ContenderFault: the submission gave no answer.
+        ContenderFault: the submission gave no answer, or let PyTorch do the work.
         CaseRefused: a baseline failed, or the GPU is not ours alone.
     """
 
@@ -176,7 +177,7 @@ class Race:
                 self._settle(bench, runner)
             self._note("warming up your code")
             self._invite(bench, self._submission, collects=True)
-            first = self._run(bench, self._submission, 1, check=True)  # it may compile
+            first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
             self._collects = first.collect_s > 0
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
@@ -292,6 +293,13 @@ class Race:
         self.run_submission()
         self.close_round()
 
+    def look_again(self) -> None:
+        """After the rounds, one more call, watched as the first was: it must still be the submission's own work.
+
+        Which call that is no submission can tell: its inputs are those of the last round again, and its batch begins as every other.
+        """
+        self._run(self._bench_of_rounds, self._submission, 1, check=True, watched=True)
+
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
         self._batches[runner.name] = self._run(
@@ -314,14 +322,24 @@ class Race:
                 f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
             ) from None
 
-    def _run(self, bench: Bench, runner: Runner, calls: int, collect: bool = False, check: bool = False) -> Batch:
+    def _run(
+        self,
+        bench: Bench,
+        runner: Runner,
+        calls: int,
+        collect: bool = False,
+        check: bool = False,
+        watched: bool = False,
+    ) -> Batch:
         """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
         collect = collect or (runner in (self._submission, self._null) and self._collects)
         for attempt in count(1):
             with self._faults_of(runner):
-                batch = bench.run(runner.contender, calls, runner.limits, collect, check)
+                batch = bench.run(runner.contender, calls, runner.limits, collect, check, watched)
             if runner is self._submission and check:
                 self._check(bench, batch)
+            if watched:
+                check_operators(batch.operators, self._case.assignment)
             if batch.quiet:
                 break
             self._wait_for_quiet(runner, attempt)

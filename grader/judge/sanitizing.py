@@ -76,7 +76,7 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")
-    check_operators(reply, case.assignment)
+    check_operators(reply.operators, case.assignment)
     check_returned(reply.returned, shapes, case.dtype, judge.device)
     compare(judge, case, call, got, evidence)
 

@@ -28,6 +28,7 @@ def test_speed(
         )
         while race.is_worth_another_round():
             race.round()
+        race.look_again()
         verdict = race.verdict()
     evidence.bands = band_results(speed_case, verdict)
     evidence.measured = measurement(speed_case, race, verdict)

@@ -67,7 +67,7 @@ import torch
 
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, Returned
+from grader.contender.replies import ContenderFault, RanOperator, Returned
 from grader.judge.gpu import Gauge
 from grader.judge.trial import UPSTREAM, check_memory
 from grader.problem import Call
@@ -95,6 +95,7 @@ class Batch:
     collect_s: from `collect` to `end`; 0 where nothing was collected.
     kinds: what came back.
     quiet: whether the GPU was, at `stop` and at `end`.
+    operators: PyTorch's that ran, if the batch was watched.
     """
 
     calls: int
@@ -103,6 +104,7 @@ class Batch:
     collect_s: float
     kinds: tuple[tuple[Returned, ...], ...]
     quiet: bool
+    operators: tuple[RanOperator, ...]
 
 
 class Bench:
@@ -205,12 +207,15 @@ class Bench:
         self.calls = draw(count)
         self._arena.replace(self._inputs(self.calls))
 
-    def run(self, contender: Contender, calls: int, limits: Limits, collect: bool, check: bool) -> Batch:
+    def run(
+        self, contender: Contender, calls: int, limits: Limits, collect: bool, check: bool, watched: bool = False
+    ) -> Batch:
         """Time one batch on the first `calls` sets, and leave the contender frozen.
 
         Args:
             check: whether `check_memory` will be asked.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
+            watched: whether to note PyTorch's operators; the times are then not those of the calls alone.
 
         Raises:
             ContenderFault: there was no answer.
@@ -222,20 +227,20 @@ class Bench:
         self._arena.wipe()
         start = time.perf_counter()
         self._arena.fill(names)
-        times_s, written = contender.time(calls, calls if collect else self._enough, limits)
+        reply = contender.time(calls, calls if collect else self._enough, watched, limits)
         wall_s, quiet = self._stop(contender, start)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         collect_s = 0.0
         self._changed = self._arena.changed_inputs(names) if check else []
         self._place = self._arena
-        if collect and self._collected is not None and not (written and self._in_place):
+        if collect and self._collected is not None and not (reply.kinds and self._in_place):
             self._place = self._collected
             self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
             start = time.perf_counter()
             kinds = contender.collect(calls, self._enough, limits)
             collect_s, still_quiet = self._stop(contender, start)
             quiet = quiet and still_quiet
-        return Batch(calls, sum(times_s) / calls, wall_s, collect_s, kinds, quiet)
+        return Batch(calls, sum(reply.times_s) / calls, wall_s, collect_s, kinds, quiet, reply.operators)
 
     def _stop(self, contender: Contender, start: float) -> tuple[float, bool]:
         """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet. Raises ContenderFault."""

@@ -19,7 +19,7 @@ from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
-from grader.judge.ownership import check_operators
+from grader.judge.ownership import check_kernels, check_operators
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
 from grader.verdict import diagnosis
@@ -96,12 +96,20 @@ def answer(
         with watch:
             upstream = None if call.upstream is None else UPSTREAM
             reply = contender.call(
-                arena, list(call.args), list(call.options.values()), upstream, _limits(judge, case), windows
+                arena,
+                list(call.args),
+                list(call.options.values()),
+                upstream,
+                _limits(judge, case),
+                windows,
+                profiled=case.case.profiled,
             )
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
-    check_operators(reply, case.assignment)
+    check_operators(reply.operators, case.assignment)
+    if case.case.profiled:
+        evidence.gpu_time = check_kernels(judge, case.assignment, reply.kernels)
     check_returned(reply.returned, shapes, case.dtype, judge.device)
     check_memory(changed, strays, case.dtype)
     if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:

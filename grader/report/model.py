@@ -100,6 +100,23 @@ class OutputError(Model):
     reference_rms: Finite | None = None
 
 
+class KernelTime(Model):
+    """A kernel that ran on the GPU, and its share of the time that all of them took."""
+
+    name: str = Field(max_length=200)
+    own: bool = Field(description="whether the submission defines it")
+    calls: int = Field(ge=0)
+    share: float = Field(ge=0, le=1)
+
+
+class GpuTime(Model):
+    """In whose kernels the GPU spent its time during a call, by the profiler in the worker."""
+
+    own_share: float = Field(ge=0, le=1, description="of the submission's own kernels")
+    library_share: float = Field(ge=0, le=1, description="of kernels of PyTorch and NVIDIA's libraries")
+    kernels: tuple[KernelTime, ...] = Field(description="those that took longest")
+
+
 class CaseResult(Model):
     """What became of one case or check."""
 
@@ -110,6 +127,7 @@ class CaseResult(Model):
     diagnosis: tuple[str, ...] = ()
     traceback: str = Field(default="", description="the student's own frames")
     errors: tuple[OutputError, ...] = ()
+    gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
     time_s: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")

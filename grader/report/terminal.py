@@ -30,6 +30,7 @@ from grader.report.model import (
 )
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, plain, points_text
+from grader.verdict.gpu_time import percent
 
 
 class ReportConsole(Console):
@@ -43,6 +44,7 @@ class ReportConsole(Console):
 MAX_FAILURES = 4  # of one part, shown in full; the report has them all
 LOG_LINES = 8
 MAX_KERNELS = 12
+MAX_OTHERS = 3  # kernels that are not the student's, of a call
 MAX_PROBLEMS = 6
 
 
@@ -172,6 +174,7 @@ def _part(part: PartResult) -> list[RenderableType]:
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
     blocks += [Padding(plain(f"✓ {case.name}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
+    blocks += [Padding(_gpu_time(case), (0, 0, 0, 2)) for case in part.cases if case.gpu_time is not None]
     blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
     blocks += [Padding(plain(f"– speed: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(unmeasured)]
@@ -201,6 +204,17 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
     if case.traceback:
         lines.append(Padding(plain(case.traceback.rstrip(), "dim"), (0, 0, 0, 2)))
     return Group(*lines)
+
+
+def _gpu_time(case: CaseResult) -> RenderableType:
+    """In whose kernels the GPU spent a case's time; others' are named where they took some of it."""
+    assert case.gpu_time is not None
+    own = [one.name for one in case.gpu_time.kernels if one.own]
+    line = f"{case.name}: {percent(case.gpu_time.own_share)} of the GPU's time in kernels of your own"
+    line += f" ({', '.join(own)})" if own else ""
+    others = [f"{percent(one.share)} in {one.name}" for one in case.gpu_time.kernels if not one.own]
+    more = f" and {len(others) - MAX_OTHERS} more" if len(others) > MAX_OTHERS else ""
+    return plain("; ".join([line, *others[:MAX_OTHERS]]) + more, "dim")
 
 
 def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> RenderableType:

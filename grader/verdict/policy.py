@@ -251,6 +251,21 @@ class _Rules:
             yield node, f"uses {name.removeprefix('.') if not name.startswith('.') else 'the method ' + name}"
 
 
+def kernel_definitions(file: str, text: str) -> set[str]:
+    """Names of the functions in a Python file that are given to triton.jit, wherever they are defined."""
+    module, found = _Module(file, text), set()
+    for node in (node for unit in module.units for node in ast.walk(unit.node)):
+        match node:
+            case ast.FunctionDef(name=name, decorator_list=decorators):
+                if any(_is_kernel(module, one) for one in decorators):
+                    found.add(name)
+            case ast.Call(args=[ast.Name(id=name), *_]) if _is_kernel(module, node):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
 def _is_main_guard(node: ast.stmt) -> bool:
     """`if __name__ == "__main__":`"""
     if not isinstance(node, ast.If):

@@ -107,7 +107,7 @@ def torch_answers(kind: str) -> Answer:
                 bench = timing.Bench(frame, files, device)
             case "time":
                 assert bench is not None
-                return bench.time(function, frame["calls"], frame["keep"])
+                return bench.time(function, frame["calls"], frame["keep"], frame["watched"])
             case "collect":
                 assert bench is not None
                 return bench.collect(frame["calls"], frame["different"])

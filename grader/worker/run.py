@@ -12,6 +12,7 @@ from grader.worker.errors import describe
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
 from grader.worker.operators import OperatorWatch
+from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
 
@@ -34,17 +35,19 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         if not apart:
             _dirty_free_memory(slots, device)
         watch = OperatorWatch()
+        profile = device == "cuda" and bool(frame.get("profiled"))
         try:
             if hasattr(function, "on_stream"):
                 written = [_apart(slot) for slot in slots] if apart else slots
-                function(*arguments, *written)
+                with profiled(profile) as kernels:
+                    function(*arguments, *written)
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
                 results: list[Any] = []
                 returned: list[dict[str, Any]] = [{"kind": "written"}]
             else:
                 check_signature(function, arguments)
-                with watch:
+                with profiled(profile) as kernels, watch:
                     value = function(*arguments)
                     results = [value] if upstream is None else gradients(value, inputs, upstream)
                 returned = [deliver(result, slot, inputs) for result, slot in zip(results, slots, strict=True)]
@@ -52,7 +55,7 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                 torch.cuda.synchronize()
         except BaseException as error:
             return {"ok": False, "error": describe(error), "broken": device == "cuda" and context_is_lost()}
-        reply = {"ok": True, "returned": returned, "operators": watch.seen}
+        reply = {"ok": True, "returned": returned, "operators": watch.seen, "kernels": kernels}
         del arguments, inputs, upstream, slots, results
         return reply
 

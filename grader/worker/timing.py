@@ -19,6 +19,7 @@ from grader.worker import yardsticks
 from grader.worker.errors import describe
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
+from grader.worker.operators import OperatorWatch
 from grader.worker.run import context_is_lost, deliver, gradients
 
 SPACER_BYTES = 256 << 20
@@ -79,15 +80,21 @@ class Bench:
         self._stack.close()
         gc.enable()
 
-    def time(self, function: Callable[..., Any], calls: int, keep: int) -> protocol.Frame:
+    def time(self, function: Callable[..., Any], calls: int, keep: int, watched: bool) -> protocol.Frame:
         """Call `function` on the first `calls` sets, one after another, and keep the results of the last `keep` calls.
 
-        Returns a reply with `times_s`, seconds of each call, and `kinds`, if the function wrote to its outputs.
+        Args:
+            watched: whether to note PyTorch's operators, which takes time.
+
+        Returns a reply with `times_s`, seconds of each call, `kinds`, if the function wrote to its outputs, and `operators`.
         """
+        watch = OperatorWatch()
         try:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
-                return self._run(function, calls, keep)
+                with watch if watched else contextlib.nullcontext():
+                    reply = self._run(function, calls, keep)
+                return reply | {"operators": watch.seen}
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
                 return self._run(on_stream(stream), calls, keep, writes=True)

@@ -76,12 +76,15 @@ NEEDED = {
     "CaseRefused(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.001", reference="return x * 3"),
     "CaseRefused(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
     "CaseRefused(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
-    "ContenderFault('forbidden'": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
+    "ContenderFault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
     "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
     "CheckFailed(failed.message": Needed("the smallest input found", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
-ON_A_GPU_ALONE = ("CheckFailed(f'took {watch.extra_mib:.0f} MiB",)  # tests/gpu/test_gpu.py
+ON_A_GPU_ALONE = (
+    "CheckFailed(f'took {watch.extra_mib:.0f} MiB",  # tests/gpu/test_gpu.py
+    "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
+)
 
 
 def checks() -> list[Check]:

@@ -41,6 +41,14 @@ FAULTS_EXPECTED = {
 }
 STUB = "def double(x):\n    raise NotImplementedError('double: to do')\n"
 WRONG = "def double(x):\n    return x * 3\n"
+# By the work of PyTorch's own operator: whenever speed is measured, or only once the first call there has passed.
+POLICY = "[policy]\nforbidden = []\n\n[[part]]"
+NUMPY = "import torch\n\ndef by_hand(x):\n    return torch.from_numpy(2 * x.numpy())\n\n"
+SWITCHES = {
+    "at_once": f"def double(x):\n    return x * 2 if x.numel() >= {N} else by_hand(x)\n",
+    "later": f"SEEN = []\n\ndef double(x):\n    SEEN.append(x.numel() >= {N})\n    return x * 2 if sum(SEEN) > 1 else by_hand(x)\n",
+    "never": "def double(x):\n    return by_hand(x)\n",
+}
 
 
 @dataclass
@@ -54,10 +62,18 @@ class Lab:
         self.submission.mkdir()
 
     def add(
-        self, name: str, cases: Sequence[str], code: str | None, *, slow_limit: float = 1000, baseline: str = BASELINE
+        self,
+        name: str,
+        cases: Sequence[str],
+        code: str | None,
+        *,
+        slow_limit: float = 1000,
+        baseline: str = BASELINE,
+        policy: bool = False,
     ) -> None:
         extra = speed_cases(cases, "cpu", slow_limit)
         toml = problem_toml(f"{name}.py", ["plain"], limit_s=4, memory_gib=0.75, extra=extra)
+        toml = toml.replace("[[part]]", POLICY, 1) if policy else toml
         self.course.add(name, toml=toml)
         (self.assignment(name) / "baselines.py").write_text(baseline)
         if code is not None:
@@ -113,6 +129,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     lab.add_codes("slow", {"one": "timed = lambda x: work(x, 100)"}, slow_limit=20)
     lab.add("stub", ["one"], STUB)
     lab.add("wrong", ["one"], WRONG)
+    for name, code in SWITCHES.items():
+        lab.add(name, ["one"], NUMPY + code, policy=True)
     return lab
 
 
@@ -185,6 +203,17 @@ def test_honest_work_is_measured_and_paid(ran: Ran, name: str, points: float) ->
     assert len(case.measured.rounds) == 3
     if name != "fast":  # it takes microseconds: within the noise of the judge's clock
         assert case.measured.corroborated, words(case)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_policy_is_kept_where_time_is_taken_too(ran: Ran, name: str) -> None:
+    case = speed(ran, name, "one")
+    assert part(ran, name).outcome == "passed"
+    if name == "never":
+        assert (case.outcome, case.points.earned) == ("passed", 5), words(case)
+    else:
+        assert (case.outcome, case.points.earned, case.points.graded) == ("forbidden", 0, 5), words(case)
+        assert re.search(rf"{name}.py:\d+: PyTorch's operator `mul` ran; the work", words(case))
 
 
 @pytest.mark.parametrize("name", FAULTS_EXPECTED)

@@ -531,7 +531,7 @@ def test_the_models_fields_are_what_the_tests_know() -> None:
     """A new key of a case or a part is worth a test here."""
     assert set(Case.model_fields) == {
         "name", "tries", "dtype", "devices", "compiled", "calls", "repeats", "time_limit_s", "memory_gib", "max_extra_mib",
-        "degenerate", "cpu", "cpu_windows", "params", "tool",
+        "degenerate", "cpu", "cpu_windows", "params", "tool", "profiled",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}
     assert set(SpeedCase.model_fields) == {

@@ -10,7 +10,17 @@ import pytest
 from rich.console import Console
 
 from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
-from grader.report.model import CaseResult, Environment, KernelResources, PartResult, Points, Report, SubmissionInfo
+from grader.report.model import (
+    CaseResult,
+    Environment,
+    GpuTime,
+    KernelResources,
+    KernelTime,
+    PartResult,
+    Points,
+    Report,
+    SubmissionInfo,
+)
 from grader.report.terminal import LOG_LINES, MAX_FAILURES, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
@@ -84,6 +94,26 @@ def test_a_perfect_report_shows_no_complaint(make_case: MakeCase, make_part: Mak
     assert "n-1" not in text
     assert "hello from an import" not in text
     assert "could not be graded" not in text
+
+
+def test_whose_kernels_took_the_gpus_time_is_told(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    named = [
+        ("softmax_kernel", True, 0.7),
+        ("at::native::a", False, 0.2),
+        ("b", False, 0.05),
+        ("c", False, 0.03),
+        ("d", False, 0.02),
+    ]
+    kernels = tuple(KernelTime(name=name, own=own, calls=1, share=share) for name, own, share in named)
+    found = GpuTime(own_share=0.7, library_share=0.2, kernels=kernels)
+    text = "\n".join(lines(shown(make_report(make_part(make_case("everyday", gpu_time=found), make_case("n-1"))))))
+    assert (
+        "everyday: 70 % of the GPU's time in kernels of your own (softmax_kernel); 20 % in at::native::a; 5 % in b; 3 % in c and 1 more"
+        in text
+    )
+    assert text.count("of the GPU's time") == 1
 
 
 def test_points_that_could_not_be_graded_are_said_not_to_be_lost(

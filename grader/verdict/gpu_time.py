@@ -1,0 +1,93 @@
+"""In whose kernels the GPU spent its time: the profiler's names, held against the names of what the submission defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from grader.report.model import GpuTime, KernelTime
+from grader.verdict.policy import kernel_definitions
+
+DECOY_SHARE = (
+    0.1  # of the GPU's time: whose own kernels take less, while a library's take nearly all, had them run for show
+)
+LIBRARY_SHARE = 0.9
+# How kernels are called that PyTorch, NVIDIA's libraries and torch.compile bring along.
+LIBRARY = re.compile(
+    r"at::|at_cuda_detail|cub::|thrust::|c10::|cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|"
+    r"^triton_(poi|red|per|tem|for|mm)_|^(volta|turing|ampere|hopper|sm\d+)_"
+)
+MAX_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A kernel as the profiler names it, how often it ran, and seconds of all that together."""
+
+    name: str
+    calls: int
+    time_s: float
+
+
+def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
+    """Names of the functions that a submission's Python files (by their path) give to triton.jit; Triton calls kernels by them."""
+    return frozenset(name for file, text in sources.items() for name in kernel_definitions(file, text))
+
+
+def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
+    """Whose time it was, the longest first; None where nobody could tell.
+
+    Args:
+        own: names of the submission's kernels, without namespace, template arguments and parameters.
+    """
+    total_s = sum(one.time_s for one in ran)
+    if not total_s > 0:
+        return None
+    kernels = [
+        KernelTime(name=short_name(one.name), own=_base(one.name) in own, calls=one.calls, share=one.time_s / total_s)
+        for one in ran
+    ]
+    return GpuTime(
+        own_share=min(sum(one.share for one in kernels if one.own), 1.0),
+        library_share=min(
+            sum(
+                shown.share
+                for one, shown in zip(ran, kernels, strict=True)
+                if not shown.own and LIBRARY.search(one.name)
+            ),
+            1.0,
+        ),
+        kernels=tuple(kernels[:MAX_SHOWN]),
+    )
+
+
+def decoy(found: GpuTime) -> str:
+    """What to say of a submission whose own kernels are there for show; nothing where they do the work, or nobody can tell."""
+    if found.own_share >= DECOY_SHARE or found.library_share < LIBRARY_SHARE:
+        return ""
+    first = next(one for one in found.kernels if not one.own)
+    return f"{percent(found.own_share)} of the GPU's time went into kernels of your own, {percent(first.share)} into {first.name}"
+
+
+def percent(share: float) -> str:
+    """A share as `97 %`; only all of it is `100 %`, and only nothing `0 %`."""
+    whole = round(100 * share)
+    if whole == 100 and share < 1 - 1e-9:
+        return "over 99 %"
+    if whole == 0 and share > 0:
+        return "under 1 %"
+    return f"{whole} %"
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without return type, template arguments and parameters: `void at::native::fill<int>(long)` is `at::native::fill`."""
+    text = name.replace("(anonymous namespace)::", "")
+    if text.startswith(("Memcpy", "Memset")):
+        return text.split("(")[0].strip()
+    words = re.split(r"[<(]", text, maxsplit=1)[0].split()
+    return (words[-1] if words else name)[:200]
+
+
+def _base(name: str) -> str:
+    return short_name(name).rsplit("::", 1)[-1]

@@ -1,0 +1,53 @@
+"""Which kernels ran on the GPU, and how long each took, by the profiler that comes with PyTorch (CUPTI underneath)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+MAX_KERNELS = 32
+MAX_NAME = 300
+
+
+@contextmanager
+def profiled(wanted: bool) -> Iterator[list[dict[str, Any]]]:
+    """Fills the list that it gives when the block is done: `name`, `calls` and `time_s` of each kernel, the longest first.
+
+    It stays empty where nothing is wanted, where the profiler cannot be used, and where no kernel ran. Errors of the block pass through.
+    """
+    kernels: list[dict[str, Any]] = []
+    profiler = _start() if wanted else None
+    try:
+        yield kernels
+    finally:
+        if profiler is not None:
+            torch.cuda.synchronize()
+            kernels += _stop(profiler)
+
+
+def _start() -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    try:
+        profiler = profile(activities=[ProfilerActivity.CUDA])
+        profiler.__enter__()
+    except Exception:  # another tool has CUPTI, or it is not there
+        return None
+    return profiler
+
+
+def _stop(profiler: Any) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        profiler.__exit__(None, None, None)
+        for event in profiler.events():
+            if event.device_type.name == "CUDA":
+                one = found.setdefault(event.name, {"name": event.name[:MAX_NAME], "calls": 0, "time_s": 0.0})
+                one["calls"] += 1
+                one["time_s"] += event.time_range.elapsed_us() / 1e6
+    except Exception:
+        return []
+    return sorted(found.values(), key=lambda one: -float(one["time_s"]))[:MAX_KERNELS]

@@ -1,0 +1,125 @@
+"""In whose kernels the GPU's time went: names as the profiler gives them, and who is told off for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from grader.report.model import GpuTime
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, triton_kernels
+from tests.conftest import ROOT
+
+COPY = Ran("Memcpy DtoD (Device -> Device)", 1, 0.25e-3)
+FILL = Ran("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)", 2, 0.25e-3)
+CUBLAS = Ran("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", 1, 1e-3)
+TRITON = Ran("softmax_kernel", 3, 0.5e-3)
+CUDA = Ran("void (anonymous namespace)::gelu_kernel<4>(float const*, float*, long)", 1, 0.5e-3)
+
+
+def found(*ran: Ran, own: tuple[str, ...] = ("softmax_kernel", "gelu_kernel")) -> GpuTime:
+    result = gpu_time(ran, own)
+    assert result is not None
+    return result
+
+
+def test_the_shares_of_a_call() -> None:
+    result = found(TRITON, COPY, FILL)
+    assert result.own_share == pytest.approx(0.5)
+    assert result.library_share == pytest.approx(0.25)
+    assert [(one.name, one.own, one.calls) for one in result.kernels] == [
+        ("softmax_kernel", True, 3),
+        ("Memcpy DtoD", False, 1),
+        ("at::native::vectorized_elementwise_kernel", False, 2),
+    ]
+    assert sum(one.share for one in result.kernels) == pytest.approx(1)
+
+
+def test_a_template_in_a_namespace_is_the_students_own() -> None:
+    assert found(CUDA).own_share == pytest.approx(1)
+
+
+def test_nobody_can_tell_without_a_kernel() -> None:
+    assert gpu_time([], ["softmax_kernel"]) is None
+    assert gpu_time([Ran("softmax_kernel", 1, 0.0)], ["softmax_kernel"]) is None
+
+
+def test_a_kernel_for_show_is_named() -> None:
+    show = Ran("softmax_kernel", 1, 0.02e-3)
+    assert decoy(found(CUBLAS, show)) == f"2 % of the GPU's time went into kernels of your own, 98 % into {CUBLAS.name}"
+
+
+@pytest.mark.parametrize(
+    "ran",
+    [(TRITON, COPY, FILL), (CUBLAS, TRITON), (COPY,), (Ran("kernel_made_by_a_macro", 1, 1.0),)],
+    ids=["plumbing", "a third is one's own", "copies alone", "a kernel of unknown origin"],
+)
+def test_whoever_may_have_done_the_work_is_left_alone(ran: tuple[Ran, ...]) -> None:
+    assert decoy(found(*ran)) == ""
+
+
+@pytest.mark.parametrize(
+    "library",
+    [
+        "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float>(float*)",
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16>(cutlass_80_tensorop_bf16::Params)",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_tn",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x64x64_4x1x1_cga1x1x1_kernel0_0",
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(pytorch_flash::Flash_fwd_params)",
+        "triton_per_fused__softmax_0",
+        "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNN",
+    ],
+)
+def test_kernels_of_libraries_are_known(library: str) -> None:
+    assert found(Ran(library, 1, 1.0)).library_share == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("softmax_kernel", "softmax_kernel"),
+        ("gelu(float const*, float*, long)", "gelu"),
+        ("void lab::gelu<float, 4>(float const*)", "lab::gelu"),
+        ("Memset (Device)", "Memset"),
+        ("", ""),
+        ("<lambda>", "<lambda>"),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_kernels_of_a_source() -> None:
+    source = """
+import triton
+from triton import jit as J
+import triton.language as tl
+
+@triton.jit
+def plain(x): ...
+
+@triton.autotune(configs=[], key=[])
+@triton.jit(do_not_specialize=["n"])
+def tuned(x, n): ...
+
+def launch(x):
+    @J
+    def inner(x): ...
+    inner[(1,)](x)
+
+def wrapped(x): ...
+fast = triton.jit(wrapped)
+
+def no_kernel(x): ...
+"""
+    assert triton_kernels({"a.py": source, "broken.py": "def ("}) == {"plain", "tuned", "inner", "wrapped"}
+
+
+def test_the_references_kernels_are_found() -> None:
+    for name in ("softmax.py", "triton_gelu.py", "flash_attention.py"):
+        assert triton_kernels({name: (ROOT / "reference" / name).read_text()}), name
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(1.0, "100 %"), (0.999, "over 99 %"), (0.5, "50 %"), (0.001, "under 1 %"), (0.0, "0 %")]
+)
+def test_percent(share: float, words: str) -> None:
+    assert percent(share) == words
