@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before i
 
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
+SENTENCE_LIMIT_S = 60.0
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
@@ -154,6 +156,7 @@ class Contender:
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
+        self._sentence: Future[Exception] | None = None
 
     def __enter__(self) -> Contender:
         return self
@@ -438,9 +441,12 @@ class Contender:
             raise ContenderFault("out_of_memory", f"wrote more than {limits.memory_gib:g} GiB of files: stopped")
 
     def _ended(self) -> ContenderFault:
-        """Words for a process that ended by itself."""
+        """Words for a process that ended by itself. Raises what a condemned one was sentenced to."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
+        if self._sentence is not None:
+            self.kill()
+            raise self._sentence.result(SENTENCE_LIMIT_S)
         code = self._process.returncode
         if self._jail.name == "bubblewrap" and code is not None and code - 128 in signal.valid_signals():
             code = 128 - code  # bubblewrap tells of a signal as a shell does
@@ -465,6 +471,11 @@ class Contender:
         root = re.escape(str(self._loaded_from.parent) + os.sep)
         lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', self.log.text())
         return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])
+
+    def condemn(self, sentence: Future[Exception]) -> None:
+        """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
+        self._sentence = sentence
+        self._process.kill()
 
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""

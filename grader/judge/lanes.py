@@ -19,6 +19,7 @@ from grader.assignment import Assignment
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence
+from grader.judge.memory import hoarding_is_a_fault
 from grader.judge.sanitizing import run_watched
 from grader.judge.trial import run_trial
 
@@ -184,11 +185,12 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
         if case.case.tool is not None:
             run_watched(judge, case, evidence)
             return
-        contender = judge.contender(case.assignment, lane=lane)
-        if case.case.max_extra_mib is not None:
-            judge.settle()  # a worker that is starting takes GPU memory
-        for number in range(case.case.calls):
-            run_trial(judge, case, contender, number, evidence)
+        with hoarding_is_a_fault(judge, case.assignment):
+            contender = judge.contender(case.assignment, lane=lane)
+            if case.case.max_extra_mib is not None:
+                judge.settle()  # a worker that is starting takes GPU memory
+            for number in range(case.case.calls):
+                run_trial(judge, case, contender, number, evidence)
 
     return Work(case.id, case.assignment, run)
 

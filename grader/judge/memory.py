@@ -1,14 +1,62 @@
-"""GPU memory as the judge sees it: the least that was free while a contender worked."""
+"""GPU memory as the judge sees it: the least that was free while a contender worked, and who has it when there is none left."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from traceback import clear_frames
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import torch
 
+from grader.assignment import Assignment
+from grader.contender.contender import WorkerUnavailable
+from grader.contender.replies import ContenderFault
+from grader.judge.evidence import CaseRefused
+
+if TYPE_CHECKING:
+    from grader.judge.state import Judge
+
 INTERVAL_S = 0.001
+HOARD_GIB = 8.0  # that a submission's workers may hold between calls before it is their fault when the judge finds none
+RELEASE_LIMIT_S = 10.0  # for the driver to take back what killed processes held
+
+
+@contextmanager
+def hoarding_is_a_fault(judge: Judge, assignment: Assignment) -> Iterator[None]:
+    """Where the judge, or a worker that starts, finds no GPU memory in the `with` block because the submission keeps it: its fault.
+
+    To know, its workers for the assignment are ended, in all lanes; who waits for one of them is told the same.
+
+    Raises:
+        ContenderFault: `out_of_memory`, if that has set free more than a submission may hold.
+        CaseRefused: if it has not; WorkerUnavailable where it was a worker that did not start.
+    """
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError, WorkerUnavailable) as error:
+        if judge.device_name != "cuda":
+            raise
+        clear_frames(error.__traceback__)  # they may hold GPU memory
+        before_gib = judge.free_gib()
+        sentence: Future[Exception] = Future()
+        judge.condemn(assignment, sentence)
+        deadline = time.monotonic() + RELEASE_LIMIT_S
+        while (freed_gib := judge.free_gib() - before_gib) < HOARD_GIB and time.monotonic() < deadline:
+            time.sleep(0.05)
+        unavailable = isinstance(error, WorkerUnavailable)
+        told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
+        if freed_gib >= HOARD_GIB:
+            told = ContenderFault(
+                "out_of_memory",
+                f"still held {freed_gib:.0f} GiB of GPU memory after its calls, and left none for the next call's tensors: stopped",
+            )
+        sentence.set_result(told)
+        raise told from None
 
 
 class DeviceMemoryWatch:

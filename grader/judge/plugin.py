@@ -31,6 +31,7 @@ from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Work, case_work, shares_the_machine
+from grader.judge.memory import hoarding_is_a_fault
 from grader.judge.properties import Properties
 from grader.judge.state import Judge
 from grader.problem import load_problem
@@ -284,11 +285,13 @@ class JudgePlugin:
     def _check_work(self, item: pytest.Item) -> Work:
         """A check that takes nothing but `properties`."""
         place, function = item.stash[PLACE], item.obj  # type: ignore[attr-defined]
+        assignment = self.assignments[place.assignment]
 
         def run(lane: int, _evidence: Evidence) -> None:
-            function(properties=self._properties(place, lane))
+            with hoarding_is_a_fault(self.judge, assignment):
+                function(properties=self._properties(place, lane))
 
-        return Work(place.key, self.assignments[place.assignment], run)
+        return Work(place.key, assignment, run)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:

@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import psutil
 import torch
@@ -100,6 +101,12 @@ class Judge:
         for (_, number), contender in list(self._contenders.items()):
             if number == lane:
                 contender.kill()
+
+    def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> None:
+        """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`)."""
+        for (name, _), contender in list(self._contenders.items()):
+            if name == assignment.name and contender.alive:
+                contender.condemn(sentence)
 
     def settle(self) -> None:
         """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable."""

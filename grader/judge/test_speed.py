@@ -8,6 +8,7 @@ from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
 from grader.judge.measurement import band_results, measurement, stopped
+from grader.judge.memory import hoarding_is_a_fault
 from grader.judge.race import Race
 from grader.judge.state import Judge
 
@@ -19,7 +20,8 @@ def test_speed(
     judge: Judge, speed_case: BoundSpeedCase, contender: Contender, evidence: Evidence, benchmark: BenchmarkFixture
 ) -> None:
     """How many times as fast as its baselines, in interleaved rounds; more of them while a band is in doubt."""
-    with Race(judge, speed_case, contender, evidence) as race:
+    assignment = speed_case.assignment
+    with hoarding_is_a_fault(judge, assignment), Race(judge, speed_case, contender, evidence) as race:
         if race.stopped_after_s is not None:
             evidence.bands, evidence.words = stopped(speed_case, race.stopped_after_s)
             return

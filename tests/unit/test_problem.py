@@ -151,8 +151,8 @@ def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
     assert f"{assignment.folder / 'problem.toml'}: {words}" in message
     # A misspelt common key ends here too: those are named beside the assignment's own.
     assert (
-        "name, tries, dtype, devices, compiled, calls, repeats, profiled, tool, time_limit_s, memory_gib, max_extra_mib, cpu_windows, degenerate, cpu"
-        in message
+        "name, tries, dtype, devices, compiled, calls, repeats, profiled, tool, time_limit_s, memory_gib, max_extra_mib, "
+        "cpu_windows, degenerate, cpu" in message
     )
 
 
