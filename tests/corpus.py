@@ -33,7 +33,9 @@ from tests.data import Pattern, Strict
 
 FORKSERVER = multiprocessing.get_context("forkserver")
 WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
-FORKSERVER.set_forkserver_preload([*(["tests.warm_imports"] if WARM else []), "grader.judge.session"])
+FORKSERVER.set_forkserver_preload(
+    [*(["tests.warm_imports"] if WARM else []), "grader.judge.session", "hypothesis", "tests.corpus"]
+)
 Device = Literal["cpu", "cuda"]
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
 # On a GPU as well, where there is one: `make gpu-corpus` runs those.

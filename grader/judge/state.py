@@ -67,6 +67,7 @@ class Judge:
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
         self.lanes = Lanes(self, self.lane_count)
         self._asking_reference = threading.Lock()
+        self._crashed = False  # whether a worker of the submission has
         self._absent: dict[str, str] = {}
         self._pool = pool
         self._contenders: dict[tuple[str, int], Contender] = {}
@@ -85,12 +86,18 @@ class Judge:
             raise fault
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
+            self._crashed |= contender is not None
+            first = contender is None
             contender = self._load(assignment, lane)
-            if self.device_name == "cpu":
+            if self.device_name == "cpu" and first:
                 return contender  # on a laptop's few cores, what the first case shows should not wait for a start
-        if self.lanes.busy or self.lane_count == 1:
-            self.prepare(1)  # for when this one crashes, or the next assignment comes
+        if (self.lanes.busy or self.lane_count == 1) and self._needs_a_spare(assignment):
+            self.prepare(1)
         return contender
+
+    def _needs_a_spare(self, assignment: Assignment) -> bool:
+        """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
+        return self.device_name == "cuda" or self._crashed or assignment.name != self.job.assignments[-1]
 
     def prepare(self, count: int) -> None:
         """Start workers in the background, until so many stand ready."""

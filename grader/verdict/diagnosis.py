@@ -191,7 +191,13 @@ def _apart(first: float, second: float) -> tuple[str, str]:
 
 def _first_index(bad: torch.Tensor) -> tuple[int, ...]:
     position = int(bad.reshape(-1).to(torch.uint8).argmax())
-    return tuple(int(index) for index in torch.unravel_index(torch.tensor(position), bad.shape))
+    index: list[int] = []
+    for length in reversed(
+        bad.shape
+    ):  # torch.unravel_index would import torch.fx for this, which takes most of a second
+        position, place = divmod(position, length)
+        index.insert(0, place)
+    return tuple(index)
 
 
 def _brackets(index: tuple[int, ...]) -> str:
