@@ -27,6 +27,8 @@ PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
 DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
+A_LOT = 1 << 62  # bytes, where nobody tells how many
+CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
 STANDING = ("T", "t", *DEAD)
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
@@ -217,47 +219,65 @@ def private_bytes(found: list[psutil.Process], limit: int) -> int:
     The quick sum counts what forked processes still share once for each; only where that passes `limit` does it pay to
     ask the kernel for everyone's fair share.
     """
-    hidden = _bytes_in_open_memory(found)
-    quick = hidden + 1024 * sum(_kilobytes(process, "status", r"Rss(?:Anon|Shmem):\s+(\d+) kB") for process in found)
+    try:
+        hidden, pages = _bytes_in_open_memory(found), "Anon|Shmem"
+    except PermissionError:  # another user's, and root has no right to look, as in a container
+        hidden, pages = _shared_in_container()
+    quick = hidden + 1024 * sum(_kilobytes(process, "status", rf"Rss(?:{pages}):\s+(\d+) kB") for process in found)
     if quick <= limit:
         return quick
     try:
         pattern = r"Pss_(?:Anon|Shmem):\s+(\d+) kB"
         return hidden + 1024 * sum(_kilobytes(process, "smaps_rollup", pattern) for process in found)
-    except PermissionError:  # another user's, and root has no right to look, as in a container
-        return min(quick, _bytes_of_container() - _own_bytes())
+    except PermissionError:
+        return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - _own_bytes())
 
 
 def _bytes_in_open_memory(found: list[psutil.Process]) -> int:
-    """What lies in anonymous files (memfd_create) that are open in these processes, but for those of this one."""
+    """What lies in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
     ours = {(status.st_dev, status.st_ino) for status in _memory_files(os.getpid())}
     theirs = {(status.st_dev, status.st_ino): status for process in found for status in _memory_files(process.pid)}
     return sum(512 * status.st_blocks for key, status in theirs.items() if key not in ours)
 
 
 def _memory_files(pid: int) -> Iterator[os.stat_result]:
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
-                    yield entry.stat()
-
-
-def _bytes_of_container() -> int:
-    """Pages and shared memory of everything in this container; a lot where nobody tells."""
-    for file, pattern in (
-        ("memory.stat", r"^(?:anon|shmem) (\d+)$"),
-        ("memory/memory.stat", r"^total_(?:rss|shmem) (\d+)$"),
-    ):
+    """Raises PermissionError."""
+    try:
+        entries = list(os.scandir(f"/proc/{pid}/fd"))
+    except PermissionError:
+        raise
+    except OSError:  # it has ended
+        return
+    for entry in entries:
         with contextlib.suppress(OSError):
-            text = Path("/sys/fs/cgroup", file).read_text(encoding="ascii")
-            if counts := re.findall(pattern, text, re.MULTILINE):
+            if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+                yield entry.stat()
+
+
+def _shared_in_container() -> tuple[int, str]:
+    """What lies in shared memory and in files in memory, in `/tmp` too, of everything in this container but this process; and which
+    pages of a process are not in that.
+    """
+    shared = _bytes_of_container("shmem", -1)
+    return (0, "Anon|Shmem") if shared < 0 else (max(0, shared - _own_files()), "Anon")
+
+
+def _bytes_of_container(what: str, unknown: int) -> int:
+    """The sum of what the kernel counts of everything in this container, as `anon|shmem`; `unknown` where nobody tells."""
+    for file, prefix in (("memory.stat", ""), ("memory/memory.stat", "total_")):
+        with contextlib.suppress(OSError):
+            text = (CGROUP / file).read_text(encoding="ascii")
+            if counts := re.findall(rf"^{prefix}(?:{what}) (\d+)$", text, re.MULTILINE):
                 return sum(map(int, counts))
-    return 1 << 62
+    return unknown
 
 
 def _own_bytes() -> int:
-    return 1024 * _kilobytes(psutil.Process(), "status", r"RssAnon:\s+(\d+) kB")
+    return _own_files() + 1024 * _kilobytes(psutil.Process(), "status", r"RssAnon:\s+(\d+) kB")
+
+
+def _own_files() -> int:
+    return sum(512 * status.st_blocks for status in _memory_files(os.getpid()))
 
 
 def _kilobytes(process: psutil.Process, file: str, pattern: str) -> int:

@@ -127,3 +127,51 @@ def test_ending_a_worker_leaves_alone_what_the_judge_runs_for_itself() -> None:
         assert own.result() == b"done\n"
     with pytest.raises(subprocess.TimeoutExpired):
         processes.output_of(["sleep", "60"], 0.2)
+
+
+@pytest.fixture
+def hoarder() -> Iterator[subprocess.Popen[bytes]]:
+    """A process with 32 MiB in an anonymous file that it does not map."""
+    code = "import os, time; os.write(os.memfd_create('hoard'), bytes(32 << 20)); print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_memory_in_files_counts(hoarder: subprocess.Popen[bytes]) -> None:
+    held = processes.private_bytes([psutil.Process(hoarder.pid)], 1 << 40)
+    assert 32 << 20 < held < 64 << 20
+
+
+V1 = "cache 5\nrss 100\nshmem 7\ntotal_cache 9\ntotal_rss 200\ntotal_shmem {shmem}\n"
+V2 = "anon 200\nfile 999\nshmem {shmem}\nshmem_thp 5\n"
+
+
+@pytest.mark.parametrize(("file", "text"), [("memory.stat", V2), ("memory/memory.stat", V1)])
+def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
+    hoarder: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+) -> None:
+    """As in a container, whose root may not look into other users' processes."""
+
+    def list_files(path: str) -> list[os.DirEntry[str]]:
+        if path == f"/proc/{hoarder.pid}/fd":
+            raise PermissionError(13, "Permission denied")
+        return list(os_scandir(path))
+
+    os_scandir = os.scandir
+    monkeypatch.setattr(processes.os, "scandir", list_files)
+    monkeypatch.setattr(processes, "CGROUP", tmp_path)
+    found = [psutil.Process(hoarder.pid)]
+    without = processes.private_bytes(found, 1 << 40)
+    assert without < 32 << 20  # nobody tells: its pages alone
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    ours = os.memfd_create("arena")  # this process's own files are not the worker's
+    os.write(ours, bytes(4 << 20))
+    (tmp_path / file).write_text(text.format(shmem=36 << 20))
+    try:
+        held = processes.private_bytes(found, 1 << 40)
+    finally:
+        os.close(ours)
+    assert held == pytest.approx(without + (32 << 20), abs=1 << 20)
