@@ -1,0 +1,264 @@
+"""Holds the reference kernels against what a GPU can do and against the best there is, on the sizes they were made for.
+
+    python benchmarks/reference_record.py [--row NAME ...] [--submission FOLDER] [--readme] [--output benchmarks/reference_record]
+
+Writes NAME.json, everything that was measured, and NAME.md, the table made from it; with --readme the table in README.md too. Every row
+is a race as grading has it (`grader/judge/race.py`): interleaved rounds, each contender in a worker of its own, new inputs for every timed
+call, every answer checked. A goal is a ratio, such as "at least 0.99 times as fast as a device copy".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.speed_record import contenders_table, repetition, session  # noqa: E402
+from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
+from grader.contender.cuda_cpu import cache_folder  # noqa: E402
+from grader.contender.pool import WorkerPool  # noqa: E402
+from grader.contender.replies import ContenderFault  # noqa: E402
+from grader.judge.cases import BoundSpeedCase  # noqa: E402
+from grader.judge.environment import describe_environment  # noqa: E402
+from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
+from grader.judge.state import Judge  # noqa: E402
+from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
+
+ROUNDS = 9
+BEGIN, END = "<!-- reference_record.py writes from here", "<!-- to here -->"
+NAMES = {
+    "sdpa_flash": "flash",
+    "sdpa_cudnn": "cuDNN",
+    "compile": "torch.compile",
+    "eager": "PyTorch",
+    "copy": "device copy",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size, and what the reference should reach there.
+
+    part: of the assignment; `params` are keys of its problem.py.
+    goals: by contender, how many times as fast as it the reference should be.
+    beside: contenders that are measured too.
+    """
+
+    title: str
+    assignment: str
+    part: str
+    dtype: DType
+    params: dict[str, Any]
+    goals: dict[str, float]
+    beside: tuple[str, ...] = ()
+
+    @property
+    def contenders(self) -> list[str]:
+        roofline = "matmul" if self.assignment == "flash_attention" else "copy"
+        return list(dict.fromkeys([*self.goals, *self.beside, roofline]))
+
+
+def _attention() -> Iterator[Row]:
+    """Naive PyTorch keeps all scores: beyond 4096 keys only the kernels of vendors take part."""
+    both = ("forward", 0.85), ("backward", 0.75)
+    for part, of_cudnn in both:
+        for batch, n, d in ((48, 4096, 64), (16, 16384, 64), (64, 4096, 128)):
+            naive = ("eager", "compile") if n <= 4096 else ()
+            yield Row(
+                f"attention, {'forward' if part == 'forward' else 'forward + backward'}, causal bfloat16 ({batch}, {n}, {d})",
+                "flash_attention",
+                part,
+                "bfloat16",
+                {"batch": batch, "n": n, "d": d, "causal": True},
+                {"sdpa_flash": 1.0, "sdpa_cudnn": of_cudnn},
+                naive,
+            )
+    others: tuple[tuple[DType, bool], ...] = (("bfloat16", False), ("float32", True), ("float32", False))
+    for part, _ in both:
+        for dtype, causal in others:
+            which = "causal" if causal else "not causal"
+            words = "forward" if part == "forward" else "forward + backward"
+            yield Row(
+                f"attention, {words}, {which} {dtype} (48, 4096, 64)",
+                "flash_attention",
+                part,
+                dtype,
+                {"batch": 48, "n": 4096, "d": 64, "causal": causal},
+                {"eager": 1.0, "compile": 1.0},
+                ("sdpa_flash", "sdpa_cudnn") if dtype == "bfloat16" else (),
+            )
+
+
+def _softmax(rows: int, columns: int, dtype: DType, goals: dict[str, float]) -> Row:
+    beside = tuple(name for name in ("copy", "eager", "compile") if name not in goals)
+    return Row(
+        f"softmax {dtype} {rows} × {columns}", "softmax", "softmax", dtype, {"shape": [rows, columns]}, goals, beside
+    )
+
+
+def _gelu(assignment: str, dtype: DType, goal: float) -> Row:
+    title = f"{'CUDA' if assignment == 'cuda_gelu' else 'Triton'} GeLU {dtype} 2²⁸"
+    return Row(title, assignment, "gelu", dtype, {"shape": [1 << 28]}, {"copy": goal}, ("eager", "compile"))
+
+
+ROWS = [
+    _gelu("cuda_gelu", "float32", 0.99),
+    _gelu("triton_gelu", "float32", 0.99),
+    _gelu("triton_gelu", "bfloat16", 0.97),
+    _gelu("triton_gelu", "float16", 0.97),
+    _softmax(16384, 16384, "float32", {"copy": 0.97}),
+    _softmax(65536, 4096, "bfloat16", {"copy": 0.97}),
+    _softmax(32768, 781, "float32", {"copy": 0.97}),
+    _softmax(4096, 131072, "bfloat16", {"copy": 0.90}),
+    _softmax(4096, 1024, "float32", {"eager": 1.0, "compile": 1.0}),
+    _softmax(1 << 20, 64, "bfloat16", {"eager": 1.0, "compile": 1.0}),
+    *_attention(),
+]
+
+
+@dataclass(frozen=True)
+class Contest(BoundSpeedCase):
+    """A speed case without bands, whose contenders are its row's."""
+
+    row: Row
+
+    @property
+    def opponents(self) -> list[str]:
+        return self.row.contenders
+
+    def contenders(self, everyone: bool) -> list[str]:  # noqa: ARG002
+        return self.row.contenders
+
+
+def contest(row: Row, assignment: Assignment) -> Contest:
+    """The row as a race takes it. Raises CourseError."""
+    problem, model = load_problem(assignment)
+    part = next(part for part in assignment.spec.parts if part.name == row.part)
+    name = re.sub(r"[^a-z0-9]+", "-", row.title.lower().replace("²⁸", "-28").replace("×", "x")).strip("-")[:60]
+    speed = SpeedCase(
+        name=name,
+        dtype=row.dtype,
+        bands=(Band(vs="eager", speedup=1.0, points=0.0),),
+        roofline="matmul" if row.assignment == "flash_attention" else "copy",
+        params=row.params,
+    )
+    ((params, _),) = bind_speed_sizes(assignment, part, speed, model)
+    timing = assignment.spec.timing.model_copy(update={"rounds": ROUNDS})
+    longer = replace(assignment, spec=assignment.spec.model_copy(update={"timing": timing}))
+    case = Case(name=name, tries=row.title, dtype=speed.dtype, params={})
+    return Contest(longer, problem, part, case, params, speed.model_copy(update={"bands": ()}), row)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the reference kernels against vendors' and a device copy.")
+    parser.add_argument("--row", action="append", default=[], help="a part of a row's title; may be repeated")
+    parser.add_argument("--submission", default=str(ROOT / "reference"))
+    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--output", default=str(ROOT / "benchmarks" / "reference_record"))
+    arguments = parser.parse_args()
+    folder = Path(arguments.submission).resolve()
+    record: dict[str, Any] = {
+        "command": "python benchmarks/reference_record.py " + " ".join(sys.argv[1:]),
+        "environment": describe_environment("cuda").model_dump(),
+        "rows": [],
+    }
+    with session(folder) as (judge, pool):
+        for row in ROWS:
+            if arguments.row and not any(part in row.title for part in arguments.row):
+                continue
+            found = measure(row, folder, judge, pool)
+            record["rows"].append({"title": row.title, "goals": row.goals, **found})
+            print("\n".join(details(record["rows"][-1])), flush=True)
+            # After each, so that what was measured is kept if a later one ends badly.
+            Path(arguments.output).with_suffix(".json").write_text(
+                json.dumps(record, indent=1) + "\n", encoding="utf-8"
+            )
+            Path(arguments.output).with_suffix(".md").write_text(page(record), encoding="utf-8")
+    print("\n".join(table(record["rows"])))
+    if arguments.readme:
+        path = ROOT / "README.md"
+        path.write_text(with_table(path.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")
+
+
+def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str, Any]:
+    """One race, or why there was none."""
+    case = contest(row, load_course(ROOT, [row.assignment])[0])
+    judge.baselines.begin([case], everyone=True)
+    try:
+        with pool.start("cuda", cache_folder() / "speed-record") as worker:
+            return repetition(judge, worker, case, folder)
+    except (ContenderFault, CheckFailed, CaseRefused, MemoryError, torch.OutOfMemoryError) as error:
+        return {"failed": str(error)}
+
+
+def page(record: dict[str, Any]) -> str:
+    environment = record["environment"]
+    head = [
+        f"# The reference kernels on one {environment['gpu']}",
+        "",
+        f"torch {environment['torch']}, triton {environment['triton']}, driver {environment['driver']}. Made by",
+        "",
+        f"    {record['command']}",
+        "",
+    ]
+    rows = [line for row in record["rows"] for line in details(row)]
+    return "\n".join([*head, *table(record["rows"]), "", *rows]).rstrip() + "\n"
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each row: time, rate, how many times as fast as each contender, and the goals."""
+    shown = ("copy", "eager", "compile", "sdpa_flash", "sdpa_cudnn")
+    lines = [
+        f"| | ms | | {' | '.join(f'× {NAMES[name]}' for name in shown)} | goal |",
+        f"|{'---|' * (len(shown) + 4)}",
+    ]
+    for row in rows:
+        if "measured" not in row:
+            why = row.get("failed") or f"stopped after {row['stopped_after_s']:.3g} s"
+            lines.append(f"| {row['title']} | {why} |{' |' * (len(shown) + 2)}")
+            continue
+        found = {one["name"]: one for one in row["measured"]["contenders"]}
+        own = found["submission"]
+        rate = (
+            f"{own['flops_per_s'] / 1e12:.0f} TFLOP/s" if "matmul" in found else f"{own['bytes_per_s'] / 1e12:.2f} TB/s"
+        )
+        ratios = [f"{found[name]['speedup']['median']:.3g}" if name in found else "" for name in shown]
+        goals = ", ".join(
+            f"{'✓' if found[name]['speedup']['median'] >= least else '✗'} {least:g} × {NAMES[name]}"
+            for name, least in row["goals"].items()
+        )
+        lines.append(
+            f"| {row['title']} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |"
+        )
+    return lines
+
+
+def details(row: dict[str, Any]) -> list[str]:
+    """Every contender of a row."""
+    if "measured" not in row:
+        return [f"## {row['title']}", "", row.get("failed") or "stopped early", ""]
+    return [f"## {row['title']}", "", *contenders_table(row["measured"]), ""]
+
+
+def with_table(text: str, lines: Sequence[str]) -> str:
+    """README's text with these lines between its two marks."""
+    before, begin, rest = text.partition(BEGIN)
+    inside, end, after = rest.partition(END)
+    assert begin, "README.md has lost its marks"
+    assert end, "README.md has lost its marks"
+    comment = inside.partition("\n")[0]
+    return "\n".join([before + begin + comment, *lines, END]) + after
+
+
+if __name__ == "__main__":
+    main()

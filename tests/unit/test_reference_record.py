@@ -1,0 +1,81 @@
+"""The record of the reference kernels: its rows are sizes that the assignments take, and its table says which goals were met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.reference_record import BEGIN, END, NAMES, ROWS, Row, contest, details, page, table, with_table
+from grader.assignment import load_course
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+def test_a_row_is_a_case_that_can_be_raced(row: Row) -> None:
+    case = contest(row, load_course(ROOT, [row.assignment])[0])
+    assert case.contenders(everyone=False) == case.opponents
+    assert case.speed.roofline in case.opponents
+    assert set(row.goals) <= set(case.opponents)
+    assert case.assignment.spec.timing.rounds == 9
+    source = (case.assignment.folder / "baselines.py").read_text(encoding="utf-8")
+    for name in set(case.opponents) - {"copy", "matmul", "compile"}:
+        assert f"def {name}(" in source
+
+
+def test_rows_are_told_apart() -> None:
+    cases = [contest(row, load_course(ROOT, [row.assignment])[0]) for row in ROWS]
+    assert len({case.id for case in cases}) == len(ROWS)
+
+
+def estimate(median: float) -> dict[str, float]:
+    return {"median": median, "low": median, "high": median}
+
+
+def measured(title: str, goals: dict[str, float], **speedups: float) -> dict[str, Any]:
+    contenders = [
+        {
+            "name": "submission",
+            "time_s": estimate(1e-3),
+            "bytes_per_s": 4e12,
+            "flops_per_s": 3e14,
+            "roofline_share": 0.9,
+            "speedup": None,
+        }
+    ]
+    contenders += [contenders[0] | {"name": name, "speedup": estimate(value)} for name, value in speedups.items()]
+    return {"title": title, "goals": goals, "measured": {"contenders": contenders}}
+
+
+ROWS_MEASURED = [
+    measured("softmax", {"copy": 0.97}, copy=0.98, eager=1.25),
+    measured("attention", {"sdpa_flash": 1.0, "sdpa_cudnn": 0.85}, sdpa_flash=1.1, sdpa_cudnn=0.8, matmul=0.5),
+    {"title": "broken", "goals": {"copy": 1.0}, "failed": "no answer"},
+    {"title": "slow", "goals": {"copy": 1.0}, "stopped_after_s": 1.5},
+]
+
+
+def test_the_table_says_which_goals_were_met() -> None:
+    head, rule, softmax, attention, broken, slow = table(ROWS_MEASURED)
+    assert softmax == "| softmax | 1 | 4.00 TB/s | 0.98 | 1.25 |  |  |  | ✓ 0.97 × device copy |"
+    assert attention == "| attention | 1 | 300 TFLOP/s |  |  |  | 1.1 | 0.8 | ✓ 1 × flash, ✗ 0.85 × cuDNN |"
+    assert broken.startswith("| broken | no answer |")
+    assert slow.startswith("| slow | stopped after 1.5 s |")
+    assert len({line.count("|") for line in (head, rule, softmax, attention, broken, slow)}) == 1
+    assert all(name in head for name in NAMES.values())
+
+
+def test_the_page_has_everybody() -> None:
+    environment = {"gpu": "H200", "torch": "2.11", "triton": "3.6", "driver": "580"}
+    text = page({"environment": environment, "command": "python x", "rows": ROWS_MEASURED})
+    assert text.startswith("# The reference kernels on one H200\n")
+    assert text.count("## ") == len(ROWS_MEASURED)
+    assert "| sdpa_cudnn | 1.0000 |" in "\n".join(details(ROWS_MEASURED[1]))
+
+
+def test_readmes_table_is_replaced_and_nothing_else() -> None:
+    text = f"before\n{BEGIN} with a command -->\nold\nlines\n{END}\nafter\n"
+    assert with_table(text, ["new"]) == f"before\n{BEGIN} with a command -->\nnew\n{END}\nafter\n"
+    assert with_table(with_table(text, ["a"]), ["new"]) == with_table(text, ["new"])
+    with pytest.raises(AssertionError, match="lost its marks"):
+        with_table("no marks", ["new"])
