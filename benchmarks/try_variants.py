@@ -44,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Times variants of the reference kernels.")
     parser.add_argument("what", choices=["gelu", "softmax", "forward", "dq", "dk_dv", "fused"])
     parser.add_argument("--best", type=int, default=12)
+    parser.add_argument("--only", default="", help="variants with this word in their name")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--case", type=int, help="only this one, from 0")
     parser.add_argument("--compile", type=int, help=argparse.SUPPRESS)  # one of PROCESSES that fill Triton's cache
@@ -52,12 +53,14 @@ def main() -> None:
     for number, problem in enumerate(problems()):
         if arguments.case not in (None, number):
             continue
+        problem[3][:] = [one for one in problem[3] if arguments.only in one[0]]
         if arguments.compile is not None:
             for _, function in problem[3][arguments.compile :: PROCESSES]:
                 with suppress(Exception):
                     function(*problem[1])
             continue
-        command = [sys.executable, __file__, arguments.what, "--case", str(number), "--compile"]
+        command = [sys.executable, __file__, arguments.what, "--only", arguments.only]
+        command += ["--case", str(number), "--compile"]
         others = [subprocess.Popen([*command, str(index)], stderr=subprocess.DEVNULL) for index in range(PROCESSES)]
         for process in others:
             process.wait()
