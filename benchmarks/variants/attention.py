@@ -382,11 +382,12 @@ def accumulate_all(
         do = load_tile(do_ptr, queries, n_q, head_dim, 1, head_dim)
         lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
         delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
-        p_t = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - lse_log2[None, :])
+        s_t = tl.dot(k, tl.trans(q))
+        dp_t = tl.dot(v, tl.trans(do))
+        p_t = tl.exp2(s_t * scale_log2 - lse_log2[None, :])
         if is_masked:
             p_t = tl.where(keys[:, None] <= queries[None, :], p_t, 0.0)
         dv += tl.dot(p_t.to(do.dtype), do)
-        dp_t = tl.dot(v, tl.trans(do))
         ds_t = (p_t * (dp_t - delta[None, :])).to(q.dtype)
         dk += tl.dot(ds_t, q)
         dq = tl.dot(tl.trans(ds_t), k)
