@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.speed_record import contenders_table, repetition, session  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
+from grader.contender.contender import WorkerUnavailable  # noqa: E402
 from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import ContenderFault  # noqa: E402
@@ -167,6 +168,9 @@ def main() -> None:
     parser.add_argument("--output", default=str(ROOT / "benchmarks" / "reference_record"))
     arguments = parser.parse_args()
     folder = Path(arguments.submission).resolve()
+    readme = ROOT / "README.md"
+    if arguments.readme:
+        with_table(readme.read_text(encoding="utf-8"), [])  # or say at once that it has no place for a table
     record: dict[str, Any] = {
         "command": "python benchmarks/reference_record.py " + " ".join(sys.argv[1:]),
         "environment": describe_environment("cuda").model_dump(),
@@ -186,8 +190,7 @@ def main() -> None:
             Path(arguments.output).with_suffix(".md").write_text(page(record), encoding="utf-8")
     print("\n".join(table(record["rows"])))
     if arguments.readme:
-        path = ROOT / "README.md"
-        path.write_text(with_table(path.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")
+        readme.write_text(with_table(readme.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")
 
 
 def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str, Any]:
@@ -197,8 +200,8 @@ def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str,
     try:
         with pool.start("cuda", cache_folder() / "speed-record") as worker:
             return repetition(judge, worker, case, folder)
-    except (ContenderFault, CheckFailed, CaseRefused, MemoryError, torch.OutOfMemoryError) as error:
-        return {"failed": str(error)}
+    except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
+        return {"failed": str(error) or type(error).__name__}
 
 
 def page(record: dict[str, Any]) -> str:

@@ -475,6 +475,8 @@ class Contender:
     def condemn(self, sentence: Future[Exception]) -> None:
         """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
         self._sentence = sentence
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
         self._process.kill()
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Workers in reserve: one idle process stands ready, so that a crash costs no start-up time."""
+"""Workers in reserve: processes that stand ready, so that the next assignment, or the case after a crash, need not wait for a start."""
 
 from __future__ import annotations
 

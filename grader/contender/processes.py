@@ -216,13 +216,15 @@ def thaw(process: subprocess.Popen[bytes]) -> None:
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
     """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open; libraries count for nobody.
 
+    In a container, where nobody may see who keeps a file open, all files in memory count, those in `/tmp` too.
+
     The quick sum counts what forked processes still share once for each; only where that passes `limit` does it pay to
     ask the kernel for everyone's fair share.
     """
     try:
         hidden, pages = _bytes_in_open_memory(found), "Anon|Shmem"
     except PermissionError:  # another user's, and root has no right to look, as in a container
-        hidden, pages = _shared_in_container()
+        hidden, pages = _shared_in_container() if os.geteuid() == 0 else (0, "Anon|Shmem")
     quick = hidden + 1024 * sum(_kilobytes(process, "status", rf"Rss(?:{pages}):\s+(\d+) kB") for process in found)
     if quick <= limit:
         return quick
@@ -245,6 +247,8 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
     except PermissionError:
+        if _state(pid) in DEAD:
+            return
         raise
     except OSError:  # it has ended
         return

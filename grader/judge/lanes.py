@@ -183,7 +183,8 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
 
     def run(lane: int, evidence: Evidence) -> None:
         if case.case.tool is not None:
-            run_watched(judge, case, evidence)
+            with hoarding_is_a_fault(judge, case.assignment):
+                run_watched(judge, case, evidence)
             return
         with hoarding_is_a_fault(judge, case.assignment):
             contender = judge.contender(case.assignment, lane=lane)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.001
 HOARD_GIB = 8.0  # that a submission's workers may hold between calls before it is their fault when the judge finds none
+WORKER_GIB = 1.0  # more for each of them: a context, and what PyTorch keeps
 RELEASE_LIMIT_S = 10.0  # for the driver to take back what killed processes held
 
 
@@ -30,33 +31,54 @@ RELEASE_LIMIT_S = 10.0  # for the driver to take back what killed processes held
 def hoarding_is_a_fault(judge: Judge, assignment: Assignment) -> Iterator[None]:
     """Where the judge, or a worker that starts, finds no GPU memory in the `with` block because the submission keeps it: its fault.
 
-    To know, its workers for the assignment are ended, in all lanes; who waits for one of them is told the same.
+    To know, its workers for the assignment are ended, in all lanes; who waits for one of them is told the same, and so is a lane that
+    finds no memory meanwhile.
 
     Raises:
         ContenderFault: `out_of_memory`, if that has set free more than a submission may hold.
         CaseRefused: if it has not; WorkerUnavailable where it was a worker that did not start.
     """
+    began = time.monotonic()
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError, WorkerUnavailable) as error:
-        if judge.device_name != "cuda":
+    except (MemoryError, RuntimeError, WorkerUnavailable) as error:
+        if judge.device_name != "cuda" or not is_out_of_memory(error):
             raise
         clear_frames(error.__traceback__)  # they may hold GPU memory
+        with judge.sentencing:
+            at, told = judge.sentences.get(assignment.name, (0.0, error))
+            if at < began:
+                told = _sentence(judge, assignment, error)
+                judge.sentences[assignment.name] = time.monotonic(), told
+        raise told from None
+
+
+def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Exception:
+    """End the submission's workers, and say whose fault it was that there was no memory."""
+    sentence: Future[Exception] = Future()
+    unavailable = isinstance(error, WorkerUnavailable)
+    told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
+    try:
         before_gib = judge.free_gib()
-        sentence: Future[Exception] = Future()
-        judge.condemn(assignment, sentence)
+        allowed_gib = HOARD_GIB + WORKER_GIB * judge.condemn(assignment, sentence)
         deadline = time.monotonic() + RELEASE_LIMIT_S
-        while (freed_gib := judge.free_gib() - before_gib) < HOARD_GIB and time.monotonic() < deadline:
+        while (freed_gib := judge.free_gib() - before_gib) < allowed_gib and time.monotonic() < deadline:
             time.sleep(0.05)
-        unavailable = isinstance(error, WorkerUnavailable)
-        told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
-        if freed_gib >= HOARD_GIB:
+        if freed_gib >= allowed_gib:
             told = ContenderFault(
                 "out_of_memory",
                 f"still held {freed_gib:.0f} GiB of GPU memory after its calls, and left none for the next call's tensors: stopped",
             )
-        sentence.set_result(told)
-        raise told from None
+    finally:
+        sentence.set_result(told)  # whatever happens: others wait for it
+    return told
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was no GPU memory, perhaps: a worker that did not start does not say why."""
+    if isinstance(error, MemoryError | WorkerUnavailable | torch.OutOfMemoryError):
+        return True
+    return "out of memory" in str(error)  # the driver's own words, by whatever library
 
 
 class DeviceMemoryWatch:

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grader.assignment import Assignment, Case, Part
+from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.trial import answer
 from grader.problem import Call, Params, Problem, bind_params
 
@@ -124,7 +125,7 @@ class Properties:
 
         Raises:
             CheckFailed: about the smallest input found.
-            ContenderFault: of the first input without an answer.
+            ContenderFault: of the first input without an answer. Faults of the grader pass through.
         """
         import hypothesis
         from hypothesis import HealthCheck, Phase, given, settings
@@ -182,6 +183,8 @@ class Properties:
             raise _Stopped(
                 ContenderFault(fault.outcome, fault.message, fault.traceback, (f"the input: {_words(drawn)}",))
             ) from None
+        except (CaseRefused, MemoryError, RuntimeError, WorkerUnavailable) as error:
+            raise _Stopped(error) from None  # the grader's own: no other input is tried
         return None
 
 
@@ -201,7 +204,7 @@ def _draw_alike_everywhere() -> None:
 class _Stopped(BaseException):
     """Ends Hypothesis's search: it takes any other exception for something to look at more closely."""
 
-    def __init__(self, fault: ContenderFault) -> None:
+    def __init__(self, fault: Exception) -> None:
         self.fault = fault
 
 

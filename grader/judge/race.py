@@ -294,11 +294,9 @@ class Race:
         self.close_round()
 
     def look_again(self) -> None:
-        """After the rounds, one more call, watched as the first was: it must still be the submission's own work.
-
-        Which call that is no submission can tell: its inputs are those of the last round again, and its batch begins as every other.
-        """
-        self._run(self._bench_of_rounds, self._submission, 1, check=True, watched=True)
+        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work."""
+        self._bench_of_rounds.renew(self._draw)
+        self._run(self._bench_of_rounds, self._submission, self._submission.calls, check=True, watched=True)
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
@@ -318,9 +316,10 @@ class Race:
         except ContenderFault as fault:
             if runner is self._submission:
                 raise
-            raise CaseRefused(
-                f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
-            ) from None
+            words = f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
+            if fault.outcome == "out_of_memory" and self._judge.device_name == "cuda":
+                raise MemoryError(words) from None  # perhaps the submission has it
+            raise CaseRefused(words) from None
 
     def _run(
         self,

@@ -46,6 +46,7 @@ class Judge:
         emit: takes the events of the run.
 
     Attributes:
+        sentencing, sentences: see `grader/judge/memory.py`.
         baselines: the contenders that a submission is timed against.
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
@@ -66,6 +67,8 @@ class Judge:
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
         self.lanes = Lanes(self, self.lane_count)
+        self.sentencing = threading.Lock()
+        self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self._asking_reference = threading.Lock()
         self._crashed = False  # whether a worker of the submission has
         self._absent: dict[str, str] = {}
@@ -109,11 +112,12 @@ class Judge:
             if number == lane:
                 contender.kill()
 
-    def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> None:
-        """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`)."""
-        for (name, _), contender in list(self._contenders.items()):
-            if name == assignment.name and contender.alive:
-                contender.condemn(sentence)
+    def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
+        """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""
+        found = [one for (name, _), one in list(self._contenders.items()) if name == assignment.name and one.alive]
+        for contender in found:
+            contender.condemn(sentence)
+        return len(found)
 
     def settle(self) -> None:
         """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
@@ -209,9 +213,10 @@ class Judge:
                 self._references[assignment.name] = contender
             return answer(self, case, contender, call, Evidence())
         except ContenderFault as fault:
-            raise CaseRefused(
-                f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
-            ) from None
+            words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
+            if fault.outcome == "out_of_memory" and self.device_name == "cuda":
+                raise MemoryError(words) from None  # perhaps the submission has it
+            raise CaseRefused(words) from None
         except CheckFailed as failed:
             raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
 

@@ -15,9 +15,11 @@ DECOY_SHARE = (
 LIBRARY_SHARE = 0.9
 # How kernels are called that PyTorch, NVIDIA's libraries and torch.compile bring along.
 LIBRARY = re.compile(
-    r"at::|at_cuda_detail|cub::|thrust::|c10::|cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|"
+    r"\bat::|at_cuda_detail|cub::|thrust::|c10::|cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|"
     r"^triton_(poi|red|per|tem|for|mm)_|^(volta|turing|ampere|hopper|sm\d+)_"
 )
+# What only fills and copies is plumbing, as PyTorch's operators for that are (`grader/verdict/policy.py`).
+PLUMBING = re.compile(r"FillFunctor|copy_kernel|CatArray|Memcpy|Memset")
 MAX_SHOWN = 8
 
 
@@ -36,11 +38,12 @@ def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
 
 
 def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
-    """Whose time it was, the longest first; None where nobody could tell.
+    """Whose time it was, what took longest first; None where nobody could tell.
 
     Args:
         own: names of the submission's kernels, without namespace, template arguments and parameters.
     """
+    ran = sorted(ran, key=lambda one: -one.time_s)
     total_s = sum(one.time_s for one in ran)
     if not total_s > 0:
         return None
@@ -48,16 +51,11 @@ def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
         KernelTime(name=short_name(one.name), own=_base(one.name) in own, calls=one.calls, share=one.time_s / total_s)
         for one in ran
     ]
+    library = [LIBRARY.search(one.name) and not PLUMBING.search(one.name) for one in ran]
+    shares = [(one.share, one.own, bool(foreign)) for one, foreign in zip(kernels, library, strict=True)]
     return GpuTime(
-        own_share=min(sum(one.share for one in kernels if one.own), 1.0),
-        library_share=min(
-            sum(
-                shown.share
-                for one, shown in zip(ran, kernels, strict=True)
-                if not shown.own and LIBRARY.search(one.name)
-            ),
-            1.0,
-        ),
+        own_share=min(sum(share for share, mine, _ in shares if mine), 1.0),
+        library_share=min(sum(share for share, mine, foreign in shares if foreign and not mine), 1.0),
         kernels=tuple(kernels[:MAX_SHOWN]),
     )
 
@@ -84,7 +82,7 @@ def short_name(name: str) -> str:
     """A kernel's name without return type, template arguments and parameters: `void at::native::fill<int>(long)` is `at::native::fill`."""
     text = name.replace("(anonymous namespace)::", "")
     if text.startswith(("Memcpy", "Memset")):
-        return text.split("(")[0].strip()
+        return text.split("(")[0].strip()[:200]
     words = re.split(r"[<(]", text, maxsplit=1)[0].split()
     return (words[-1] if words else name)[:200]
 

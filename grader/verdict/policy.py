@@ -78,6 +78,15 @@ def python_findings(
         imports: packages that may be imported; files of the submission always may.
         forbidden: dotted names, as `torch.nn.functional.*`; `.softmax` is a method of anything, `@` the operator.
     """
+    try:
+        return _python_findings(sources, file, entry, imports, forbidden)
+    except RecursionError:
+        return [Finding(file, 1, "nests expressions too deeply to be read")]
+
+
+def _python_findings(
+    sources: Mapping[str, str], file: str, entry: str, imports: Sequence[str], forbidden: Sequence[str]
+) -> list[Finding]:
     modules = _imported_from(file, sources)
     own = {part for name in sources for part in PurePosixPath(name).with_suffix("").parts}
     rules = _Rules(frozenset(imports) | own, tuple(forbidden))
@@ -252,14 +261,21 @@ class _Rules:
 
 
 def kernel_definitions(file: str, text: str) -> set[str]:
-    """Names of the functions in a Python file that are given to triton.jit, wherever they are defined."""
+    """Names of the functions in a Python file that are given to triton.jit, wherever they are defined; none that nobody can read."""
+    try:
+        return _kernel_definitions(file, text)
+    except RecursionError:
+        return set()
+
+
+def _kernel_definitions(file: str, text: str) -> set[str]:
     module, found = _Module(file, text), set()
     for node in (node for unit in module.units for node in ast.walk(unit.node)):
         match node:
             case ast.FunctionDef(name=name, decorator_list=decorators):
                 if any(_is_kernel(module, one) for one in decorators):
                     found.add(name)
-            case ast.Call(args=[ast.Name(id=name), *_]) if _is_kernel(module, node):
+            case ast.Call(args=[ast.Name(id=name), *_], func=function) if _is_kernel(module, function):
                 found.add(name)
             case _:
                 pass

@@ -70,6 +70,7 @@ def kernel_name(symbol: str) -> str:
     rest = symbol.removeprefix("_Z")
     if rest == symbol:
         return symbol[:200]
+    rest = rest.removeprefix("L")  # of a static function
     nested, name = rest.startswith("N"), ""
     rest = rest.removeprefix("N")
     while found := re.match(r"(\d{1,4})", rest):

@@ -39,6 +39,10 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         try:
             if hasattr(function, "on_stream"):
                 written = [_apart(slot) for slot in slots] if apart else slots
+                if profile:
+                    function(
+                        *arguments, *written
+                    )  # what is done once, such as loading the kernel, is nobody's GPU time
                 with profiled(profile) as kernels:
                     function(*arguments, *written)
                 for slot, own in zip(slots if apart else [], written, strict=False):
@@ -47,9 +51,13 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                 returned: list[dict[str, Any]] = [{"kind": "written"}]
             else:
                 check_signature(function, arguments)
+                if profile:  # what is done once, such as tuning, is nobody's GPU time
+                    with watch:
+                        _answers(function, arguments, inputs, upstream)
+                    for tensor in inputs:
+                        tensor.grad = None
                 with profiled(profile) as kernels, watch:
-                    value = function(*arguments)
-                    results = [value] if upstream is None else gradients(value, inputs, upstream)
+                    results = _answers(function, arguments, inputs, upstream)
                 returned = [deliver(result, slot, inputs) for result, slot in zip(results, slots, strict=True)]
             if device == "cuda":
                 torch.cuda.synchronize()
@@ -58,6 +66,13 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         reply = {"ok": True, "returned": returned, "operators": watch.seen, "kernels": kernels}
         del arguments, inputs, upstream, slots, results
         return reply
+
+
+def _answers(
+    function: Callable[..., Any], arguments: list[Any], inputs: list[torch.Tensor], upstream: torch.Tensor | None
+) -> list[Any]:
+    value = function(*arguments)
+    return [value] if upstream is None else gradients(value, inputs, upstream)
 
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:

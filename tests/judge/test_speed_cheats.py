@@ -47,6 +47,28 @@ NUMPY = "import torch\n\ndef by_hand(x):\n    return torch.from_numpy(2 * x.nump
 SWITCHES = {
     "at_once": f"def double(x):\n    return x * 2 if x.numel() >= {N} else by_hand(x)\n",
     "later": f"SEEN = []\n\ndef double(x):\n    SEEN.append(x.numel() >= {N})\n    return x * 2 if sum(SEEN) > 1 else by_hand(x)\n",
+    # The inputs of a round are new: whoever sees some again would know that this is no round.
+    "unless_seen": f"""
+SEEN = set()
+
+def double(x):
+    key = float(x[0])
+    new = len(SEEN) > 8 and key not in SEEN and x.numel() >= {N}
+    SEEN.add(key)
+    return x * 2 if new else by_hand(x)
+""",
+    # All but the first call of a batch, which comes after a pause.
+    "after_the_first": f"""
+import time
+
+LAST = [0.0]
+
+def double(x):
+    soon = time.perf_counter() - LAST[0] < 5e-4 and x.numel() >= {N}
+    y = x * 2 if soon else by_hand(x)
+    LAST[0] = time.perf_counter()
+    return y
+""",
     "never": "def double(x):\n    return by_hand(x)\n",
 }
 

@@ -17,7 +17,7 @@ from grader.contender.pool import stage_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge import memory
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.memory import HOARD_GIB, hoarding_is_a_fault
+from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
@@ -30,14 +30,18 @@ class StubJudge:
     def __init__(self, held: float) -> None:
         self.held, self.free, self.looks = held, 1.0, 0
         self.sentence: Future[Exception] | None = None
+        self.sentencing, self.sentences = threading.Lock(), dict[str, Any]()
+        self.condemned = 0
 
     def free_gib(self) -> float:
         self.looks += self.sentence is not None
         return self.free + (self.held if self.looks > 3 else 0.0)
 
-    def condemn(self, assignment: Any, sentence: Future[Exception]) -> None:
+    def condemn(self, assignment: Any, sentence: Future[Exception]) -> int:
         assert assignment is SOFTMAX
         self.sentence = sentence
+        self.condemned += 1
+        return 2
 
 
 def end_of(judge: StubJudge, error: Exception) -> Exception:
@@ -52,7 +56,13 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError("512 bytes of GPU memory"), torch.OutOfMemoryError("out"), WorkerUnavailable("no start")]
+    "error",
+    [
+        MemoryError("512 bytes of GPU memory"),
+        torch.OutOfMemoryError("out"),
+        RuntimeError("CUDA error: out of memory"),
+        WorkerUnavailable("no start"),
+    ],
 )
 def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> None:
     judge = StubJudge(held=100)
@@ -65,7 +75,7 @@ def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> Non
 
 
 def test_an_honest_submission_is_not() -> None:
-    judge = StubJudge(held=HOARD_GIB - 1)
+    judge = StubJudge(held=HOARD_GIB + 2 * WORKER_GIB - 1)
     refused = end_of(judge, MemoryError("512 bytes of GPU memory"))
     assert isinstance(refused, CaseRefused)
     assert str(refused) == "the judge found no GPU memory: 512 bytes of GPU memory"
@@ -78,7 +88,47 @@ def test_a_worker_that_does_not_start_for_another_reason_is_told_as_that() -> No
     assert end_of(StubJudge(held=0), error) is error
 
 
-@pytest.mark.parametrize("error", [CheckFailed("wrong"), ContenderFault("crashed", "gone"), ValueError("bug")])
+def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
+    judge = StubJudge(held=100)
+    inside, ends = threading.Barrier(3), []
+
+    def lane() -> None:
+        try:
+            with hoarding_is_a_fault(judge, SOFTMAX):  # type: ignore[arg-type]
+                inside.wait()
+                raise MemoryError("512 bytes of GPU memory")
+        except Exception as error:
+            ends.append(error)
+
+    lanes = [threading.Thread(target=lane) for _ in range(3)]
+    for one in lanes:
+        one.start()
+    for one in lanes:
+        one.join()
+    assert len({id(one) for one in ends}) == 1
+    assert isinstance(ends[0], ContenderFault)
+    assert judge.condemned == 1
+    assert end_of(judge, MemoryError("another day")) is not ends[0]  # what begins later is looked at anew
+    assert judge.condemned == 2
+
+
+def test_whatever_happens_a_sentence_is_told() -> None:
+    judge = StubJudge(held=100)
+
+    def free_gib() -> float:
+        if judge.sentence is not None:
+            raise OSError("the driver is gone")
+        return 1.0
+
+    judge.free_gib = free_gib  # type: ignore[method-assign]
+    assert isinstance(end_of(judge, MemoryError("512 bytes")), OSError)
+    assert judge.sentence is not None
+    assert isinstance(judge.sentence.result(0), CaseRefused)
+
+
+@pytest.mark.parametrize(
+    "error", [CheckFailed("wrong"), ContenderFault("crashed", "gone"), ValueError("bug"), RuntimeError("bug")]
+)
 def test_other_ends_are_left_as_they_are(error: Exception) -> None:
     judge = StubJudge(held=100)
     assert end_of(judge, error) is error

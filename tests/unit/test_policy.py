@@ -116,6 +116,11 @@ def test_what_is_allowed_is_left_alone(how: str) -> None:
     assert [one for one in found(imports + source) if "__future__" not in one] == []
 
 
+@pytest.mark.parametrize("source", ["y = torch" + ".a" * 1500, "def softmax(x): return " + "1+" * 1500 + "x"])
+def test_what_nobody_can_read_is_refused(source: str) -> None:
+    assert found(source) == ["softmax.py:1 nests expressions too deeply to be read"]
+
+
 def test_a_helper_file_may_be_imported_and_is_read() -> None:
     main = HEAD + "from tiles import tiled\ndef softmax(x): return tiled(x)\n"
     assert found(main, tiles="import torch\ndef tiled(x): return torch.softmax(x, -1)\n") == [

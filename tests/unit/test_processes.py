@@ -163,6 +163,7 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
     os_scandir = os.scandir
     monkeypatch.setattr(processes.os, "scandir", list_files)
     monkeypatch.setattr(processes, "CGROUP", tmp_path)
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 0)
     found = [psutil.Process(hoarder.pid)]
     without = processes.private_bytes(found, 1 << 40)
     assert without < 32 << 20  # nobody tells: its pages alone
@@ -175,3 +176,18 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
     finally:
         os.close(ours)
     assert held == pytest.approx(without + (32 << 20), abs=1 << 20)
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 1000)  # on a machine of many, whose files these may be
+    assert processes.private_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
+
+
+def test_a_process_that_has_just_ended_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder in /proc belongs to root then, and others may not look into it."""
+
+    def refuse(_path: str) -> list[os.DirEntry[str]]:
+        raise PermissionError(13, "Permission denied")
+
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as ended:
+        while processes._state(ended.pid) != "Z":
+            time.sleep(0.01)
+        monkeypatch.setattr(processes.os, "scandir", refuse)
+        assert list(processes._memory_files(ended.pid)) == []

@@ -39,6 +39,7 @@ def test_each_kernel_has_its_own_numbers() -> None:
         ("_Z4geluPKfPfl", "gelu"),
         ("_Z4geluILi256EEvPKfPfl", "gelu"),
         ("_ZN7kernels4fast4geluEPKfPfl", "gelu"),
+        ("_ZL11gelu_kernelPKfPfl", "gelu_kernel"),
         ("gelu", "gelu"),
         ("_Z", "_Z"),
         ("_Z999gelu", "gelu"),
