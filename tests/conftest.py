@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +23,12 @@ import pytest
 from grader.report.model import CaseResult, Report
 from tests import containers
 
+# One folder for the temporary files of each pytest: it closes the one that all share to other users whenever one starts, and the uid
+# jail's worker of a test that runs beside it could not import the grader's copy in there.
+TEMPORARY = Path(tempfile.mkdtemp(prefix="pytest-grader-"))
+TEMPORARY.chmod(0o711)
+atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
+os.environ["PYTEST_DEBUG_TEMPROOT"] = str(TEMPORARY)
 os.environ["GRADER_SANDBOX"] = "host"  # whatever this machine's daemon has to offer: tests of Docker ask for it
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
