@@ -1,6 +1,6 @@
 """Holds the reference kernels against what a GPU can do and against the best there is, on the sizes they were made for.
 
-    python benchmarks/reference_record.py [--row NAME ...] [--submission FOLDER] [--readme] [--output benchmarks/reference_record]
+    python benchmarks/reference_record.py [--row NAME ...] [--again] [--submission FOLDER] [--readme] [--output benchmarks/reference_record]
 
 Writes NAME.json, everything that was measured, and NAME.md, the table made from it; with --readme the table in README.md too. Every row
 is a race as grading has it (`grader/judge/race.py`): interleaved rounds, each contender in a worker of its own, new inputs for every timed
@@ -163,6 +163,7 @@ def contest(row: Row, assignment: Assignment) -> Contest:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures the reference kernels against vendors' and a device copy.")
     parser.add_argument("--row", action="append", default=[], help="a part of a row's title; may be repeated")
+    parser.add_argument("--again", action="store_true", help="keep the record there is, but for the rows measured now")
     parser.add_argument("--submission", default=str(ROOT / "reference"))
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     parser.add_argument("--output", default=str(ROOT / "benchmarks" / "reference_record"))
@@ -171,8 +172,12 @@ def main() -> None:
     readme = ROOT / "README.md"
     if arguments.readme:
         with_table(readme.read_text(encoding="utf-8"), [])  # or say at once that it has no place for a table
+    output = Path(arguments.output)
+    kept = json.loads(output.with_suffix(".json").read_text(encoding="utf-8")) if arguments.again else {}
+    found = {row["title"]: row for row in kept.get("rows", ())}
+    command = "python benchmarks/reference_record.py " + " ".join(sys.argv[1:])
     record: dict[str, Any] = {
-        "command": "python benchmarks/reference_record.py " + " ".join(sys.argv[1:]),
+        "command": "\n    ".join([*kept.get("command", "").split("\n    "), command]).strip(),
         "environment": describe_environment("cuda").model_dump(),
         "rows": [],
     }
@@ -180,14 +185,12 @@ def main() -> None:
         for row in ROWS:
             if arguments.row and not any(part in row.title for part in arguments.row):
                 continue
-            found = measure(row, folder, judge, pool)
-            record["rows"].append({"title": row.title, "goals": row.goals, **found})
-            print("\n".join(details(record["rows"][-1])), flush=True)
+            found[row.title] = {"title": row.title, "goals": row.goals, **measure(row, folder, judge, pool)}
+            print("\n".join(details(found[row.title])), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
-            Path(arguments.output).with_suffix(".json").write_text(
-                json.dumps(record, indent=1) + "\n", encoding="utf-8"
-            )
-            Path(arguments.output).with_suffix(".md").write_text(page(record), encoding="utf-8")
+            record["rows"] = [found[one.title] for one in ROWS if one.title in found]
+            output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            output.with_suffix(".md").write_text(page(record), encoding="utf-8")
     print("\n".join(table(record["rows"])))
     if arguments.readme:
         readme.write_text(with_table(readme.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")

@@ -60,9 +60,10 @@ def main() -> None:
             runs = repetitions(judge, pool, case, folder, count)
             record["cases"].append({"id": case.id, "size": case.case.tries, "repetitions": runs})
             print("\n".join(tables({**record, "cases": record["cases"][-1:]})), flush=True)
-    output = Path(arguments.output)
-    output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+            # After each, so that what was measured is kept if a later one ends badly.
+            output = Path(arguments.output)
+            output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            output.with_suffix(".md").write_text(page(record), encoding="utf-8")
 
 
 def parse() -> argparse.Namespace:

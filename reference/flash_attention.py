@@ -17,6 +17,9 @@ Between forward and backward only O and the logsumexp of each row of S are kept:
     L_i = log Σ_j exp(S_ij),   so that   P_ij = exp(S_ij − L_i)   without a second pass for maximum and sum.
 
 Exponentials are exp2: exp(S − L) = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one multiply-add per score.
+
+Tiles come and go by tensor descriptors: one instruction asks Hopper's copy engine for a whole tile, so no
+registers hold addresses and no threads are busy with loads. Older GPUs have none, and get pointers.
 """
 
 import contextlib
@@ -28,6 +31,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -42,79 +46,76 @@ class Tile(NamedTuple):
     num_stages: int  # tiles of the inner loop in shared memory at a time: loads run ahead of the products
 
 
-# By (bytes per element, head_dim). All fit the 99 KB of shared memory that a block may have on sm_86 (sm_80
-# has 163 KB, sm_90 227 KB).
+# By (bytes per element, head_dim): the fastest on an H200. All fit the 99 KB of shared memory that a block may
+# have on sm_86 (sm_80 has 163 KB, sm_90 227 KB).
 FORWARD_TILES = {
     (2, 16): Tile(128, 64, 4, 3),
     (2, 32): Tile(128, 64, 4, 3),
     (2, 64): Tile(128, 64, 4, 3),
-    (2, 128): Tile(128, 64, 8, 2),
+    (2, 128): Tile(128, 64, 4, 2),
     (4, 16): Tile(128, 64, 4, 3),
     (4, 32): Tile(128, 64, 4, 3),
-    (4, 64): Tile(128, 32, 4, 2),
-    (4, 128): Tile(64, 32, 4, 2),
+    (4, 64): Tile(128, 32, 8, 2),
+    (4, 128): Tile(128, 32, 8, 2),
 }
 DQ_TILES = {
-    (2, 16): Tile(128, 64, 4, 3),
-    (2, 32): Tile(128, 64, 4, 3),
-    (2, 64): Tile(128, 64, 8, 3),
-    (2, 128): Tile(128, 32, 8, 2),
+    (2, 16): Tile(64, 64, 4, 3),
+    (2, 32): Tile(64, 64, 4, 3),
+    (2, 64): Tile(64, 64, 4, 3),
+    (2, 128): Tile(64, 64, 4, 2),
     (4, 16): Tile(128, 64, 8, 2),
     (4, 32): Tile(128, 64, 8, 2),
-    (4, 64): Tile(64, 32, 4, 2),
+    (4, 64): Tile(128, 32, 8, 2),
     (4, 128): Tile(32, 32, 4, 2),
 }
 DK_DV_TILES = {
-    (2, 16): Tile(64, 128, 4, 3),
-    (2, 32): Tile(64, 128, 8, 3),
-    (2, 64): Tile(64, 128, 8, 3),
-    (2, 128): Tile(32, 128, 8, 2),
+    (2, 16): Tile(64, 64, 4, 3),
+    (2, 32): Tile(64, 64, 4, 3),
+    (2, 64): Tile(64, 64, 4, 3),
+    (2, 128): Tile(64, 64, 4, 2),
     (4, 16): Tile(64, 128, 8, 2),
     (4, 32): Tile(32, 128, 8, 2),
-    (4, 64): Tile(32, 64, 4, 2),
+    (4, 64): Tile(32, 128, 8, 2),
     (4, 128): Tile(32, 32, 4, 2),
 }
 
 
 @triton.jit
-def load_tile(ptr, rows, n_rows, row_stride, dim_stride, head_dim: tl.constexpr):
-    """(len(rows), head_dim) of a matrix; rows beyond n_rows are 0 and so add nothing to any product."""
-    dims = tl.arange(0, head_dim).to(tl.int64)
-    offsets = rows.to(tl.int64)[:, None] * row_stride + dims[None, :] * dim_stride
-    return tl.load(ptr + offsets, mask=rows[:, None] < n_rows, other=0.0)
+def load_tile(x, batch, row, n_rows, block: tl.constexpr, head_dim: tl.constexpr):
+    """Rows row … row + block of x[batch]: (block, head_dim). Rows beyond its end are 0.
+
+    x: (batch, n_rows, head_dim), as a descriptor for such tiles or as a pointer.
+    """
+    if x.dtype.is_ptr():
+        rows = row + tl.arange(0, block)
+        tile = tl.load(x + offsets_of(batch, rows, n_rows, head_dim), mask=rows[:, None] < n_rows, other=0.0)
+    else:
+        tile = x.load([batch, row, 0]).reshape(block, head_dim)
+    return tile
 
 
 @triton.jit
-def store_tile(ptr, tile, rows, n_rows, head_dim: tl.constexpr):
-    """The counterpart of load_tile, into a contiguous matrix and its dtype."""
-    offsets = rows.to(tl.int64)[:, None] * head_dim + tl.arange(0, head_dim)[None, :]
-    tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=rows[:, None] < n_rows)
+def store_tile(x, tile, batch, row, n_rows, block: tl.constexpr, head_dim: tl.constexpr):
+    """The counterpart of load_tile, into x's dtype; rows beyond the end are not stored."""
+    if x.dtype.is_ptr():
+        rows = row + tl.arange(0, block)
+        tile = tile.to(x.dtype.element_ty)
+        tl.store(x + offsets_of(batch, rows, n_rows, head_dim), tile, mask=rows[:, None] < n_rows)
+    else:
+        x.store([batch, row, 0], tile.to(x.dtype).reshape(1, block, head_dim))
+
+
+@triton.jit
+def offsets_of(batch, rows, n_rows, head_dim: tl.constexpr):
+    """Of the elements of these rows of a contiguous (batch, n_rows, head_dim), in int64: they may pass 2³¹."""
+    return (batch.to(tl.int64) * n_rows + rows)[:, None] * head_dim + tl.arange(0, head_dim)[None, :]
 
 
 @triton.jit
 def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
-    """Which key each query may attend to. queries and keys broadcast against each other."""
-    visible = keys < n_k
-    if is_causal:
-        visible = visible & (keys <= queries)
-    return visible
-
-
-@triton.jit
-def key_range(first_query, n_k, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr):
-    """Split the keys for a block of queries into [0, n_full) and [n_full, n_end).
-
-    Tiles in the first part lie wholly below the diagonal and inside the matrix and need no mask; tiles in the
-    second are cut by the diagonal or by the end of the keys. What lies beyond n_end is seen by no query of
-    the block.
-    """
-    if is_causal:
-        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
-        n_end = tl.minimum(first_query + block_m, n_k)
-    else:
-        n_full = n_k // block_n * block_n
-        n_end = n_k
-    return n_full, n_end
+    """Which key each query may attend to: a mask that broadcasts to (queries, keys)."""
+    # Under a causal mask there are as many keys as queries, so the diagonal bounds the keys as well.
+    return keys[None, :] <= queries[:, None] if is_causal else keys[None, :] < n_k
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -124,8 +125,7 @@ def key_range(first_query, n_k, block_m: tl.constexpr, block_n: tl.constexpr, is
 
 @triton.jit
 def attend(
-    acc, row_max, row_sum, q, queries, k_ptr, v_ptr, first_key, last_key, n_k, scale_log2,
-    k_row_stride, k_dim_stride, v_row_stride, v_dim_stride,
+    acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, first_key, last_key, n_k, scale_log2,
     head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
 ):  # fmt: skip
     """Lines 6 to 11 of Algorithm 1 over keys first_key … last_key: the online softmax, weighing V as it goes.
@@ -134,13 +134,10 @@ def attend(
         row_max = max_j s_j,   row_sum = Σ_j exp2(s_j − row_max),   acc = Σ_j exp2(s_j − row_max) v_j
     """
     for start in range(first_key, last_key, block_n):
-        keys = start + tl.arange(0, block_n)
-        k = load_tile(k_ptr, keys, n_k, k_row_stride, k_dim_stride, head_dim)
-        v = load_tile(v_ptr, keys, n_k, v_row_stride, v_dim_stride, head_dim)
-
-        scores = tl.dot(q, tl.trans(k))
+        k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
+        scores = tl.dot(q, k.T)
         if is_masked:
-            visible = is_visible(queries[:, None], keys[None, :], n_k, is_causal)
+            visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
             scores = tl.where(visible, scores, float("-inf"))
 
         # scale > 0, so the maximum may be scaled in place of every score. The very first tile holds key 0,
@@ -149,53 +146,55 @@ def attend(
         p = tl.exp2(scores * scale_log2 - new_max[:, None])
         rescale = tl.exp2(row_max - new_max)
         row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        acc = acc * rescale[:, None] + tl.dot(p.to(v.dtype), v)
+        acc = acc * rescale[:, None]
+        v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
+        acc = tl.dot(p.to(v.dtype), v, acc)
         row_max = new_max
     return acc, row_max, row_sum
 
 
 @triton.jit
 def flash_forward_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, n_q, n_k, scale,
-    q_batch_stride, q_row_stride, q_dim_stride,
-    k_batch_stride, k_row_stride, k_dim_stride,
-    v_batch_stride, v_row_stride, v_dim_stride,
+    q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_m rows of O and L.
 
-    q_ptr: (batch, n_q, head_dim); k_ptr, v_ptr: (batch, n_k, head_dim), all with strides in elements;
-    o_ptr: like q, contiguous; lse_ptr: (batch, n_q) float32, contiguous.
+    q_mem, o_mem: (batch, n_q, head_dim) as load_tile takes them, by tiles of block_m rows; k_mem, v_mem:
+    (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous.
     """
     n_blocks = tl.cdiv(n_q, block_m)
-    batch = (tl.program_id(0) // n_blocks).to(tl.int64)  # int64: batch · stride may pass 2³¹
+    batch = tl.program_id(0) // n_blocks
     # The last queries come first: under a causal mask they see the most keys, and long work must start early.
     first_query = (n_blocks - 1 - tl.program_id(0) % n_blocks) * block_m
     queries = first_query + tl.arange(0, block_m)
-
-    k_ptr += batch * k_batch_stride
-    v_ptr += batch * v_batch_stride
-    q = load_tile(q_ptr + batch * q_batch_stride, queries, n_q, q_row_stride, q_dim_stride, head_dim)
+    q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
 
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
     row_max = tl.full((block_m,), float("-inf"), dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
 
-    n_full, n_end = key_range(first_query, n_k, block_m, block_n, is_causal)
+    # Tiles of keys before n_full lie wholly below the diagonal and inside the matrix and need no mask. Those up
+    # to n_end are cut by the diagonal or by the end of the keys. No query of this block sees what lies beyond.
+    n_full = n_k // block_n * block_n
+    n_end = n_k
+    if is_causal:
+        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
+        n_end = tl.minimum(first_query + block_m, n_k)
     acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_ptr, v_ptr, 0, n_full, n_k, scale_log2,
-        k_row_stride, k_dim_stride, v_row_stride, v_dim_stride, head_dim, block_n, is_causal, False,
+        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale_log2,
+        head_dim, block_n, is_causal, False,
     )  # fmt: skip
     acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_ptr, v_ptr, n_full, n_end, n_k, scale_log2,
-        k_row_stride, k_dim_stride, v_row_stride, v_dim_stride, head_dim, block_n, is_causal, True,
+        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, n_full, n_end, n_k, scale_log2,
+        head_dim, block_n, is_causal, True,
     )  # fmt: skip
 
     # Lines 12 and 13: divide by the sum once, at the end; L = m + log Σ, back from base 2 to base e.
-    store_tile(o_ptr + batch * n_q * head_dim, acc / row_sum[:, None], queries, n_q, head_dim)
+    store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
     lse = (row_max + tl.log2(row_sum)) * LN_2
-    tl.store(lse_ptr + batch * n_q + queries, lse, mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, lse, mask=queries < n_q)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -206,150 +205,98 @@ def flash_forward_kernel(
 #
 # delta is what softmax's Jacobian needs, Σ_j P_ij dP_ij = Σ_j P_ij (dO_i · V_j) = dO_i · O_i: a row sum over
 # head_dim numbers instead of n_k (appendix B.2 of FlashAttention, Dao et al. 2022, arXiv 2205.14135).
+#
+# Both ask for S and dP at once and take the exponentials then: the tensor cores work on dP meanwhile. And both
+# mask every tile, not only those on the diagonal: a second loop costs more than the comparisons.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @triton.jit
-def accumulate_dq(
-    dq, q, do, lse_log2, delta, queries, k_ptr, v_ptr, first_key, last_key, n_k, scale_log2,
-    k_row_stride, k_dim_stride, v_row_stride, v_dim_stride,
-    head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
-):  # fmt: skip
-    """dq + Σ dS K over keys first_key … last_key."""
-    for start in range(first_key, last_key, block_n):
-        keys = start + tl.arange(0, block_n)
-        k = load_tile(k_ptr, keys, n_k, k_row_stride, k_dim_stride, head_dim)
-        v = load_tile(v_ptr, keys, n_k, v_row_stride, v_dim_stride, head_dim)
-
-        p = tl.exp2(tl.dot(q, tl.trans(k)) * scale_log2 - lse_log2[:, None])
-        if is_masked:
-            visible = is_visible(queries[:, None], keys[None, :], n_k, is_causal)
-            p = tl.where(visible, p, 0.0)
-        dp = tl.dot(do, tl.trans(v))
-        ds = p * (dp - delta[:, None])
-        dq += tl.dot(ds.to(k.dtype), k)
-    return dq
-
-
-@triton.jit
 def flash_backward_dq_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, n_q, n_k, scale,
-    q_batch_stride, q_row_stride, q_dim_stride,
-    k_batch_stride, k_row_stride, k_dim_stride,
-    v_batch_stride, v_row_stride, v_dim_stride,
+    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, delta_ptr, n_q, n_k, scale,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_m rows of dQ, and of delta for the kernel that follows.
 
-    Arguments as for flash_forward_kernel; o_ptr, do_ptr, dq_ptr: (batch, n_q, head_dim) contiguous;
-    lse_ptr (read), delta_ptr (written): (batch, n_q) float32, contiguous.
+    Arguments as for flash_forward_kernel; o_mem, do_mem, dq_mem are like q_mem; lse_ptr (read),
+    delta_ptr (written): (batch, n_q) float32, contiguous.
     """
     n_blocks = tl.cdiv(n_q, block_m)
-    batch = (tl.program_id(0) // n_blocks).to(tl.int64)
+    batch = tl.program_id(0) // n_blocks
     first_query = (n_blocks - 1 - tl.program_id(0) % n_blocks) * block_m
     queries = first_query + tl.arange(0, block_m)
-
-    k_ptr += batch * k_batch_stride
-    v_ptr += batch * v_batch_stride
-    q = load_tile(q_ptr + batch * q_batch_stride, queries, n_q, q_row_stride, q_dim_stride, head_dim)
-    o = load_tile(o_ptr + batch * n_q * head_dim, queries, n_q, head_dim, 1, head_dim)
-    do = load_tile(do_ptr + batch * n_q * head_dim, queries, n_q, head_dim, 1, head_dim)
+    q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
+    o = load_tile(o_mem, batch, first_query, n_q, block_m, head_dim)
+    do = load_tile(do_mem, batch, first_query, n_q, block_m, head_dim)
 
     delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
-    tl.store(delta_ptr + batch * n_q + queries, delta, mask=queries < n_q)
-    lse_log2 = tl.load(lse_ptr + batch * n_q + queries, mask=queries < n_q, other=0.0) * LOG2_E
+    first_row = batch.to(tl.int64) * n_q  # int64: batch · n_q may pass 2³¹
+    tl.store(delta_ptr + first_row + queries, delta, mask=queries < n_q)
+    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0) * LOG2_E
 
     dq = tl.zeros((block_m, head_dim), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
-    n_full, n_end = key_range(first_query, n_k, block_m, block_n, is_causal)
-    dq = accumulate_dq(
-        dq, q, do, lse_log2, delta, queries, k_ptr, v_ptr, 0, n_full, n_k, scale_log2,
-        k_row_stride, k_dim_stride, v_row_stride, v_dim_stride, head_dim, block_n, is_causal, False,
-    )  # fmt: skip
-    dq = accumulate_dq(
-        dq, q, do, lse_log2, delta, queries, k_ptr, v_ptr, n_full, n_end, n_k, scale_log2,
-        k_row_stride, k_dim_stride, v_row_stride, v_dim_stride, head_dim, block_n, is_causal, True,
-    )  # fmt: skip
-    store_tile(dq_ptr + batch * n_q * head_dim, dq * scale, queries, n_q, head_dim)
+    n_end = n_k
+    if is_causal:
+        n_end = tl.minimum(first_query + block_m, n_k)
+    for start in range(0, n_end, block_n):
+        k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
+        v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
+        s = tl.dot(q, k.T)
+        dp = tl.dot(do, v.T)
+        p = tl.exp2(s * scale_log2 - lse_log2[:, None])
+        p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)
+        ds = p * (dp - delta[:, None])
+        dq = tl.dot(ds.to(k.dtype), k, dq)
+    store_tile(dq_mem, dq * scale, batch, first_query, n_q, block_m, head_dim)
 
 
 @triton.jit
-def accumulate_dk_dv(
-    dk, dv, k, v, keys, q_ptr, do_ptr, lse_ptr, delta_ptr, first_query, last_query, n_q, scale_log2,
-    q_row_stride, q_dim_stride,
-    head_dim: tl.constexpr, block_m: tl.constexpr, is_masked: tl.constexpr,
+def flash_backward_dk_dv_kernel(
+    q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_ptr, delta_ptr, n_q, n_k, scale,
+    head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
-    """dk + Σ dSᵀ Q and dv + Σ Pᵀ dO over queries first_query … last_query.
+    """One program computes block_n rows of dK and dV.
+
+    Arguments as for flash_backward_dq_kernel, but delta_ptr is read; dk_mem, dv_mem are like k_mem.
 
     Everything here is transposed from the start, keys by queries: Sᵀ = K Qᵀ costs the same as S, and Pᵀ and
     dSᵀ then stand in the registers as the next products want them. Transposing P there instead, dot(trans(p),
     do), spills and gives wrong results on Hopper with Triton 3.4 to 3.6.
     """
-    for start in range(first_query, last_query, block_m):
-        queries = start + tl.arange(0, block_m)
-        q = load_tile(q_ptr, queries, n_q, q_row_stride, q_dim_stride, head_dim)
-        do = load_tile(do_ptr, queries, n_q, head_dim, 1, head_dim)
-        # L = +∞ for the rows beyond n_q: exp(S − L) = 0, so they attend to nothing.
-        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
-        delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
-
-        p_t = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - lse_log2[None, :])
-        if is_masked:
-            p_t = tl.where(keys[:, None] <= queries[None, :], p_t, 0.0)
-        dv += tl.dot(p_t.to(do.dtype), do)
-        dp_t = tl.dot(v, tl.trans(do))
-        ds_t = p_t * (dp_t - delta[None, :])
-        dk += tl.dot(ds_t.to(q.dtype), q)
-    return dk, dv
-
-
-@triton.jit
-def flash_backward_dk_dv_kernel(
-    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, n_q, n_k, scale,
-    q_batch_stride, q_row_stride, q_dim_stride,
-    k_batch_stride, k_row_stride, k_dim_stride,
-    v_batch_stride, v_row_stride, v_dim_stride,
-    head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
-):  # fmt: skip
-    """One program computes block_n rows of dK and dV.
-
-    Arguments as for flash_backward_dq_kernel, but delta_ptr is read; dk_ptr, dv_ptr: (batch, n_k, head_dim),
-    contiguous.
-    """
     n_blocks = tl.cdiv(n_k, block_n)
-    batch = (tl.program_id(0) // n_blocks).to(tl.int64)
+    batch = tl.program_id(0) // n_blocks
     first_key = tl.program_id(0) % n_blocks * block_n  # under a causal mask the first keys are seen the most
     keys = first_key + tl.arange(0, block_n)
-
-    q_ptr += batch * q_batch_stride
-    do_ptr += batch * n_q * head_dim
-    lse_ptr += batch * n_q
-    delta_ptr += batch * n_q
-    k = load_tile(k_ptr + batch * k_batch_stride, keys, n_k, k_row_stride, k_dim_stride, head_dim)
-    v = load_tile(v_ptr + batch * v_batch_stride, keys, n_k, v_row_stride, v_dim_stride, head_dim)
+    k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)
+    v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)
+    lse_ptr += batch.to(tl.int64) * n_q
+    delta_ptr += batch.to(tl.int64) * n_q
 
     dk = tl.zeros((block_n, head_dim), dtype=tl.float32)
     dv = tl.zeros((block_n, head_dim), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
-
-    # Keys beyond n_k need no mask: each key is a row of these tiles, and those rows are not stored.
-    first_full_query = 0
+    first_query = 0
     if is_causal:
-        # Queries before first_key see none of these keys; up to first_full_query the diagonal cuts the tiles.
-        first_query = first_key // block_m * block_m
-        first_full_query = tl.cdiv(first_key + block_n, block_m) * block_m
-        dk, dv = accumulate_dk_dv(
-            dk, dv, k, v, keys, q_ptr, do_ptr, lse_ptr, delta_ptr,
-            first_query, tl.minimum(first_full_query, n_q), n_q, scale_log2,
-            q_row_stride, q_dim_stride, head_dim, block_m, True,
-        )  # fmt: skip
-    dk, dv = accumulate_dk_dv(
-        dk, dv, k, v, keys, q_ptr, do_ptr, lse_ptr, delta_ptr, first_full_query, n_q, n_q, scale_log2,
-        q_row_stride, q_dim_stride, head_dim, block_m, False,
-    )  # fmt: skip
-
-    store_tile(dk_ptr + batch * n_k * head_dim, dk * scale, keys, n_k, head_dim)
-    store_tile(dv_ptr + batch * n_k * head_dim, dv, keys, n_k, head_dim)
+        first_query = first_key // block_m * block_m  # queries before it see none of these keys
+    for start in range(first_query, n_q, block_m):
+        queries = start + tl.arange(0, block_m)
+        q = load_tile(q_mem, batch, start, n_q, block_m, head_dim)
+        do = load_tile(do_mem, batch, start, n_q, block_m, head_dim)
+        # L = +∞ for the rows beyond n_q: exp(S − L) = 0, so they attend to nothing. Keys beyond n_k need no
+        # mask: each key is a row of these tiles, and those rows are not stored.
+        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
+        delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
+        s_t = tl.dot(k, q.T)
+        dp_t = tl.dot(v, do.T)
+        p_t = tl.exp2(s_t * scale_log2 - lse_log2[None, :])
+        if is_causal:
+            p_t = tl.where(keys[:, None] <= queries[None, :], p_t, 0.0)
+        dv = tl.dot(p_t.to(do.dtype), do, dv)
+        ds_t = p_t * (dp_t - delta[None, :])
+        dk = tl.dot(ds_t.to(q.dtype), q, dk)
+    store_tile(dk_mem, dk * scale, batch, first_key, n_k, block_n, head_dim)
+    store_tile(dv_mem, dv, batch, first_key, n_k, block_n, head_dim)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -385,25 +332,52 @@ def on_device(x: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
+def addressable(x: Tensor) -> Tensor:
+    """x, or a copy of it, laid out as a descriptor wants it: dense rows, each of them on a multiple of 16 bytes."""
+    x = x.contiguous()
+    return x if x.data_ptr() % 16 == 0 else x.clone()
+
+
+def has_copy_engine(x: Tensor) -> bool:
+    """Whether x lies on a GPU that fetches whole tiles: Hopper (sm_90) or later."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
+
+
+def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
+    """What kernels read and write (batch, n, head_dim) tensors by: descriptors for tiles of that many rows, or pointers.
+
+    Pointers where no copy engine is: Triton would make loads of a descriptor with more registers than there are.
+    """
+    if not has_copy_engine(tensors[0]):
+        return list(tensors)
+    return [TensorDescriptor.from_tensor(x, [1, rows, x.shape[-1]]) for x in tensors]
+
+
+def options(tile: Tile, x: Tensor) -> dict[str, int]:
+    """How to launch with this tile. Before Hopper operands of products lie in registers, which takes more warps."""
+    return tile._asdict() | ({} if has_copy_engine(x) else {"num_warps": 8})
+
+
 class FlashAttention(torch.autograd.Function):
     """`FlashAttention.apply(q, k, v, is_causal)`: see `flash_attention`."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
         check_inputs(q, k, v, is_causal)
+        q, k, v = addressable(q), addressable(k), addressable(v)
         (batch, n_q, head_dim), n_k = q.shape, k.shape[1]
-        o = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        o = torch.empty_like(q)
         # An error in L is a relative error of every P in its row: 16 bits are too few.
         lse = torch.empty((batch, n_q), dtype=torch.float32, device=q.device)
 
-        tile = FORWARD_TILES[q.element_size(), head_dim]
         if o.numel() > 0:
+            tile = FORWARD_TILES[q.element_size(), head_dim]
+            q_mem, o_mem = by_tiles(tile.block_m, q, o)
+            k_mem, v_mem = by_tiles(tile.block_n, k, v)
             with on_device(q):
                 flash_forward_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
-                    q, k, v, o, lse, n_q, n_k, 1 / math.sqrt(head_dim),
-                    *q.stride(), *k.stride(), *v.stride(),
-                    head_dim=head_dim, block_m=tile.block_m, block_n=tile.block_n, is_causal=is_causal,
-                    num_warps=tile.num_warps, num_stages=tile.num_stages,
+                    q_mem, k_mem, v_mem, o_mem, lse, n_q, n_k, 1 / math.sqrt(head_dim),
+                    head_dim=head_dim, is_causal=is_causal, **options(tile, q),
                 )  # fmt: skip
 
         ctx.save_for_backward(q, k, v, o, lse)
@@ -418,24 +392,25 @@ class FlashAttention(torch.autograd.Function):
         if o.numel() == 0:
             return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None
 
-        do = do.contiguous()  # o.sum().backward() sends one number with strides 0
+        do = addressable(do)  # o.sum().backward() sends one number with strides 0
         delta = torch.empty_like(lse)
-        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) for _ in range(2))
-        sizes = (n_q, n_k, 1 / math.sqrt(head_dim), *q.stride(), *k.stride(), *v.stride())
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        others = (lse, delta, n_q, n_k, 1 / math.sqrt(head_dim))
         with on_device(q):
             # In this order: the first kernel writes the delta that the second reads.
             tile = DQ_TILES[q.element_size(), head_dim]
+            q_mem, o_mem, do_mem, dq_mem = by_tiles(tile.block_m, q, o, do, dq)
+            k_mem, v_mem = by_tiles(tile.block_n, k, v)
             flash_backward_dq_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
-                q, k, v, o, do, lse, delta, dq, *sizes,
-                head_dim=head_dim, block_m=tile.block_m, block_n=tile.block_n, is_causal=ctx.is_causal,
-                num_warps=tile.num_warps, num_stages=tile.num_stages,
+                q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, *others,
+                head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
             tile = DK_DV_TILES[q.element_size(), head_dim]
+            q_mem, do_mem = by_tiles(tile.block_m, q, do)
+            k_mem, v_mem, dk_mem, dv_mem = by_tiles(tile.block_n, k, v, dk, dv)
             flash_backward_dk_dv_kernel[(batch * triton.cdiv(n_k, tile.block_n),)](
-                q, k, v, do, lse, delta, dk, dv, *sizes,
-                head_dim=head_dim, block_m=tile.block_m, block_n=tile.block_n, is_causal=ctx.is_causal,
-                num_warps=tile.num_warps, num_stages=tile.num_stages,
+                q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, *others,
+                head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
         return dq, dk, dv, None
 

@@ -11,7 +11,8 @@ Two kernels:
   rows share a program, or most of its lanes would be idle.
 - A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov &
   Gimelshein 2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new
-  one by exp(m_old − m_new). The second pass normalises, in the best case out of the L2 cache.
+  one by exp(m_old − m_new). The second pass normalises out of the L2 cache: the first asks it to keep the row
+  (evict_last), the second lets go of it (evict_first), and results pass by it (.cs).
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
 """
@@ -24,9 +25,9 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
-TILE_ELEMENTS = 4096  # short rows are gathered into tiles of about this size
+TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-LONG_ROW_BLOCK = 8192
+LONG_ROW_BLOCK = 32768
 
 
 @triton.jit
@@ -55,19 +56,20 @@ def softmax_kernel(
 
 
 @triton.jit
-def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, x_col_stride, block_cols: tl.constexpr):
-    """Rows of any length: one program per row, in steps of block_cols. Arguments as for softmax_kernel."""
+def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, block_cols: tl.constexpr):
+    """Rows of any length: one program per row, in steps of block_cols. x_ptr's rows are dense, n_cols < 2³¹."""
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * x_row_stride
     y_row_ptr = y_ptr + row * n_cols
-    lanes = tl.arange(0, block_cols).to(tl.int64)
+    lanes = tl.arange(0, block_cols)
 
     # Invariant: row_sum = Σ exp(x_k − row_max) over the columns seen so far.
     row_max = float("-inf")
     row_sum = 0.0
     for start in range(0, n_cols, block_cols):
         cols = start + lanes
-        x = tl.load(x_row_ptr + cols * x_col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_last")
+        x = x.to(tl.float32)
         new_max = tl.maximum(row_max, tl.max(x, axis=0))
         # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
         reference = tl.where(new_max == float("-inf"), 0.0, new_max)
@@ -75,11 +77,12 @@ def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, x_col_stride, bl
         row_sum += tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
         row_max = new_max
 
+    factor = 1.0 / row_sum  # once: a division by element would take longer than its load
     for start in range(0, n_cols, block_cols):
         cols = start + lanes
-        x = tl.load(x_row_ptr + cols * x_col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
-        y = tl.exp2((x - row_max) * LOG2_E) / row_sum
-        tl.store(y_row_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
+        x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
+        y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * factor
+        tl.store(y_row_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -104,14 +107,15 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         if n_cols <= MAX_ROW_IN_REGISTERS:
             block_cols = triton.next_power_of_2(n_cols)
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
-            # 16 elements per thread, up to the 32 warps that a block may have.
-            num_warps = min(max(block_rows * block_cols // (16 * 32), 1), 32)
+            # Few warps combine their maxima and sums soon: 32 elements per thread. Very short rows have little to
+            # combine, and wide ones want more loads in flight: 16 elements, with the 32 warps that a block may have.
+            per_thread = 32 if 512 <= block_cols <= 4096 else 16
+            num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)
             softmax_kernel[(triton.cdiv(n_rows, block_rows),)](
                 x, y, n_rows, n_cols, x.stride(0), x.stride(1),
                 block_rows=block_rows, block_cols=block_cols, num_warps=num_warps,
             )  # fmt: skip
         else:
-            softmax_long_row_kernel[(n_rows,)](
-                x, y, n_cols, x.stride(0), x.stride(1), block_cols=LONG_ROW_BLOCK, num_warps=16
-            )
+            x = x if x.stride(1) == 1 else x.contiguous()
+            softmax_long_row_kernel[(n_rows,)](x, y, n_cols, x.stride(0), block_cols=LONG_ROW_BLOCK, num_warps=32)
     return y

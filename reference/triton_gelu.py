@@ -18,8 +18,8 @@ import triton.language as tl
 
 TWO_SQRT_2_OVER_PI = tl.constexpr(1.5957691216057308)
 
-BLOCK_SIZE = 4096
-NUM_WARPS = 8  # 16 elements per thread: enough loads in flight for 16-bit types as well
+# By bytes per element: elements per program, and its warps. The fastest on an H200 out of 512 to 8192 elements.
+BLOCKS = {4: (1024, 8), 2: (2048, 4)}
 
 
 @triton.jit
@@ -63,6 +63,8 @@ def triton_gelu(x: torch.Tensor) -> torch.Tensor:
     if n_elements == 0:
         return y
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
-        grid = (triton.cdiv(n_elements, BLOCK_SIZE),)
-        gelu_kernel[grid](x, y, n_elements, block_size=BLOCK_SIZE, num_warps=NUM_WARPS)
+        block_size, num_warps = BLOCKS[x.element_size()]
+        gelu_kernel[(triton.cdiv(n_elements, block_size),)](
+            x, y, n_elements, block_size=block_size, num_warps=num_warps
+        )
     return y

@@ -46,8 +46,8 @@ def softmax_variants(n_cols: int) -> Iterator[tuple[str, Variant]]:
                 yield f"two passes of {block}, {warps} warps", _long_rows(block, warps)
                 yield f"two passes of {block}, {warps} warps, the row kept in L2", _long_rows(block, warps, hints=True)
     for kept in (1, 2, 3):
-        for block in (16384, 32768):
-            yield f"{kept} pieces of {block} kept, 32 warps", _kept_pieces(block, kept)
+        for block, warps in ((16384, 16), (16384, 32), (32768, 16), (32768, 32)):
+            yield f"{kept} pieces of {block} kept, {warps} warps", _kept_pieces(block, kept, warps)
 
 
 def _short_rows(rows: int, width: int, warps: int) -> Variant:
@@ -70,10 +70,10 @@ def _long_rows(block: int, warps: int, hints: bool = False) -> Variant:
     return run
 
 
-def _kept_pieces(block: int, kept: int) -> Variant:
+def _kept_pieces(block: int, kept: int, warps: int) -> Variant:
     def run(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        kept_pieces_kernel[(x.shape[0],)](x, y, x.shape[1], block_cols=block, n_kept=kept, num_warps=32)
+        kept_pieces_kernel[(x.shape[0],)](x, y, x.shape[1], block_cols=block, n_kept=kept, num_warps=warps)
         return y
 
     return run
@@ -113,9 +113,9 @@ def long_row_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, hints: tl.co
 
 
 @triton.jit
-def piece_of(x_row_ptr, start, n_cols, block_cols: tl.constexpr):
+def piece_of(x_row_ptr, start, n_cols, block_cols: tl.constexpr, policy: tl.constexpr):
     cols = start + tl.arange(0, block_cols)
-    return tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"))
+    return tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy=policy)
 
 
 @triton.jit
@@ -130,12 +130,12 @@ def add_piece(x, row_max, row_sum):
 def store_piece(y_row_ptr, x, start, row_max, factor, n_cols, block_cols: tl.constexpr):
     cols = start + tl.arange(0, block_cols)
     y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * factor
-    tl.store(y_row_ptr + cols, y.to(y_row_ptr.dtype.element_ty), mask=cols < n_cols)
+    tl.store(y_row_ptr + cols, y.to(y_row_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
 
 
 @triton.jit
 def kept_pieces_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, n_kept: tl.constexpr):
-    """The row's last n_kept pieces stay in registers in their own dtype; only the others are read twice."""
+    """The row's last n_kept pieces stay in registers in their own dtype; only the others are read twice, and wait in the L2 cache."""
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * n_cols
     y_row_ptr = y_ptr + row * n_cols
@@ -143,15 +143,15 @@ def kept_pieces_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, n_kept: t
     row_max = float("-inf")
     row_sum = 0.0
     for start in range(0, first_kept, block_cols):
-        x = piece_of(x_row_ptr, start, n_cols, block_cols)
+        x = piece_of(x_row_ptr, start, n_cols, block_cols, "evict_last")
         row_max, row_sum = add_piece(x, row_max, row_sum)
-    a = piece_of(x_row_ptr, first_kept, n_cols, block_cols)
+    a = piece_of(x_row_ptr, first_kept, n_cols, block_cols, "evict_first")
     row_max, row_sum = add_piece(a, row_max, row_sum)
     if n_kept > 1:
-        b = piece_of(x_row_ptr, first_kept + block_cols, n_cols, block_cols)
+        b = piece_of(x_row_ptr, first_kept + block_cols, n_cols, block_cols, "evict_first")
         row_max, row_sum = add_piece(b, row_max, row_sum)
     if n_kept > 2:
-        c = piece_of(x_row_ptr, first_kept + 2 * block_cols, n_cols, block_cols)
+        c = piece_of(x_row_ptr, first_kept + 2 * block_cols, n_cols, block_cols, "evict_first")
         row_max, row_sum = add_piece(c, row_max, row_sum)
     factor = 1.0 / row_sum
     store_piece(y_row_ptr, a, first_kept, row_max, factor, n_cols, block_cols)
@@ -160,5 +160,5 @@ def kept_pieces_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, n_kept: t
     if n_kept > 2:
         store_piece(y_row_ptr, c, first_kept + 2 * block_cols, row_max, factor, n_cols, block_cols)
     for start in range(0, first_kept, block_cols):
-        x = piece_of(x_row_ptr, start, n_cols, block_cols)
+        x = piece_of(x_row_ptr, start, n_cols, block_cols, "evict_first")
         store_piece(y_row_ptr, x, start, row_max, factor, n_cols, block_cols)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -68,7 +70,7 @@ SOURCES = {
     "for_show": (
         HEAD + "    launch(x, 1)\n    return x * 2\n",
         "forbidden",
-        "of the GPU's time went into kernels of your own, over 99 % into at::native::",
+        r"^\d % of the GPU's time went into kernels of your own, 9\d % into at::native::",
         "",
     ),
     "half": (HEAD + "    return launch(x, x.numel()) * 1.0\n", "passed", "", ""),
@@ -99,7 +101,7 @@ def test_whose_kernel_it_was(ran: Ran, name: str) -> None:
         pytest.skip("needs nvcc")
     _, outcome, says, most = SOURCES[name]
     case = ran.case(name, "profiled")
-    assert (case.outcome, says in case.message) == (outcome, True), f"{case.outcome}: {case.message}"
+    assert (case.outcome, bool(re.search(says, case.message))) == (outcome, True), f"{case.outcome}: {case.message}"
     if outcome != "passed":
         return
     assert case.gpu_time is not None

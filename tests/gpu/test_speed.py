@@ -284,7 +284,7 @@ REASONS = {
     "cache_by_pointer": "in a timed batch",
     "cache_by_shape": "in a timed batch",
     "cache_by_count": "in a timed batch",
-    "stale_graph": "in a timed batch",
+    "stale_graph": "in a timed batch|illegal memory access",  # its inputs are gone, or unmapped
     "work_after_the_event": "not corroborated|in a timed batch",  # late, or on inputs that are gone
     "sleep_outside_the_events": "not corroborated",
     "made_when_collected": "they were still being computed|in a timed batch",
