@@ -45,6 +45,15 @@ def softmax_variants(n_cols: int) -> Iterator[tuple[str, Variant]]:
             if 8 <= block // (32 * warps) <= 64:
                 yield f"two passes of {block}, {warps} warps", _long_rows(block, warps)
                 yield f"two passes of {block}, {warps} warps, the row kept in L2", _long_rows(block, warps, hints=True)
+    for block, warps, stages in (
+        *((32768, 32, stages) for stages in (2, 3)),
+        *((16384, 32, stages) for stages in (2, 3, 4, 6)),
+        *((16384, 16, stages) for stages in (2, 3, 4, 6)),
+        *((8192, warps, stages) for warps in (8, 16) for stages in (3, 4, 6, 8)),
+        *((4096, 8, stages) for stages in (4, 8, 12)),
+    ):
+        name = f"two passes of {block}, {warps} warps, the row kept in L2, {stages} pieces under way"
+        yield name, _long_rows(block, warps, hints=True, stages=stages)
     for kept in (1, 2, 3):
         for block, warps in ((16384, 16), (16384, 32), (32768, 16), (32768, 32)):
             yield f"{kept} pieces of {block} kept, {warps} warps", _kept_pieces(block, kept, warps)
@@ -61,10 +70,10 @@ def _short_rows(rows: int, width: int, warps: int) -> Variant:
     return run
 
 
-def _long_rows(block: int, warps: int, hints: bool = False) -> Variant:
+def _long_rows(block: int, warps: int, hints: bool = False, stages: int = 1) -> Variant:
     def run(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        long_row_kernel[(x.shape[0],)](x, y, x.shape[1], block_cols=block, hints=hints, num_warps=warps)
+        long_row_kernel[(x.shape[0],)](x, y, x.shape[1], block_cols=block, hints=hints, stages=stages, num_warps=warps)
         return y
 
     return run
@@ -80,15 +89,18 @@ def _kept_pieces(block: int, kept: int, warps: int) -> Variant:
 
 
 @triton.jit
-def long_row_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, hints: tl.constexpr):
-    """The reference's two passes; with `hints` the first asks the L2 cache to keep what it reads, and the second to drop it."""
+def long_row_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, hints: tl.constexpr, stages: tl.constexpr):
+    """Two passes; with `hints` the first asks the L2 cache to keep what it reads, and the second to drop it.
+
+    With more than one of `stages` the next pieces are fetched into shared memory meanwhile.
+    """
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * n_cols
     y_row_ptr = y_ptr + row * n_cols
     lanes = tl.arange(0, block_cols)
     row_max = float("-inf")
     row_sum = 0.0
-    for start in range(0, n_cols, block_cols):
+    for start in tl.range(0, n_cols, block_cols, num_stages=stages):
         cols = start + lanes
         if hints:
             x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_last")
@@ -99,7 +111,7 @@ def long_row_kernel(x_ptr, y_ptr, n_cols, block_cols: tl.constexpr, hints: tl.co
         row_sum = row_sum * tl.exp2((row_max - new_max) * LOG2_E) + tl.sum(tl.exp2((x - new_max) * LOG2_E), axis=0)
         row_max = new_max
     factor = 1.0 / row_sum
-    for start in range(0, n_cols, block_cols):
+    for start in tl.range(0, n_cols, block_cols, num_stages=stages):
         cols = start + lanes
         if hints:
             x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
