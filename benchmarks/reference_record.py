@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -168,23 +169,26 @@ def main() -> None:
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     parser.add_argument("--output", default=str(ROOT / "benchmarks" / "reference_record"))
     arguments = parser.parse_args()
+    chosen = [row for row in ROWS if not arguments.row or any(part in row.title for part in arguments.row)]
+    if not chosen:
+        parser.error(f"no row is called {' or '.join(arguments.row)}")
+    if arguments.readme and arguments.row and not arguments.again:
+        parser.error("--readme with --row needs --again, or the table would lose the other rows")
     folder = Path(arguments.submission).resolve()
     readme = ROOT / "README.md"
     if arguments.readme:
         with_table(readme.read_text(encoding="utf-8"), [])  # or say at once that it has no place for a table
-    output = Path(arguments.output)
-    kept = json.loads(output.with_suffix(".json").read_text(encoding="utf-8")) if arguments.again else {}
-    found = {row["title"]: row for row in kept.get("rows", ())}
-    command = "python benchmarks/reference_record.py " + " ".join(sys.argv[1:])
     record: dict[str, Any] = {
-        "command": "\n    ".join([*kept.get("command", "").split("\n    "), command]).strip(),
+        "command": shlex.join(["python", "benchmarks/reference_record.py", *sys.argv[1:]]),
         "environment": describe_environment("cuda").model_dump(),
         "rows": [],
     }
+    output = Path(arguments.output)
+    if arguments.again:
+        record = continued(json.loads(output.with_suffix(".json").read_text(encoding="utf-8")), record)
+    found = {row["title"]: row for row in record["rows"]}
     with session(folder) as (judge, pool):
-        for row in ROWS:
-            if arguments.row and not any(part in row.title for part in arguments.row):
-                continue
+        for row in chosen:
             found[row.title] = {"title": row.title, "goals": row.goals, **measure(row, folder, judge, pool)}
             print("\n".join(details(found[row.title])), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
@@ -194,6 +198,14 @@ def main() -> None:
     print("\n".join(table(record["rows"])))
     if arguments.readme:
         readme.write_text(with_table(readme.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")
+
+
+def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """An older record with the commands of both. Raises SystemExit if it is of another machine: one table has one."""
+    for key in ("gpu", "torch", "triton", "driver"):
+        if kept["environment"][key] != new["environment"][key]:
+            raise SystemExit(f"the record is of {key} {kept['environment'][key]}, this is {new['environment'][key]}")
+    return {**new, "command": f"{kept['command']}\n    {new['command']}", "rows": kept["rows"]}
 
 
 def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str, Any]:
@@ -209,6 +221,7 @@ def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str,
 
 def page(record: dict[str, Any]) -> str:
     environment = record["environment"]
+    missing = [row.title for row in ROWS if row.title not in {one["title"] for one in record["rows"]}]
     head = [
         f"# The reference kernels on one {environment['gpu']}",
         "",
@@ -217,6 +230,8 @@ def page(record: dict[str, Any]) -> str:
         f"    {record['command']}",
         "",
     ]
+    if missing:
+        head += [f"Not measured: {'; '.join(missing)}.", ""]
     rows = [line for row in record["rows"] for line in details(row)]
     return "\n".join([*head, *table(record["rows"]), "", *rows]).rstrip() + "\n"
 
@@ -231,6 +246,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     for row in rows:
         if "measured" not in row:
             why = row.get("failed") or f"stopped after {row['stopped_after_s']:.3g} s"
+            why = " ".join(why.replace("|", "/").split())
             lines.append(f"| {row['title']} | {why} |{' |' * (len(shown) + 2)}")
             continue
         found = {one["name"]: one for one in row["measured"]["contenders"]}

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import secrets
+import shlex
 import sys
 import tempfile
 import time
@@ -45,23 +46,27 @@ def main() -> None:
     arguments = parse()
     folder = Path(arguments.submission).resolve()
     record: dict[str, Any] = {
-        "command": "python benchmarks/speed_record.py " + " ".join(sys.argv[1:]),
+        "command": shlex.join(["python", "benchmarks/speed_record.py", *sys.argv[1:]]),
         "environment": describe_environment("cuda").model_dump(),
         "submission": folder.name,
         "cases": [],
     }
     chosen = dict(part.partition("=")[::2] for part in arguments.case)
+    output = Path(arguments.output)
+    sizes = bind_speed_cases(load_course(ROOT))
     with session(folder) as (judge, pool):
-        for sizes in bind_speed_cases(load_course(ROOT)):
-            case = sizes.fitting(judge.free_gib())
-            if case is None or (chosen and case.id not in chosen) or not (folder / case.assignment.spec.file).exists():
-                continue
+        cases = [case for one in sizes if (case := one.fitting(judge.free_gib())) is not None]
+        cases = [case for case in cases if (folder / case.assignment.spec.file).exists()]
+        if unknown := chosen.keys() - {case.id for case in cases}:
+            raise SystemExit(f"no case that can run here is called {', '.join(sorted(unknown))}")
+        cases = [case for case in cases if not chosen or case.id in chosen]
+        for number, case in enumerate(cases):
             count = int(chosen.get(case.id) or arguments.repetitions)
             runs = repetitions(judge, pool, case, folder, count)
             record["cases"].append({"id": case.id, "size": case.case.tries, "repetitions": runs})
+            record["missing"] = [one.id for one in cases[number + 1 :]]
             print("\n".join(tables({**record, "cases": record["cases"][-1:]})), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
-            output = Path(arguments.output)
             output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             output.with_suffix(".md").write_text(page(record), encoding="utf-8")
 
@@ -142,6 +147,8 @@ def page(record: dict[str, Any]) -> str:
         f"    {record['command']}",
         "",
     ]
+    if record.get("missing"):
+        head += [f"It was ended before {', '.join(record['missing'])}.", ""]
     return "\n".join([*head, *tables(record)]) + "\n"
 
 

@@ -46,8 +46,8 @@ class Tile(NamedTuple):
     num_stages: int  # tiles of the inner loop in shared memory at a time: loads run ahead of the products
 
 
-# By (bytes per element, head_dim): the fastest on an H200. All fit the 99 KB of shared memory that a block may
-# have on sm_86 (sm_80 has 163 KB, sm_90 227 KB).
+# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits and for 64 in float32 are the fastest of many
+# on an H200, the others like them. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
 FORWARD_TILES = {
     (2, 16): Tile(128, 64, 4, 3),
     (2, 32): Tile(128, 64, 4, 3),
@@ -207,7 +207,7 @@ def flash_forward_kernel(
 # head_dim numbers instead of n_k (appendix B.2 of FlashAttention, Dao et al. 2022, arXiv 2205.14135).
 #
 # Both ask for S and dP at once and take the exponentials then: the tensor cores work on dP meanwhile. And both
-# mask every tile, not only those on the diagonal: a second loop costs more than the comparisons.
+# have one loop, with a mask in every tile that may need one: a second loop costs more than the comparisons.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -333,28 +333,33 @@ def on_device(x: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 
 def addressable(x: Tensor) -> Tensor:
-    """x, or a copy of it, laid out as a descriptor wants it: dense rows, each of them on a multiple of 16 bytes."""
+    """x, or a copy of it, laid out as kernels and descriptors want it: dense, and from a multiple of 16 bytes on."""
     x = x.contiguous()
     return x if x.data_ptr() % 16 == 0 else x.clone()
 
 
 def has_copy_engine(x: Tensor) -> bool:
-    """Whether x lies on a GPU that fetches whole tiles: Hopper (sm_90) or later."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
+    """Whether x lies on a GPU that fetches whole tiles and multiplies them where they lie: sm_90 or sm_100."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
 def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
     """What kernels read and write (batch, n, head_dim) tensors by: descriptors for tiles of that many rows, or pointers.
 
     Pointers where no copy engine is: Triton would make loads of a descriptor with more registers than there are.
+    The strides are given, for a dimension of size 1 may have any.
     """
     if not has_copy_engine(tensors[0]):
         return list(tensors)
-    return [TensorDescriptor.from_tensor(x, [1, rows, x.shape[-1]]) for x in tensors]
+    return [
+        TensorDescriptor(x, [batch, n, head_dim], [n * head_dim, head_dim, 1], [1, rows, head_dim])
+        for x in tensors
+        for batch, n, head_dim in [x.shape]
+    ]
 
 
 def options(tile: Tile, x: Tensor) -> dict[str, int]:
-    """How to launch with this tile. Before Hopper operands of products lie in registers, which takes more warps."""
+    """How to launch with this tile. Elsewhere operands of products lie in registers, which takes more warps."""
     return tile._asdict() | ({} if has_copy_engine(x) else {"num_warps": 8})
 
 

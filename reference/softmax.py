@@ -12,7 +12,7 @@ Two kernels:
 - A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov &
   Gimelshein 2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new
   one by exp(m_old − m_new). The second pass normalises out of the L2 cache: the first asks it to keep the row
-  (evict_last), the second lets go of it (evict_first), and results pass by it (.cs).
+  (evict_last), the second lets go of it (evict_first), and results are the first to leave (.cs).
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
 """
@@ -57,7 +57,7 @@ def softmax_kernel(
 
 @triton.jit
 def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, block_cols: tl.constexpr):
-    """Rows of any length: one program per row, in steps of block_cols. x_ptr's rows are dense, n_cols < 2³¹."""
+    """Longer rows: one program each, in steps of block_cols. x_ptr's rows are dense. n_cols + block_cols ≤ 2³¹."""
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * x_row_stride
     y_row_ptr = y_ptr + row * n_cols

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import reference_record
 from benchmarks.reference_record import BEGIN, END, NAMES, ROWS, Row, contest, details, page, table, with_table
 from grader.assignment import load_course
 from tests.conftest import ROOT
@@ -79,3 +80,37 @@ def test_readmes_table_is_replaced_and_nothing_else() -> None:
     assert with_table(with_table(text, ["a"]), ["new"]) == with_table(text, ["new"])
     with pytest.raises(AssertionError, match="lost its marks"):
         with_table("no marks", ["new"])
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr("sys.argv", ["reference_record.py", *arguments])
+    with pytest.raises(SystemExit):
+        reference_record.main()
+    return capsys.readouterr().err
+
+
+def test_a_row_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no row is called gelo" in refused(monkeypatch, capsys, "--row", "gelo")
+
+
+def test_readme_keeps_its_other_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--again" in refused(monkeypatch, capsys, "--row", "CUDA GeLU", "--readme")
+
+
+def test_a_record_goes_on_on_the_same_machine_only() -> None:
+    machine = {"gpu": "G", "torch": "2", "triton": "3", "driver": "5"}
+    kept = {"command": "first", "environment": machine, "rows": [{"title": "one"}]}
+    went_on = reference_record.continued(kept, {"command": "second", "environment": machine, "rows": []})
+    assert went_on["command"] == "first\n    second"
+    assert went_on["rows"] == kept["rows"]
+    with pytest.raises(SystemExit, match="gpu G, this is H"):
+        reference_record.continued(kept, {"command": "", "environment": machine | {"gpu": "H"}, "rows": []})
+
+
+def test_the_page_says_what_is_missing_and_a_failure_stays_in_its_cell() -> None:
+    environment = {"gpu": "G", "torch": "2", "triton": "3", "driver": "5"}
+    rows = [{"title": ROWS[0].title, "goals": {}, "failed": "a | b\nc"}]
+    text = reference_record.page({"command": "c", "environment": environment, "rows": rows})
+    assert f"| {ROWS[0].title} | a / b c |" in text
+    assert f"Not measured: {ROWS[1].title}; " in text
+    assert f"Not measured: {ROWS[0].title}" not in text
