@@ -110,6 +110,29 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
     assert verdict.reached == (False,)
 
 
+def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
+    """Batches of 2 ms: the noise of a freeze looks like results that come late, and collecting them counts."""
+    late = [0.0, 0.0, 0.003, 0.005, 0.004, 0.0, 0.005, 0.004, 0.002]
+    clock = [0.001, 0.013, 0.002, 0.010, 0.011, -0.18, 0.011, 0.012, 0.001]
+    laps = [
+        Lap(
+            {"eager": 0.016 * MS, "compile": 0.013 * MS, "copy": 0.013 * MS, "submission": 0.014 * MS},
+            judged * MS,
+            one * MS,
+            0.048 * MS,
+        )
+        for judged, one in zip(clock, late, strict=True)
+    ]
+    verdict = verdict_on(laps)
+    assert verdict.corroborated
+    assert verdict.counted["submission"].median > 3 * verdict.claimed.median
+    (flag,) = verdict.flags[:1]
+    assert flag.startswith(
+        "by the judge's clock calls took longer in 5 of 9 rounds: the worker says 0.014 ms a call, 0.0475 ms counts"
+    )
+    assert "too short for that clock" in flag
+
+
 def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
     """The margin is held against the judge's time of the round where that is the lower one."""
     verdict = verdict_on(laps_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
