@@ -36,6 +36,13 @@ EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
+# What a worker does first: write to its folder, and, on a GPU, open its device nodes.
+TRIAL = """
+import os, sys
+open(sys.argv[1], "w").close()
+for node in sys.argv[2:]:
+    os.close(os.open(node, os.O_RDWR))
+"""
 
 
 @dataclass(frozen=True)
@@ -93,32 +100,34 @@ class Jail:
 NO_JAIL = Jail("none")
 
 
-def strongest_jail(folder: Path | None = None) -> Jail:
+def strongest_jail(folder: Path | None = None, device: str = "cpu") -> Jail:
     """The best that works on this machine; each is tried out, for programs and namespaces may be there and forbidden.
 
-    `folder` is where it has to work: another user may find no way into a run's folder that lies in a private one.
+    Args:
+        folder: where it has to work: another user may find no way into a run's folder that lies in a private one.
+        device: `cpu`, or `cuda` where a worker must be able to open the GPU's device nodes that this process can.
     """
+    nodes = [str(node) for node in _gpu_nodes() if os.access(node, os.R_OK | os.W_OK)] if device == "cuda" else []
     setpriv, bwrap = shutil.which("setpriv"), shutil.which("bwrap")
     root = os.geteuid() == 0
     if bwrap is not None and (setpriv is not None or not root):
         jail = Jail("bubblewrap", tuple(filter(None, (bwrap, setpriv))))
-        if _works(jail, folder):
+        if _works(jail, folder, nodes):
             return jail
     if root and setpriv is not None:
         jail = Jail("uid", (setpriv,))
-        if _works(jail, folder):
+        if _works(jail, folder, nodes):
             return jail
     return NO_JAIL
 
 
-def _works(jail: Jail, where: Path | None) -> bool:
+def _works(jail: Jail, where: Path | None, nodes: Sequence[str]) -> bool:
     with tempfile.TemporaryDirectory(dir=where) as folder:
         scratch = Path(folder, "scratch")
         scratch.mkdir()
         for above in (Path(folder), where or Path(folder)):
             jail.prepare(above, scratch)
-        writing = "import sys; open(sys.argv[1], 'w').close()"
-        trial = jail.command([sys.executable, "-I", "-c", writing, str(scratch / "file")], [scratch], [])
+        trial = jail.command([sys.executable, "-I", "-c", TRIAL, str(scratch / "file"), *nodes], [scratch], [])
         try:
             done = subprocess.run(
                 trial, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
@@ -173,15 +182,18 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for path in _tool_folders():
         yield from _at("--ro-bind-try", path)
-    for pattern in GPU_NODES:
-        for node in sorted(Path("/dev").glob(pattern)):
-            if not node.is_dir():
-                yield from ("--dev-bind", str(node), str(node))
+    for node in _gpu_nodes():
+        yield from ("--dev-bind", str(node), str(node))
     for folder in readable:
         yield from _at("--ro-bind", str(folder))
     for folder in writable:
         yield from _at("--bind", str(folder))
     yield from ("--chdir", str(writable[0]))
+
+
+def _gpu_nodes() -> list[Path]:
+    found = [node for pattern in GPU_NODES for node in sorted(Path("/dev").glob(pattern))]
+    return [node for node in found if not node.is_dir()]
 
 
 def _at(bind: str, path: str) -> Iterator[str]:

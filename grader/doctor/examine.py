@@ -43,7 +43,7 @@ def examine(
     there, jail = gpus.presence(), NO_JAIL
     on_gpu = there == "driver"
     with contextlib.suppress(OSError):  # no room even for a trial: the disk is a finding of its own
-        jail = strongest_jail()
+        jail = strongest_jail(device="cuda" if on_gpu else "cpu")
     driver = _later(gpus.look)
 
     def after_driver(function: Callable[[], T]) -> T:
@@ -90,7 +90,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     if state["grading image"] == "fine" and state["GPU in Docker"] in ("fine", "unneeded"):
         strangers = "yes, in a container"
     elif state["bubblewrap"] == "fine":
-        strangers = f"yes, in bubblewrap{', with --require-isolation' if on_gpu else ''}"
+        strangers = "yes, in bubblewrap"
     else:
         strangers = "no, nothing here confines it enough"
     return f"This machine can grade {what}. Strangers' code: {strangers}."

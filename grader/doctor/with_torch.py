@@ -50,7 +50,7 @@ def share(device: Device) -> str:
         submission = folder / "submission"
         submission.mkdir()
         (submission / "double.py").write_text("def double(x):\n    return 2 * x\n")
-        pool = WorkerPool(device, folder, strongest_jail(), submission)
+        pool = WorkerPool(device, folder, strongest_jail(device=device), submission)
         try:
             worker = pool.take()
             worker.load(submission / "double.py", "double", None, LIMITS)

@@ -74,7 +74,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     isolated = "isolated" in options
     # A guess, until torch can be asked: a worker takes as long to start as this process, and need not wait for it.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
-    pool = _pool(guess, folder, isolated)
+    pool = _pool(guess, folder)
     try:
         asked = int(next((one.removeprefix("workers=") for one in options if one.startswith("workers=")), 0))
         # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one.
@@ -98,7 +98,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
             return 1
         if (found := choose_device(device)) != guess:
             pool.close()
-            pool = _pool(found, folder, isolated)
+            pool = _pool(found, folder)
             pool.prepare()
         if isolated and pool.jail == NO_JAIL:
             emit(Refused(kind="infra", message=UNISOLATED))
@@ -123,15 +123,11 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     return 0
 
 
-def _pool(device: Device, folder: Path, isolated: bool) -> WorkerPool:
-    """Workers in the strongest jail there is, which see the folder where the submission will be staged.
-
-    On a GPU, where jails are new, only where isolation is asked for.
-    """
+def _pool(device: Device, folder: Path) -> WorkerPool:
+    """Workers in the strongest jail there is, which see the folder where the submission will be staged."""
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
-    jail = strongest_jail(folder) if device == "cpu" or isolated else NO_JAIL
-    return WorkerPool(device, folder, jail, submission)
+    return WorkerPool(device, folder, strongest_jail(folder, device), submission)
 
 
 def _end_with(stream: TextIO) -> None:

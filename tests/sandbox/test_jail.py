@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from grader.contender import jail as jails
 from grader.contender.contender import Contender, Limits
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
@@ -241,3 +242,16 @@ def test_another_user_is_no_jail_where_it_finds_no_way(monkeypatch: pytest.Monke
 def test_a_jail_that_does_not_work_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
     assert strongest_jail() == NO_JAIL
+
+
+@pytest.mark.skipif(not (ROOT_HERE and SETPRIV), reason="only root can give a worker another user")
+@pytest.mark.parametrize(("mode", "reached"), [(0o666, True), (0o600, False)])
+def test_a_jail_where_a_worker_could_not_open_the_gpu_is_not_taken(
+    mode: int, reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.NamedTemporaryFile(dir="/var/lib") as file:
+        node = Path(file.name)
+        node.chmod(mode)
+        monkeypatch.setattr(jails, "_gpu_nodes", lambda: [node])
+        assert (strongest_jail(device="cuda") != NO_JAIL) == reached
+        assert strongest_jail() != NO_JAIL, "who grades on a CPU does not mind"

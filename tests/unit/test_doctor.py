@@ -690,7 +690,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walls, "findings", fine(*NAMES[9:11]))
     monkeypatch.setattr(containers, "findings", fine(*NAMES[11:14]))
     monkeypatch.setattr(space, "findings", fine(*NAMES[14:16]))
-    monkeypatch.setattr(examine_module(), "strongest_jail", lambda: NO_JAIL)
+    monkeypatch.setattr(examine_module(), "strongest_jail", lambda **_: NO_JAIL)
 
 
 def examine_module() -> Any:
@@ -786,8 +786,8 @@ def machine(**states: str) -> list[Finding]:
             ["correctness, on the CPU; not speed", "yes, in a container"],
         ),
         (machine(GPU="unneeded", grading_image="unneeded"), ["Strangers' code: yes, in bubblewrap."]),
-        (machine(grading_image="unneeded"), ["yes, in bubblewrap, with --require-isolation"]),
-        (machine(GPU_in_Docker="caution"), ["yes, in bubblewrap, with --require-isolation"]),
+        (machine(grading_image="unneeded"), ["yes, in bubblewrap"]),
+        (machine(GPU_in_Docker="caution"), ["yes, in bubblewrap"]),
         (machine(grading_image="caution", bubblewrap="caution"), ["Strangers' code: no"]),
         (machine(nvcc="fault", GPU="fault"), ["not ready: mend nvcc, GPU"]),
     ],
