@@ -118,7 +118,10 @@ def run(
         str, typer.Option(envvar="GRADER_IMAGE", help="the container's image; `grader image build` makes it")
     ] = DEFAULT_IMAGE,
     gpu: Annotated[
-        str | None, typer.Option(help="UUID of the GPU to grade on, as `nvidia-smi -L` lists it (default: the first)")
+        str | None,
+        typer.Option(
+            envvar="GRADER_GPU", help="UUID of the GPU to grade on, as `nvidia-smi -L` lists it (default: the first)"
+        ),
     ] = None,
     memory_gib: Annotated[
         float | None, typer.Option(min=1, help="memory of the container (default: 80 % of the machine's)")

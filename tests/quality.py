@@ -51,6 +51,11 @@ def quality_of(entry: Entry, device: Device) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         hangs = expected is not None and expected.outcome == "timed_out"
         report = entry.grade(device, Path(scratch), hangs=hangs, part=part)
+    return summary(entry, report)
+
+
+def summary(entry: Entry, report: Report) -> dict[str, Any]:
+    """What `quality_of` returns, from a report on the kernel."""
     assert report.infra_errors == (), (entry.id, report.infra_errors)
     ran = [(name, outcome) for name, outcome in _cases(report) if outcome != "skipped"]
     caught = [name for name, outcome in ran if outcome != "passed"]

@@ -36,7 +36,9 @@ EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
-# What a worker does first: write to its folder, and, on a GPU, open its device nodes.
+DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg")  # without which there is no CUDA; the last one on WSL
+CAP_SETPCAP = 8
+# What a worker does first: write to its folder, and, on a GPU, open the driver's device nodes.
 TRIAL = """
 import os, sys
 open(sys.argv[1], "w").close()
@@ -105,23 +107,26 @@ def strongest_jail(folder: Path | None = None, device: str = "cpu") -> Jail:
 
     Args:
         folder: where it has to work: another user may find no way into a run's folder that lies in a private one.
-        device: `cpu`, or `cuda` where a worker must be able to open the GPU's device nodes that this process can.
+        device: `cpu`, or `cuda` where a worker must be able to open the driver's device nodes that this process can open.
     """
-    nodes = [str(node) for node in _gpu_nodes() if os.access(node, os.R_OK | os.W_OK)] if device == "cuda" else []
+    return next((jail for jail in candidates() if not fault(jail, folder, device)), NO_JAIL)
+
+
+def candidates() -> list[Jail]:
+    """The jails that this machine has the programs for, the strongest first."""
     setpriv, bwrap = shutil.which("setpriv"), shutil.which("bwrap")
     root = os.geteuid() == 0
+    found = []
     if bwrap is not None and (setpriv is not None or not root):
-        jail = Jail("bubblewrap", tuple(filter(None, (bwrap, setpriv))))
-        if _works(jail, folder, nodes):
-            return jail
+        found.append(Jail("bubblewrap", tuple(filter(None, (bwrap, setpriv)))))
     if root and setpriv is not None:
-        jail = Jail("uid", (setpriv,))
-        if _works(jail, folder, nodes):
-            return jail
-    return NO_JAIL
+        found.append(Jail("uid", (setpriv,)))
+    return found
 
 
-def _works(jail: Jail, where: Path | None, nodes: Sequence[str]) -> bool:
+def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
+    """Why a worker could not live in this jail, or nothing; the arguments are those of `strongest_jail`."""
+    nodes = [str(node) for node in DRIVER_NODES if os.access(node, os.R_OK | os.W_OK)] if device == "cuda" else []
     with tempfile.TemporaryDirectory(dir=where) as folder:
         scratch = Path(folder, "scratch")
         scratch.mkdir()
@@ -130,11 +135,17 @@ def _works(jail: Jail, where: Path | None, nodes: Sequence[str]) -> bool:
         trial = jail.command([sys.executable, "-I", "-c", TRIAL, str(scratch / "file"), *nodes], [scratch], [])
         try:
             done = subprocess.run(
-                trial, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
+                trial,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd=scratch,
+                timeout=TRIAL_LIMIT_S,
             )
-        except (OSError, subprocess.SubprocessError):
-            return False
-        return done.returncode == 0
+        except (OSError, subprocess.SubprocessError) as error:
+            return str(error)
+    words = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    return words[-1] if done.returncode != 0 else ""
 
 
 def worker_uid() -> int:
@@ -146,18 +157,30 @@ def worker_uid() -> int:
 
 
 def _drop(setpriv: str) -> list[str]:
-    """Become the worker's user, without groups, capabilities or a way to get any."""
+    """Become the worker's user, without groups, capabilities or a way to get any.
+
+    Where this process may not empty the bounding set, as in a container, setpriv would refuse to or leave it as it is, depending on its
+    version; nothing raises a capability out of it, for there are no new privileges.
+    """
     uid = worker_uid()
+    bounds = ["--bounding-set=-all"] if _has_capability(CAP_SETPCAP) else []
     return [
         setpriv,
         f"--reuid={uid}",
         f"--regid={uid}",
         "--clear-groups",
         "--inh-caps=-all",
-        "--bounding-set=-all",
+        *bounds,
         "--no-new-privs",
         "--",
     ]
+
+
+def _has_capability(number: int) -> bool:
+    """Whether this process has a capability of capabilities(7), by its number."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    return bool(int(held, 16) >> number & 1)
 
 
 def _namespaces() -> list[str]:
@@ -182,18 +205,15 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for path in _tool_folders():
         yield from _at("--ro-bind-try", path)
-    for node in _gpu_nodes():
-        yield from ("--dev-bind", str(node), str(node))
+    for pattern in GPU_NODES:
+        for node in sorted(Path("/dev").glob(pattern)):
+            if not node.is_dir():
+                yield from ("--dev-bind", str(node), str(node))
     for folder in readable:
         yield from _at("--ro-bind", str(folder))
     for folder in writable:
         yield from _at("--bind", str(folder))
     yield from ("--chdir", str(writable[0]))
-
-
-def _gpu_nodes() -> list[Path]:
-    found = [node for pattern in GPU_NODES for node in sorted(Path("/dev").glob(pattern))]
-    return [node for node in found if not node.is_dir()]
 
 
 def _at(bind: str, path: str) -> Iterator[str]:

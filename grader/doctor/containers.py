@@ -39,9 +39,9 @@ WAYS = {
 IN_CONTAINER = """
 import json
 from pathlib import Path
-from grader.contender.jail import strongest_jail
+from grader.contender.jail import candidates, fault
 from grader.fingerprint import fingerprint
-print(json.dumps([fingerprint(Path("/opt/course")), strongest_jail().name]))
+print(json.dumps([fingerprint(Path("/opt/course")), [fault(jail) for jail in candidates()]]))
 """
 WITH_GPU = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
 
@@ -105,14 +105,15 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
     device = image.labels.get(DEVICE_LABEL, "cuda")
     words = f"{name}, {str(image.id)[:19]}, for {'CPUs' if device == 'cpu' else 'GPUs and CPUs'}"
     try:
-        made_of, jail = json.loads(_run(client, str(image.id), IN_CONTAINER))
+        made_of, faults = json.loads(_run(client, str(image.id), IN_CONTAINER))
     except (InfraError, ValueError) as error:
         return Finding("grading image", "fault", f"{words}: does not run ({error})", _build(name, there))
     if made_of != fingerprint(course):
         words += ": made of other files than this grader and its course"
         return Finding("grading image", "fault", words, _build(name, there))
-    if jail == "none":
-        return Finding("grading image", "fault", f"{words}: confines no worker", _build(name, there))
+    if all(faults):
+        words += f": confines no worker ({'; '.join(faults) or 'setpriv is missing'})"
+        return Finding("grading image", "fault", words, _build(name, there))
     if device == "cpu" and there == "driver":
         return Finding("grading image", "caution", f"{words}: a GPU is used on this host alone", _build(name, there))
     return Finding("grading image", "fine", words)

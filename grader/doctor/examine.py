@@ -42,8 +42,9 @@ def examine(
     deadline = time.monotonic() + LIMIT_S
     there, jail = gpus.presence(), NO_JAIL
     on_gpu = there == "driver"
+    device = "cuda" if on_gpu else "cpu"
     with contextlib.suppress(OSError):  # no room even for a trial: the disk is a finding of its own
-        jail = strongest_jail(device="cuda" if on_gpu else "cpu")
+        jail = strongest_jail(device=device)
     driver = _later(gpus.look)
 
     def after_driver(function: Callable[[], T]) -> T:
@@ -56,7 +57,7 @@ def examine(
         (NAMES[1:5], lambda: software.findings(seen.result(), on_gpu, driver.result().cuda[0])),
         (NAMES[5:8], lambda: gpus.findings(there, driver.result(), seen.result())),
         (NAMES[8:9], lambda: [after_driver(lambda: gpus.shared_memory(there))]),
-        (NAMES[9:11], lambda: walls.findings(jail)),
+        (NAMES[9:11], lambda: walls.findings(jail, device)),
         (NAMES[11:14], lambda: containers.findings(image, course, there, jail.name == "bubblewrap")),
         (NAMES[14:16], space.findings),
     ]

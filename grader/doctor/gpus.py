@@ -22,6 +22,7 @@ from grader.nvidia import driver_is_loaded
 Presence = Literal["none", "card", "driver"]
 NVIDIA, DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
 USED_BY_NOBODY_GIB = 2.0  # firmware and driver take less of the largest cards
+MOST_USERS = 3  # of one GPU that are named
 SHARE_LIMIT_S = 60.0
 NO_GPU = "there is no NVIDIA GPU here"
 
@@ -152,7 +153,9 @@ def _others(driver: Driver) -> Finding:
         )
     busy = []
     for number, card in enumerate(driver.cards):
-        busy += [f"GPU {number}: {user}" for user in card.users]
+        more = [f"{len(card.users) - MOST_USERS} more"] if len(card.users) > MOST_USERS else []
+        if card.users:
+            busy.append(f"GPU {number}: {', '.join([*map(str, card.users[:MOST_USERS]), *more])}")
         if not card.users and card.used_gib > USED_BY_NOBODY_GIB:
             busy.append(f"GPU {number}: {card.used_gib:.1f} GiB are taken by whom cannot be seen from here")
     if not busy:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader.contender.jail import Jail
+from grader.contender.jail import Jail, candidates, fault
 from grader.doctor.finding import Finding, ask
 
 TRIAL_LIMIT_S = 10.0
@@ -27,8 +27,8 @@ SWITCHES = {
 }
 
 
-def findings(jail: Jail, settings: Path = Path("/proc/sys")) -> Iterator[Finding]:
-    """Bubblewrap and user namespaces; `jail` is the strongest that works here."""
+def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")) -> Iterator[Finding]:
+    """Bubblewrap and user namespaces; `jail` is the strongest that works here for workers on this device."""
     program, root = shutil.which("bwrap"), os.geteuid() == 0
     if jail.name == "bubblewrap" and program:
         _, version, _ = ask([program, "--version"], TRIAL_LIMIT_S)
@@ -42,8 +42,7 @@ def findings(jail: Jail, settings: Path = Path("/proc/sys")) -> Iterator[Finding
         words = f"lacks setpriv, which root needs beside it: {INSTEAD[jail.name]}"
         yield Finding("bubblewrap", "caution", words, "`sudo apt install util-linux`")
     else:
-        _, _, fault = ask([program, "--ro-bind", "/", "/", "--unshare-all", "true"], TRIAL_LIMIT_S)
-        words = f"is installed and may not work ({fault or 'not with its jail'}): {INSTEAD[jail.name]}"
+        words = f"is installed and does not work ({fault(candidates()[0], device=device)}): {INSTEAD[jail.name]}"
         yield Finding("bubblewrap", "caution", words, "allow user namespaces: see the next line")
     yield _user_namespaces(settings)
 

@@ -302,7 +302,8 @@ def test_a_cu_file_that_does_not_compile_shows_nvccs_first_errors(crowd: Crowd) 
 
 
 def test_a_touched_stub_is_not_implemented(crowd: Crowd) -> None:
-    assert set(outcomes(crowd["touched-stub"]).values()) == {"not_implemented"}
+    # In a quick look the largest case is left out before anybody asks the stub.
+    assert set(outcomes(crowd["touched-stub"]).values()) - {"skipped"} == {"not_implemented"}
 
 
 def test_the_torch_form_is_accepted(crowd: Crowd) -> None:

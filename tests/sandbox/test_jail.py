@@ -252,6 +252,6 @@ def test_a_jail_where_a_worker_could_not_open_the_gpu_is_not_taken(
     with tempfile.NamedTemporaryFile(dir="/var/lib") as file:
         node = Path(file.name)
         node.chmod(mode)
-        monkeypatch.setattr(jails, "_gpu_nodes", lambda: [node])
+        monkeypatch.setattr(jails, "DRIVER_NODES", [str(node)])
         assert (strongest_jail(device="cuda") != NO_JAIL) == reached
         assert strongest_jail() != NO_JAIL, "who grades on a CPU does not mind"

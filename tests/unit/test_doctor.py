@@ -308,6 +308,12 @@ def test_gpus(
     assert_says(named(found, name), state, words, mend)
 
 
+def test_many_users_of_one_gpu_are_counted() -> None:
+    crowded = replace(BUSY, users=tuple(f"process {number}" for number in range(5)))
+    found = named(gpus.findings("driver", replace(DRIVER, cards=(crowded, H200)), GPU), "other GPU users")
+    assert found.words == "GPU 0: process 0, process 1, process 2, 2 more"
+
+
 def test_memory_is_not_told_twice() -> None:
     found = named(gpus.findings("driver", replace(DRIVER, cards=(BUSY,)), GPU), "other GPU users")
     assert found.words == "GPU 0: process 12 (anna, python, 69.2 GiB)"
@@ -395,7 +401,7 @@ def test_walls(
     if switch is not None:
         (tmp_path / switch[0]).parent.mkdir(parents=True)
         (tmp_path / switch[0]).write_text(f"{switch[1]}\n")
-    found = list(walls.findings(Jail(jail), tmp_path))
+    found = list(walls.findings(Jail(jail), settings=tmp_path))
     assert [one.name for one in found] == ["bubblewrap", "user namespaces"]
     assert_says(named(found, name), state, words, mend)
 
@@ -452,7 +458,7 @@ class FakeDaemon:
         pass
 
 
-FRESH, STALE, BARE = ('["print", "uid"]', '["other", "uid"]', '["print", "none"]')
+FRESH, STALE, BARE = ('["print", [""]]', '["other", [""]]', '["print", ["setpriv: no"]]')
 TOOLKIT = {"Runtimes": {"nvidia": {}}}
 CDI = {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}
 
@@ -488,7 +494,7 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
         ("cuda", FRESH, "driver", "fine", "for GPUs and CPUs", ""),
         ("cuda", FRESH, "none", "fine", "for GPUs and CPUs", ""),
         ("cpu", STALE, "none", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
-        ("cpu", BARE, "none", "fault", "confines no worker", "`grader image build"),
+        ("cpu", BARE, "none", "fault", "confines no worker (setpriv: no)", "`grader image build"),
         ("cpu", FRESH, "driver", "caution", "for CPUs: a GPU is used on this host alone", "--device cuda"),
         ("cpu", InfraError("no such program"), "none", "fault", "no such program", "`grader image build"),
         ("cpu", "nonsense", "none", "fault", "does not run", "`grader image build"),
