@@ -52,7 +52,7 @@ def _containers() -> Iterator[str]:
             found = client.api.containers(all=True, filters={"label": docker.RUN_LABEL})
         for one in found:
             labels = one["Labels"]
-            if not _is_over(labels.get(docker.DEADLINE_LABEL, "0"), labels.get(docker.OWNER_LABEL, "")):
+            if not is_over(labels.get(docker.DEADLINE_LABEL, "0"), labels.get(docker.OWNER_LABEL, "")):
                 continue
             with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"), _gone_is_fine():
                 client.api.remove_container(one["Id"], v=True, force=True)
@@ -61,7 +61,7 @@ def _containers() -> Iterator[str]:
         client.close()
 
 
-def _is_over(deadline: str, owner: str) -> bool:
+def is_over(deadline: str, owner: str) -> bool:
     """Whether a container's time is up, or its owner was a process of this machine that is gone."""
     if not deadline.isdigit() or time.time() > int(deadline):
         return True

@@ -14,8 +14,9 @@ import pytest
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
+from grader.cleanup import is_over
 from grader.fingerprint import fingerprint
-from grader.sandbox.docker import COURSE, FOLDER, RUN_LABEL
+from grader.sandbox.docker import COURSE, DEADLINE_LABEL, FOLDER, OWNER_LABEL, RUN_LABEL
 
 IMAGE = os.environ.get("GRADER_IMAGE", "")
 WITH_COURSE = f"""
@@ -71,6 +72,16 @@ def ours() -> list[str]:
     """The names of all containers that graders have made."""
     found = client().api.containers(all=True, filters={"label": RUN_LABEL})
     return [one["Labels"][RUN_LABEL] for one in found]
+
+
+def left() -> list[str]:
+    """Those whose grader is gone, which should have removed them; others may be of gradings that run beside."""
+    found = client().api.containers(all=True, filters={"label": RUN_LABEL})
+    return [
+        one["Labels"][RUN_LABEL]
+        for one in found
+        if is_over(one["Labels"].get(DEADLINE_LABEL, "0"), one["Labels"].get(OWNER_LABEL, ""))
+    ]
 
 
 def has_file(container: str, name: str) -> bool:

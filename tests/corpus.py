@@ -31,11 +31,10 @@ from tests.checks import Check
 from tests.conftest import ROOT
 from tests.data import Pattern, Strict
 
-FORKSERVER = multiprocessing.get_context("forkserver")
 WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
-FORKSERVER.set_forkserver_preload(
-    [*(["tests.warm_imports"] if WARM else []), "grader.judge.session", "hypothesis", "tests.corpus"]
-)
+# What has asked for a GPU once is no process to be forked from.
+CONTEXT = multiprocessing.get_context("forkserver" if WARM else "spawn")
+CONTEXT.set_forkserver_preload(["tests.warm_imports", "grader.judge.session", "hypothesis", "tests.corpus"])
 Device = Literal["cpu", "cuda"]
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
 # On a GPU as well, where there is one: `make gpu-corpus` runs those.
@@ -163,16 +162,16 @@ def judge(
     part: str | None = None,
     without: Check | None = None,
 ) -> Report:
-    """The report of a judge that is forked from a process where everything is imported: seconds less than a new one for each.
+    """The report of a judge of its own; on a CPU it is forked from a process where everything is imported, which saves seconds for each.
 
     Args:
         stop_early: skip what comes after the first case that does not pass.
         part: skip the cases of every other part.
         without: a check that this judge lacks.
     """
-    receiver, sender = FORKSERVER.Pipe(duplex=False)
+    receiver, sender = CONTEXT.Pipe(duplex=False)
     arguments = (submission, course, assignment, device, stop_early, part, without, sender)
-    process = FORKSERVER.Process(target=_judge, args=arguments)
+    process = CONTEXT.Process(target=_judge, args=arguments)
     process.start()
     sender.close()
     try:

@@ -196,6 +196,7 @@ def _namespaces() -> list[str]:
 def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
     """The view of the file system: nothing but what is named here."""
     yield from ("--tmpfs", "/tmp", "--dir", "/var/tmp", "--proc", "/proc", "--dev", "/dev")
+    yield from ("--perms", "0755", "--dir", "/etc")  # which bubblewrap would make for root alone
     for path in SYSTEM:
         if Path(path).is_symlink():
             yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115

@@ -41,6 +41,7 @@ def look(what, *arguments):
 
 def read(path): return pathlib.Path(path).read_bytes()[:40].decode(errors="replace")
 def write(path): return pathlib.Path(path).write_text("here")
+def size(path): return os.stat(path).st_size
 def listdir(path): return sorted(os.listdir(path))
 def user(): return [os.getuid(), os.getgid(), os.getgroups()]
 def processes(): return sorted(int(one) for one in os.listdir("/proc") if one.isdigit())
@@ -109,6 +110,12 @@ def test_a_worker_in_a_jail_has_what_it_needs(inside: Inside) -> None:
     scratch, own = inside.ask(("write", "file"), ("read", str(inside.submission / "probe.py")))
     assert scratch == {"ok": 4}
     assert "ok" in own
+
+
+def test_a_worker_finds_the_systems_libraries(inside: Inside) -> None:
+    """Triton asks ldconfig for libcuda, and nvcc is often a link through /etc/alternatives."""
+    answers = inside.ask(("size", "/etc/ld.so.cache"), ("size", "/etc/alternatives"))
+    assert all("ok" in one for one in answers), answers
 
 
 def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
