@@ -35,6 +35,7 @@ from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
 from grader.judge.state import Judge  # noqa: E402
 from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
+from grader.protocol import MAX_CALLS  # noqa: E402
 
 ROUNDS = 9
 BEGIN, END = "<!-- reference_record.py writes from here", "<!-- to here -->"
@@ -155,7 +156,7 @@ def contest(row: Row, assignment: Assignment) -> Contest:
         params=row.params,
     )
     ((params, _),) = bind_speed_sizes(assignment, part, speed, model)
-    timing = assignment.spec.timing.model_copy(update={"rounds": ROUNDS})
+    timing = assignment.spec.timing.model_copy(update={"rounds": ROUNDS, "max_calls": MAX_CALLS})
     longer = replace(assignment, spec=assignment.spec.model_copy(update={"timing": timing}))
     case = Case(name=name, tries=row.title, dtype=speed.dtype, params={})
     return Contest(longer, problem, part, case, params, speed.model_copy(update={"bands": ()}), row)

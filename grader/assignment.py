@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from grader.protocol import MAX_CALLS
+
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
@@ -208,7 +210,7 @@ class Timing(Strict):
     """How speed is measured (see `grader/judge/timing.py` and `grader/judge/race.py`)."""
 
     batch_s: Number = Field(default=0.008, gt=0, description="how long the calls of a batch should take together")
-    max_calls: Annotated[int, Field(strict=True, ge=4, le=200)] = 128
+    max_calls: Annotated[int, Field(strict=True, ge=4, le=MAX_CALLS)] = 128
     rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 5
     max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
     budget_s: Number = Field(default=12, gt=0, description="no new round after so long, whatever is still undecided")

@@ -31,7 +31,8 @@ from typing import Any, TypeAlias
 
 Frame: TypeAlias = dict[str, Any]
 
-MAX_FRAME_BYTES = 256 * 1024
+MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes of a frame
+MAX_FRAME_BYTES = 1 << 20
 MAX_FILES = 4
 MATRIX = 8192  # rows and columns of the factors in the contender `matmul`
 # What lies around tensors reads as NaN in every floating-point type. What lies where an output will be, and in memory that a

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grader.protocol import MAX_CALLS
 from grader.report.model import Outcome
 
-MAX_CALLS = 256  # of one timed batch
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 

@@ -350,7 +350,7 @@ def test_an_unknown_key_of_timing_is_named_with_the_allowed_ones(write: Write) -
         ("batch_s = 0", "greater than 0"),
         ("batch_s = inf", "finite number"),
         ("max_calls = 3", "greater than or equal to 4"),
-        ("max_calls = 201", "less than or equal to 200"),
+        ("max_calls = 1001", "less than or equal to 1000"),
         ("max_calls = 16.0", "valid integer"),
         ("rounds = 2", "greater than or equal to 3"),
         ("rounds = 201", "less than or equal to 200"),
