@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import multiprocessing
 import re
 import shutil
 import subprocess
+import threading
 import tomllib
-from contextlib import redirect_stdout
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +27,7 @@ from pydantic import Field, model_validator
 
 from grader.assignment import Assignment, load_course
 from grader.contender.contender import Limits
+from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
 from grader.judge.state import Judge
@@ -40,6 +47,7 @@ SEED = 20251  # the same inputs in every run, so that a mutant's first case is a
 # On a GPU as well, where there is one: `make gpu-corpus` runs those.
 ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
 DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
+MEASURES_MEMORY = "flash_attention"  # has a case that looks at how much of the GPU's memory is free
 HANGING_LIMIT_S = 2  # for kernels without an end: every case waits for its own
 PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
 
@@ -162,16 +170,21 @@ def judge(
     part: str | None = None,
     without: Check | None = None,
 ) -> Report:
-    """The report of a judge of its own; on a CPU it is forked from a process where everything is imported, which saves seconds for each.
+    """The report of a judge in a process where everything is imported: seconds less than a new one for each.
+
+    On a CPU that is a fork; on a GPU one judge grades one submission after another.
 
     Args:
         stop_early: skip what comes after the first case that does not pass.
         part: skip the cases of every other part.
-        without: a check that this judge lacks.
+        without: a check that this judge lacks; on a CPU.
     """
+    task = _Task(submission, course, assignment, device, stop_early, part, without)
+    if not WARM and device == "cuda":
+        assert without is None
+        return _steady_judge().grade(task)
     receiver, sender = CONTEXT.Pipe(duplex=False)
-    arguments = (submission, course, assignment, device, stop_early, part, without, sender)
-    process = CONTEXT.Process(target=_judge, args=arguments)
+    process = CONTEXT.Process(target=_judge, args=(task, sender))
     process.start()
     sender.close()
     try:
@@ -182,64 +195,140 @@ def judge(
         process.join()
 
 
-def _judge(
-    submission: Path,
-    course: Path,
-    assignment: str,
-    device: Device,
-    stop_early: bool,
-    part: str | None,
-    without: Check | None,
-    sender: Connection,
-) -> None:
-    from grader.contender import processes
-    from grader.contender.pool import WorkerPool
-    from grader.judge import loading
-    from grader.judge.session import run_session
+@dataclass(frozen=True)
+class _Task:
+    """The arguments of `judge`."""
 
-    if device == "cpu":
+    submission: Path
+    course: Path
+    assignment: str
+    device: Device
+    stop_early: bool
+    part: str | None
+    without: Check | None
+
+
+class _SteadyJudge:
+    """A process that grades what it is given, one after another, until this one ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipe, theirs = CONTEXT.Pipe()
+        self._process = CONTEXT.Process(target=_serve, args=(theirs,))
+        self._process.start()
+        theirs.close()
+        atexit.register(self._close)
+
+    def grade(self, task: _Task) -> Report:
+        with self._lock:
+            self._pipe.send(task)
+            try:
+                answer: bytes | str = self._pipe.recv()
+            except EOFError:
+                _steady_judge.cache_clear()
+                raise AssertionError("the judge ended without a report") from None
+        assert isinstance(answer, bytes), answer
+        return Report.model_validate_json(answer)
+
+    def _close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+
+@functools.cache
+def _steady_judge() -> _SteadyJudge:
+    return _SteadyJudge()
+
+
+def _serve(tasks: Connection) -> None:
+    """What the steady judge does: answer each task with a report, or with what went wrong."""
+    with ExitStack() as stack:
+        ready: tuple[Path, WorkerPool] | None = None
+        while True:
+            try:
+                task: _Task = tasks.recv()
+            except EOFError:
+                return
+            with ExitStack() as own:
+                folder, pool = ready or _place(own, task.device)
+                if ready is not None:
+                    own.enter_context(stack.pop_all())
+                # The next one's worker starts meanwhile, where nobody looks at how much memory of the GPU is free.
+                ready = None if task.assignment == MEASURES_MEMORY else _place(stack, task.device)
+                try:
+                    tasks.send(_report(task, folder, pool))
+                except Exception:
+                    tasks.send(traceback.format_exc())
+
+
+def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:
+    """A run's folder with a worker that is on its way; both end with `stack`."""
+    folder = stack.enter_context(run_folder())
+    pool = WorkerPool(device, folder)
+    stack.callback(pool.close)
+    pool.prepare()
+    return folder, pool
+
+
+def _judge(task: _Task, sender: Connection) -> None:
+    """What a judge does that is there for one task."""
+    from grader.contender import processes
+    from grader.judge import loading
+
+    if task.device == "cpu":
         # its words are not those of the CPU's compiler, and not every machine has it
         patch.object(loading, "find_nvcc", return_value=None).start()
-        if course == ROOT:
+        if task.course == ROOT:
             _be_patient()
-    if part is not None:
-        _leave_out_all_parts_but(part)
-    if without is not None:
-        without.remove()
-    with run_folder() as folder:
-        (one,) = load_course(course, [assignment])
-        warm = None
-        if device == "cpu" and WARM and one.spec.language == "triton":
-            from tests.warm import Warm
+    if task.without is not None:
+        task.without.remove()
+    (one,) = load_course(task.course, [task.assignment])
+    warm = None
+    if task.device == "cpu" and WARM and one.spec.language == "triton":
+        from tests.warm import Warm
 
-            warm = Warm()
-            stand_in = SimpleNamespace(Popen=warm.start, TimeoutExpired=subprocess.TimeoutExpired)
-            patch.object(processes, "subprocess", stand_in).start()
-        staged = stage(submission, folder / "submission", (one.spec.file,))
-        job = Job(
-            course=course,
-            assignments=(assignment,),
-            submission=staged.folder,
-            info=staged.info,
-            refused=staged.refused,
-            seed=SEED,
-            stop_early=stop_early,
-            speed=False,
-            compilation=False,
-        )
+        warm = Warm()
+        stand_in = SimpleNamespace(Popen=warm.start, TimeoutExpired=subprocess.TimeoutExpired)
+        patch.object(processes, "subprocess", stand_in).start()
+    try:
+        with run_folder() as folder:
+            pool = WorkerPool(task.device, folder)
+            try:
+                sender.send_bytes(_report(task, folder, pool))
+            finally:
+                pool.close()
+    finally:
+        if warm is not None:
+            warm.close()
 
-        def on_event(event: Event) -> None:
-            if isinstance(event, Finished):
-                sender.send_bytes(event.report.model_dump_json().encode())
 
-        pool = WorkerPool(device, folder)
-        try:
-            with (folder / "log").open("w") as log, redirect_stdout(log):
-                run_session(job, pool, on_event)
-        finally:
-            pool.close()
-            if warm is not None:
-                warm.close()
+def _report(task: _Task, folder: Path, pool: WorkerPool) -> bytes:
+    """Grade in this process; the report as JSON."""
+    from grader.judge.session import run_session
+
+    (one,) = load_course(task.course, [task.assignment])
+    staged = stage(task.submission, folder / "submission", (one.spec.file,))
+    job = Job(
+        course=task.course,
+        assignments=(task.assignment,),
+        submission=staged.folder,
+        info=staged.info,
+        refused=staged.refused,
+        seed=SEED,
+        stop_early=task.stop_early,
+        speed=False,
+        compilation=False,
+    )
+    reports: list[bytes] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Finished):
+            reports.append(event.report.model_dump_json().encode())
+
+    others = _without_all_parts_but(task.part) if task.part is not None else nullcontext()
+    with (folder / "log").open("w") as log, redirect_stdout(log), others:
+        run_session(job, pool, on_event)
+    return reports[0]
 
 
 def _be_patient() -> None:
@@ -254,7 +343,8 @@ def _be_patient() -> None:
     patch.object(trial, "_limits", longer).start()
 
 
-def _leave_out_all_parts_but(wanted: str) -> None:
+@contextmanager
+def _without_all_parts_but(wanted: str) -> Iterator[None]:
     from grader.judge.plugin import JudgePlugin
 
     reason_to_skip = JudgePlugin._reason_to_skip
@@ -264,7 +354,8 @@ def _leave_out_all_parts_but(wanted: str) -> None:
             return f"only {wanted} is of interest"
         return reason_to_skip(plugin, assignment, case)
 
-    patch.object(JudgePlugin, "_reason_to_skip", reason).start()
+    with patch.object(JudgePlugin, "_reason_to_skip", reason):
+        yield
 
 
 def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:

@@ -1,7 +1,7 @@
 """How good the grader is: every wrong and every right kernel of the corpus, with every case that catches it.
 
     python -m tests.quality                 run the corpus on this machine's device, then write the record and the page
-    python -m tests.quality --jobs 4        several kernels at once
+    python -m tests.quality --jobs 4        several kernels at once; on a GPU they take turns, whatever is asked for
     python -m tests.quality --only softmax  only those whose name has this in it; the others keep what the record says
     python -m tests.quality --render        write the page again from the record
 
