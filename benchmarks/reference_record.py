@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import shlex
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
 from grader.protocol import MAX_CALLS  # noqa: E402
 
 ROUNDS = 9
+FAR = 1.05
+FOOTNOTE = "† By the worker's clock: a batch is too short for the judge's, which is told to a millisecond or so."
 BEGIN, END = "<!-- reference_record.py writes from here", "<!-- to here -->"
 NAMES = {
     "sdpa_flash": "flash",
@@ -237,6 +240,29 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join([*head, *table(record["rows"]), "", *rows]).rstrip() + "\n"
 
 
+def too_short(measured: dict[str, Any]) -> bool:
+    """Whether what the judge's clock counted is far above the claim, which nobody doubts here: its batches were too short for it."""
+    own = next(one for one in measured["contenders"] if one["name"] == "submission")
+    return own["time_s"]["median"] > FAR * measured["claimed_s"]["median"]
+
+
+def by_the_workers_clock(measured: dict[str, Any]) -> dict[str, Any]:
+    """The same race with the submission's times as its worker took them, as all others' are."""
+    claimed = measured["claimed_s"]["median"]
+    found = []
+    for one in measured["contenders"]:
+        name = one["name"]
+        if name == "submission":
+            rates = {key: one[key] * one["time_s"]["median"] / claimed for key in ("bytes_per_s", "flops_per_s")}
+            found.append({**one, **rates, "time_s": measured["claimed_s"]})
+        else:
+            ratios = [
+                one_round["times_s"][name] / one_round["times_s"]["submission"] for one_round in measured["rounds"]
+            ]
+            found.append({**one, "speedup": {"median": statistics.median(ratios)}})
+    return {**measured, "contenders": found}
+
+
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """A line for each row: time, rate, how many times as fast as each contender, and the goals."""
     shown = ("copy", "eager", "compile", "sdpa_flash", "sdpa_cudnn")
@@ -250,7 +276,9 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
             why = " ".join(why.replace("|", "/").split())
             lines.append(f"| {row['title']} | {why} |{' |' * (len(shown) + 2)}")
             continue
-        found = {one["name"]: one for one in row["measured"]["contenders"]}
+        short = too_short(row["measured"])
+        measured = by_the_workers_clock(row["measured"]) if short else row["measured"]
+        found = {one["name"]: one for one in measured["contenders"]}
         own = found["submission"]
         rate = (
             f"{own['flops_per_s'] / 1e12:.0f} TFLOP/s" if "matmul" in found else f"{own['bytes_per_s'] / 1e12:.2f} TB/s"
@@ -261,8 +289,10 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
             for name, least in row["goals"].items()
         )
         lines.append(
-            f"| {row['title']} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |"
+            f"| {row['title']}{' †' if short else ''} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |"
         )
+    if any(" † |" in line for line in lines):
+        lines += ["", FOOTNOTE]
     return lines
 
 

@@ -35,6 +35,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+CACHE_BYTES = 48 << 20  # of L2, about what an H200 has; less elsewhere costs loads, not correctness
 
 
 class Tile(NamedTuple):
@@ -124,6 +125,21 @@ def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
 
 
 @triton.jit
+def place_of(n_blocks, batches_at_once):
+    """Which batch, and which of its n_blocks blocks, this program computes.
+
+    Programs start in the order of their numbers. Blocks of equal place stand together, batches_at_once batches at a time, so that
+    those of block 0, which have the most to do under a causal mask, start first and nobody is left alone with them at the end.
+    Not of all batches: the K and V that programs share should be in the L2 cache when the next one asks.
+    """
+    per_group = batches_at_once * n_blocks
+    first_batch = tl.program_id(0) // per_group * batches_at_once
+    batches = tl.minimum(batches_at_once, tl.num_programs(0) // n_blocks - first_batch)
+    number = tl.program_id(0) % per_group
+    return first_batch + number % batches, number // batches
+
+
+@triton.jit
 def attend(
     acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, first_key, last_key, n_k, scale_log2,
     head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
@@ -153,9 +169,9 @@ def attend(
     return acc, row_max, row_sum
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batches_at_once"])
 def flash_forward_kernel(
-    q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale,
+    q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_m rows of O and L.
@@ -164,9 +180,8 @@ def flash_forward_kernel(
     (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous.
     """
     n_blocks = tl.cdiv(n_q, block_m)
-    batch = tl.program_id(0) // n_blocks
-    # The last queries come first: under a causal mask they see the most keys, and long work must start early.
-    first_query = (n_blocks - 1 - tl.program_id(0) % n_blocks) * block_m
+    batch, block = place_of(n_blocks, batches_at_once)
+    first_query = (n_blocks - 1 - block) * block_m  # the last queries first: they see the most keys
     queries = first_query + tl.arange(0, block_m)
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
 
@@ -211,9 +226,9 @@ def flash_forward_kernel(
 # ------------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batches_at_once"])
 def flash_backward_dq_kernel(
-    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, delta_ptr, n_q, n_k, scale,
+    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_m rows of dQ, and of delta for the kernel that follows.
@@ -222,8 +237,8 @@ def flash_backward_dq_kernel(
     delta_ptr (written): (batch, n_q) float32, contiguous.
     """
     n_blocks = tl.cdiv(n_q, block_m)
-    batch = tl.program_id(0) // n_blocks
-    first_query = (n_blocks - 1 - tl.program_id(0) % n_blocks) * block_m
+    batch, block = place_of(n_blocks, batches_at_once)
+    first_query = (n_blocks - 1 - block) * block_m
     queries = first_query + tl.arange(0, block_m)
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
     o = load_tile(o_mem, batch, first_query, n_q, block_m, head_dim)
@@ -251,9 +266,9 @@ def flash_backward_dq_kernel(
     store_tile(dq_mem, dq * scale, batch, first_query, n_q, block_m, head_dim)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batches_at_once"])
 def flash_backward_dk_dv_kernel(
-    q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_ptr, delta_ptr, n_q, n_k, scale,
+    q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_n rows of dK and dV.
@@ -264,9 +279,8 @@ def flash_backward_dk_dv_kernel(
     dSᵀ then stand in the registers as the next products want them. Transposing P there instead, dot(trans(p),
     do), spills and gives wrong results on Hopper with Triton 3.4 to 3.6.
     """
-    n_blocks = tl.cdiv(n_k, block_n)
-    batch = tl.program_id(0) // n_blocks
-    first_key = tl.program_id(0) % n_blocks * block_n  # under a causal mask the first keys are seen the most
+    batch, block = place_of(tl.cdiv(n_k, block_n), batches_at_once)
+    first_key = block * block_n  # under a causal mask the first keys are seen the most
     keys = first_key + tl.arange(0, block_n)
     k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)
     v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)
@@ -358,6 +372,14 @@ def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
     ]
 
 
+def batches_at_once(x: Tensor, is_causal: bool) -> int:
+    """For place_of: as many batches as have two tensors like x (batch, n, head_dim) in the L2 cache, all groups alike."""
+    if not is_causal:
+        return 1  # all blocks have the same to do, and those of one batch share the most
+    fitting = max(1, CACHE_BYTES // (2 * max(1, x[0].numel()) * x.element_size()))
+    return triton.cdiv(x.shape[0], triton.cdiv(x.shape[0], fitting))
+
+
 def options(tile: Tile, x: Tensor) -> dict[str, int]:
     """How to launch with this tile. Elsewhere operands of products lie in registers, which takes more warps."""
     return tile._asdict() | ({} if has_copy_engine(x) else {"num_warps": 8})
@@ -381,7 +403,7 @@ class FlashAttention(torch.autograd.Function):
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             with on_device(q):
                 flash_forward_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
-                    q_mem, k_mem, v_mem, o_mem, lse, n_q, n_k, 1 / math.sqrt(head_dim),
+                    q_mem, k_mem, v_mem, o_mem, lse, n_q, n_k, 1 / math.sqrt(head_dim), batches_at_once(k, is_causal),
                     head_dim=head_dim, is_causal=is_causal, **options(tile, q),
                 )  # fmt: skip
 
@@ -407,14 +429,14 @@ class FlashAttention(torch.autograd.Function):
             q_mem, o_mem, do_mem, dq_mem = by_tiles(tile.block_m, q, o, do, dq)
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             flash_backward_dq_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
-                q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, *others,
+                q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, *others, batches_at_once(k, ctx.is_causal),
                 head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
             tile = DK_DV_TILES[q.element_size(), head_dim]
             q_mem, do_mem = by_tiles(tile.block_m, q, do)
             k_mem, v_mem, dk_mem, dv_mem = by_tiles(tile.block_n, k, v, dk, dv)
             flash_backward_dk_dv_kernel[(batch * triton.cdiv(n_k, tile.block_n),)](
-                q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, *others,
+                q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, *others, batches_at_once(q, ctx.is_causal),
                 head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
         return dq, dk, dv, None

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from reference import flash_attention as reference
-from reference.flash_attention import is_visible, load_tile, store_tile
+from reference.flash_attention import is_visible, load_tile, place_of, store_tile
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -31,6 +31,16 @@ def tiles(head_dim: int, ms: tuple[int, ...], ns: tuple[int, ...]) -> Iterator[S
             yield m, n, warps, stages
 
 
+AT_ONCE = (1, 4, 8, 16, 1 << 20)  # batches whose programs start together; the last are all
+
+
+def in_order(tile: reference.Tile) -> Iterator[tuple[str, Sizes, int]]:
+    """The reference's tile, with its programs in other orders: a name, the tile, and how many batches are worked on at a time."""
+    for at_once in AT_ONCE:
+        name = "all batches" if at_once == AT_ONCE[-1] else f"{at_once} batch{'es' if at_once > 1 else ''}"
+        yield f"in order of {name} at a time", tuple(tile), at_once
+
+
 def in_memory(by: str, rows: int, *tensors: Tensor) -> list[Any]:
     return list(tensors) if by == "pointers" else reference.by_tiles(rows, *tensors)
 
@@ -40,13 +50,17 @@ def in_memory(by: str, rows: int, *tensors: Tensor) -> list[Any]:
 
 
 def forward_variants(head_dim: int) -> Iterator[tuple[str, Forward]]:
+    for name, tile, at_once in in_order(reference.FORWARD_TILES[2, head_dim]):
+        yield name, _forward(tile, at_once=at_once)
     for tile in tiles(head_dim, (64, 128, 256), (32, 64, 128)):
         yield f"pointers {tile}", _forward(tile, "pointers")
         yield f"descriptors {tile}", _forward(tile)
         yield f"descriptors, scores ahead {tile}", _forward(tile, kernel=ahead_forward_kernel)
 
 
-def _forward(tile: Sizes, by: str = "descriptors", kernel: Any = reference.flash_forward_kernel) -> Forward:
+def _forward(
+    tile: Sizes, by: str = "descriptors", kernel: Any = reference.flash_forward_kernel, at_once: int = 0
+) -> Forward:
     block_m, block_n, warps, stages = tile
 
     def run(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> tuple[Tensor, Tensor]:
@@ -55,7 +69,7 @@ def _forward(tile: Sizes, by: str = "descriptors", kernel: Any = reference.flash
         q_mem, o_mem = in_memory(by, block_m, q, o)
         k_mem, v_mem = in_memory(by, block_n, k, v)
         kernel[(batch * triton.cdiv(n, block_m),)](
-            q_mem, k_mem, v_mem, o_mem, lse, n, k.shape[1], 1 / math.sqrt(head_dim),
+            q_mem, k_mem, v_mem, o_mem, lse, n, k.shape[1], 1 / math.sqrt(head_dim), at_once or reference.batches_at_once(k, is_causal),
             head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
@@ -86,15 +100,15 @@ def attend_ahead(
     return acc, row_max, row_sum, scores
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batches_at_once"])
 def ahead_forward_kernel(
-    q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale,
+    q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """As the reference's, but that each tile's scores are computed a step ahead of their softmax."""
     n_blocks = tl.cdiv(n_q, block_m)
-    batch = tl.program_id(0) // n_blocks
-    first_query = (n_blocks - 1 - tl.program_id(0) % n_blocks) * block_m
+    batch, block = place_of(n_blocks, batches_at_once)
+    first_query = (n_blocks - 1 - block) * block_m
     queries = first_query + tl.arange(0, block_m)
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
@@ -125,12 +139,16 @@ def ahead_forward_kernel(
 
 
 def dq_variants(head_dim: int) -> Iterator[tuple[str, Backward]]:
+    for name, tile, at_once in in_order(reference.DQ_TILES[2, head_dim]):
+        yield name, _dq(tile, at_once=at_once)
     for tile in tiles(head_dim, (64, 128), (32, 64, 128)):
         yield f"dq {tile}", _dq(tile)
         yield f"dq, pointers {tile}", _dq(tile, "pointers")
 
 
 def dk_dv_variants(head_dim: int) -> Iterator[tuple[str, Backward]]:
+    for name, tile, at_once in in_order(reference.DK_DV_TILES[2, head_dim]):
+        yield name, _dk_dv(tile, at_once=at_once)
     for n, m, warps, stages in tiles(2 * head_dim, (64, 128), (32, 64, 128)):
         yield f"dk dv {m, n, warps, stages}", _dk_dv((m, n, warps, stages))
         yield f"dk dv, pointers {m, n, warps, stages}", _dk_dv((m, n, warps, stages), "pointers")
@@ -143,7 +161,7 @@ def fused_variants(head_dim: int) -> Iterator[tuple[str, Backward]]:
             yield name, _fused((m, n, warps, stages), by_descriptor=how == "descriptor")
 
 
-def _dq(tile: Sizes, by: str = "descriptors") -> Backward:
+def _dq(tile: Sizes, by: str = "descriptors", at_once: int = 0) -> Backward:
     block_m, block_n, warps, stages = tile
 
     def run(q, k, v, o, lse, do, is_causal):  # type: ignore[no-untyped-def]
@@ -152,7 +170,7 @@ def _dq(tile: Sizes, by: str = "descriptors") -> Backward:
         k_mem, v_mem = in_memory(by, block_n, k, v)
         reference.flash_backward_dq_kernel[(batch * triton.cdiv(n, block_m),)](
             q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse, delta, n, k.shape[1], 1 / math.sqrt(head_dim),
-            head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
+            at_once or reference.batches_at_once(k, is_causal), head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
         return (dq,)
@@ -160,7 +178,7 @@ def _dq(tile: Sizes, by: str = "descriptors") -> Backward:
     return run
 
 
-def _dk_dv(tile: Sizes, by: str = "descriptors") -> Backward:
+def _dk_dv(tile: Sizes, by: str = "descriptors", at_once: int = 0) -> Backward:
     block_m, block_n, warps, stages = tile
 
     def run(q, k, v, o, lse, do, is_causal):  # type: ignore[no-untyped-def]
@@ -169,7 +187,7 @@ def _dk_dv(tile: Sizes, by: str = "descriptors") -> Backward:
         k_mem, v_mem, dk_mem, dv_mem = in_memory(by, block_n, k, v, dk, dv)
         reference.flash_backward_dk_dv_kernel[(batch * triton.cdiv(n, block_n),)](
             q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse, delta_of(o, do), q.shape[1], n, 1 / math.sqrt(head_dim),
-            head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
+            at_once or reference.batches_at_once(q, is_causal), head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
         return dk, dv

@@ -55,13 +55,24 @@ for by_descriptors in (True, False):
         expected = gradients(exact(*leaves, False), leaves, torch.ones(x.shape).double())
         worst = max(float((one - other).detach().abs().max()) for one, other in zip(got, expected))
         found.append([worst / torch.finfo(torch.float32).eps, True])
+    # Five batch elements, in groups of two, two and one.
+    q, k, v, do = torch.randn(4, 5, 200, 16)
+    usual, reference.CACHE_BYTES = reference.CACHE_BYTES, 2 * 2 * k[0].numel() * 4
+    assert reference.batches_at_once(k, True) == 2 and reference.batches_at_once(k, False) == 1
+    for causal in (False, True):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        got = gradients(reference.flash_attention(*leaves, causal), leaves, do)
+        expected = gradients(exact(*leaves, causal), leaves, do.double())
+        worst = max(float((one - other).detach().abs().max()) for one, other in zip(got, expected))
+        found.append([worst / torch.finfo(torch.float32).eps, True])
+    reference.CACHE_BYTES = usual
     # Programs of the first batch element alone leave the next one's rows as they are.
     q, k, v = torch.randn(3, 2, 40, 16)
     o, lse, tile = torch.full((2, 40, 16), NAN), torch.full((2, 40), NAN), reference.FORWARD_TILES[4, 16]
     q_mem, o_mem = reference.by_tiles(tile.block_m, q, o)
     k_mem, v_mem = reference.by_tiles(tile.block_n, k, v)
     reference.flash_forward_kernel[(1,)](
-        q_mem, k_mem, v_mem, o_mem, lse, 40, 40, 0.25, head_dim=16, is_causal=False, **reference.options(tile, q)
+        q_mem, k_mem, v_mem, o_mem, lse, 40, 40, 0.25, 1, head_dim=16, is_causal=False, **reference.options(tile, q)
     )
     found.append([float((o[0] - exact(q, k, v, False)[0]).abs().max()) / 1e-7, bool(o[1].isnan().all() & lse[1].isnan().all())])
 json.dump(found, sys.stdout)
@@ -75,7 +86,7 @@ def test_descriptors_and_pointers_give_the_same_right_answers() -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 22
+    assert len(found) == 26
     for worst, alone in found:
         assert worst < 40, found  # times the dtype's resolution
         assert alone, f"a batch element's results depend on the next one's: {found}"
