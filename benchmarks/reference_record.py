@@ -10,6 +10,8 @@ call, every answer checked. A goal is a ratio, such as "at least 0.99 times as f
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import re
 import shlex
@@ -40,7 +42,9 @@ from grader.protocol import MAX_CALLS  # noqa: E402
 
 ROUNDS = 9
 FAR = 1.05
-FOOTNOTE = "† By the worker's clock: a batch is too short for the judge's, which is told to a millisecond or so."
+REFERENCE = ROOT / "reference"
+OUTDATED = "‡ Measured before the kernel was changed for the last time."
+TOO_SHORT = "† By the worker's clock: a batch is too short for the judge's, which is told to a millisecond or so."
 BEGIN, END = "<!-- reference_record.py writes from here", "<!-- to here -->"
 NAMES = {
     "sdpa_flash": "flash",
@@ -193,7 +197,12 @@ def main() -> None:
     found = {row["title"]: row for row in record["rows"]}
     with session(folder) as (judge, pool):
         for row in chosen:
-            found[row.title] = {"title": row.title, "goals": row.goals, **measure(row, folder, judge, pool)}
+            found[row.title] = {
+                "title": row.title,
+                "goals": row.goals,
+                "version": version_of(row.title),
+                **measure(row, folder, judge, pool),
+            }
             print("\n".join(details(found[row.title])), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
             record["rows"] = [found[one.title] for one in ROWS if one.title in found]
@@ -240,6 +249,17 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join([*head, *table(record["rows"]), "", *rows]).rstrip() + "\n"
 
 
+def version_of(title: str) -> str:
+    """Of the kernel that the row of this title measures: a sum over its source, comments aside; nothing for no row of today's."""
+    row = next((row for row in ROWS if row.title == title), None)
+    if row is None:
+        return ""
+    path = REFERENCE / load_course(ROOT, [row.assignment])[0].spec.file
+    text = path.read_text(encoding="utf-8")
+    code = ast.unparse(ast.parse(text)) if path.suffix == ".py" else text
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
 def too_short(measured: dict[str, Any]) -> bool:
     """Whether what the judge's clock counted is far above the claim, which nobody doubts here: its batches were too short for it."""
     own = next(one for one in measured["contenders"] if one["name"] == "submission")
@@ -276,7 +296,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
             why = " ".join(why.replace("|", "/").split())
             lines.append(f"| {row['title']} | {why} |{' |' * (len(shown) + 2)}")
             continue
-        short = too_short(row["measured"])
+        short, outdated = too_short(row["measured"]), row.get("version", "") != version_of(row["title"])
         measured = by_the_workers_clock(row["measured"]) if short else row["measured"]
         found = {one["name"]: one for one in measured["contenders"]}
         own = found["submission"]
@@ -288,12 +308,10 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
             f"{'✓' if found[name]['speedup']['median'] >= least else '✗'} {least:g} × {NAMES[name]}"
             for name, least in row["goals"].items()
         )
-        lines.append(
-            f"| {row['title']}{' †' if short else ''} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |"
-        )
-    if any(" † |" in line for line in lines):
-        lines += ["", FOOTNOTE]
-    return lines
+        title = f"{row['title']}{' †' if short else ''}{' ‡' if outdated else ''}"
+        lines.append(f"| {title} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |")
+    notes = [note for note in (TOO_SHORT, OUTDATED) if any(f" {note[0]}" in line for line in lines)]
+    return lines + [line for note in notes for line in ("", note)]
 
 
 def details(row: dict[str, Any]) -> list[str]:

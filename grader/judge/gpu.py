@@ -29,11 +29,10 @@ class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do. Not where nothing is to be timed
-    (`measuring`): to such a gauge all is quiet.
+    the gauge is made, which must be while no submission's worker has anything to do.
     """
 
-    def __init__(self, device: torch.device, measuring: bool = True) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._nvml: Any = None
         self._handle: Any = None
         self._work: torch.Tensor | None = None
@@ -42,7 +41,6 @@ class Gauge:
         if device.type == "cuda":
             self._open()
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
-        if device.type == "cuda" and measuring:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self.usual_s = min(self._probe() for _ in range(20))
 

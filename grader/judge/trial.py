@@ -113,26 +113,11 @@ def answer(
     check_returned(reply.returned, shapes, case.dtype, judge.device)
     check_memory(changed, strays, case.dtype)
     if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
-        blame_for_memory(watch.extra_mib, case.case.max_extra_mib, judge.gauge.others())
-    return got
-
-
-def blame_for_memory(extra_mib: float, allowed_mib: float, others: Sequence[int]) -> None:
-    """Say whose fault it is that a call took more GPU memory than is allowed.
-
-    Free memory is the whole GPU's: while other programs use it (`others`, their process ids), nobody can tell who took it.
-
-    Raises:
-        CheckFailed: the submission's. CaseRefused: nobody's.
-    """
-    if others:
-        raise CaseRefused(
-            f"another program is using this GPU (processes {', '.join(map(str, others))}): nobody can tell whose memory it was"
+        raise CheckFailed(
+            f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
+            "consistent with a matrix of all scores in memory"
         )
-    raise CheckFailed(
-        f"took {extra_mib:.0f} MiB of GPU memory beside its tensors; {allowed_mib:.0f} MiB are allowed: "
-        "consistent with a matrix of all scores in memory"
-    )
+    return got
 
 
 def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:

@@ -152,9 +152,9 @@ def test_cases_beside_a_fault_are_graded_as_usual(faults: Ran, name: str) -> Non
 
 def test_nothing_is_left_on_machine_and_gpu(faults: Ran) -> None:
     assert faults.left == []
-    used = subprocess.run(
-        ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"], capture_output=True, text=True, timeout=60
-    ).stdout.split()
+    gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"  # on others somebody else may grade
+    query = ["nvidia-smi", f"--id={gpu}", "--query-compute-apps=pid", "--format=csv,noheader"]
+    used = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout.split()
     assert not [
         pid for pid in used if Path(f"/proc/{pid}").exists() and "grader" in Path(f"/proc/{pid}/cmdline").read_text()
     ]

@@ -18,7 +18,6 @@ from grader.contender.replies import ContenderFault
 from grader.judge import memory
 from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault
-from grader.judge.trial import blame_for_memory
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
@@ -169,10 +168,3 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         waiting.join(10)
         assert ends == [told]
         assert not worker.alive
-
-
-def test_memory_is_nobodys_while_others_use_the_gpu() -> None:
-    with pytest.raises(CheckFailed, match="took 700 MiB of GPU memory beside its tensors; 512 MiB are allowed"):
-        blame_for_memory(700, 512, others=[])
-    with pytest.raises(CaseRefused, match=r"another program is using this GPU \(processes 12, 34\)"):
-        blame_for_memory(700, 512, others=[12, 34])

@@ -77,6 +77,15 @@ def test_what_is_too_short_for_the_judges_clock_is_told_by_the_workers() -> None
     assert not any("†" in line for line in table([measured("long", {"copy": 1.0}, copy=1.0)]))
 
 
+def test_a_row_of_an_older_kernel_says_so() -> None:
+    title = ROWS[0].title
+    now = measured(title, {"copy": 1.0}, copy=1.0) | {"version": reference_record.version_of(title)}
+    assert not any("‡" in line for line in table([now]))
+    _, _, line, _, note = table([now | {"version": "older"}])
+    assert line.startswith(f"| {title} ‡ | 1 |")
+    assert note == reference_record.OUTDATED
+
+
 def test_the_page_has_everybody() -> None:
     environment = {"gpu": "H200", "torch": "2.11", "triton": "3.6", "driver": "580"}
     text = page({"environment": environment, "command": "python x", "rows": ROWS_MEASURED})
