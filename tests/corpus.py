@@ -6,12 +6,13 @@ import atexit
 import functools
 import multiprocessing
 import re
+import secrets
 import shutil
 import subprocess
 import threading
 import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +27,13 @@ import torch
 from pydantic import Field, model_validator
 
 from grader.assignment import Assignment, load_course
-from grader.contender.contender import Limits
+from grader.contender.contender import Contender, Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
+from grader.judge.loading import load_file
 from grader.judge.state import Judge
+from grader.problem import Call
 from grader.report.model import CaseResult, Outcome, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
@@ -242,7 +245,10 @@ def _steady_judge() -> _SteadyJudge:
 
 def _serve(tasks: Connection) -> None:
     """What the steady judge does: answer each task with a report, or with what went wrong."""
-    with ExitStack() as stack:
+    from grader.judge import session
+
+    with ExitStack() as lasting, ExitStack() as stack:
+        lasting.enter_context(patch.object(session, "Judge", _state_with_a_lasting_reference(lasting)))
         ready: tuple[Path, WorkerPool] | None = None
         while True:
             try:
@@ -259,6 +265,33 @@ def _serve(tasks: Connection) -> None:
                     tasks.send(_report(task, folder, pool))
                 except Exception:
                     tasks.send(traceback.format_exc())
+
+
+def _state_with_a_lasting_reference(stack: ExitStack) -> type[Judge]:
+    """A judge's state whose worker with the reference kernel serves all that come after it, until `stack` ends, and that keeps no spare."""
+    lasting: dict[str, Contender] = {}
+    folder = stack.enter_context(run_folder())
+
+    class State(Judge):
+        def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
+            super().__init__(job, pool, emit)
+            self._references = lasting
+
+        def _ask_reference(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+            kept = lasting.get(case.assignment.name)
+            if kept is None or not kept.lives():
+                pool = WorkerPool(self.device_name, folder / secrets.token_hex(8))
+                stack.callback(pool.close)
+                kept = pool.start(self._kind(case.assignment))
+                kept.ready()
+                load_file(kept, self.job.course / "reference", case.assignment)
+                lasting[case.assignment.name] = kept
+            return super()._ask_reference(case, call)
+
+        def _needs_a_spare(self, _assignment: Assignment) -> bool:
+            return self._crashed
+
+    return State
 
 
 def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:
