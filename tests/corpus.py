@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import functools
 import multiprocessing
+import os
+import queue
 import re
 import secrets
 import shutil
 import subprocess
-import threading
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -156,12 +157,42 @@ class Entry:
                 path.write_text(text.replace(change.old, change.new), encoding="utf-8")
         return target
 
-    def grade(
-        self, device: Device, scratch: Path, *, hangs: bool = False, stop_early: bool = False, part: str | None = None
-    ) -> Report:
-        """The report on this folder, from a judge and workers of its own; in `scratch` lies what it needs beside."""
+    @property
+    def expected(self) -> dict[Device, Expected]:
+        """What becomes of it where it is wrong; nothing for a right kernel."""
+        if not (self.folder / "mutant.toml").is_file():
+            return {}
+        both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
+        return {device: one for device, one in both.items() if one is not None}
+
+    def grade(self, device: Device, scratch: Path, *, stop_early: bool = False) -> Report:
+        """The report on this folder, of the part with the mistake; in `scratch` lies what it needs beside."""
+        expected = self.expected.get(device)
+        hangs = expected is not None and expected.outcome == "timed_out"
         course = _impatient_course(scratch, self.assignment) if hangs else ROOT
+        part = self.mutant.part if self.expected else None
         return judge(self.submission(scratch), course, self.assignment, device, stop_early, part)
+
+    def fault(self, device: Device, report: Report) -> str:
+        """How the grader was wrong about this kernel, or nothing."""
+        if report.infra_errors:
+            return f"infra errors: {report.infra_errors}"
+        ran = [case for case in cases(report) if case.outcome != "skipped"]
+        first = next((case for case in ran if case.outcome != "passed"), None)
+        if not ran:
+            return "every case was skipped"
+        expected = self.expected.get(device)
+        if expected is None:
+            return "" if first is None else f"{first.name} {first.outcome}: {words(first)}"
+        if first is None:
+            return "every case that ran passed"
+        told = f"{first.name} {first.outcome}: {words(first)}"
+        if first.outcome != expected.outcome or expected.case not in (None, first.name):
+            return f"expected {expected.case or 'a case'} to be {expected.outcome}; got {told}"
+        unsaid = [pattern for pattern in expected.says if not re.search(pattern, words(first))]
+        if unsaid:
+            return f"{unsaid} is not in: {told}"
+        return "" if report.correctness.earned < report.correctness.possible else "full points"
 
 
 def judge(
@@ -175,7 +206,7 @@ def judge(
 ) -> Report:
     """The report of a judge in a process where everything is imported: seconds less than a new one for each.
 
-    On a CPU that is a fork; on a GPU one judge grades one submission after another.
+    On a CPU that is a fork; on a GPU one judge grades one submission after another, and each GPU has one.
 
     Args:
         stop_early: skip what comes after the first case that does not pass.
@@ -185,7 +216,7 @@ def judge(
     task = _Task(submission, course, assignment, device, stop_early, part, without)
     if not WARM and device == "cuda":
         assert without is None
-        return _steady_judge().grade(task)
+        return _steady_judges().grade(task)
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_judge, args=(task, sender))
     process.start()
@@ -212,35 +243,57 @@ class _Task:
 
 
 class _SteadyJudge:
-    """A process that grades what it is given, one after another, until this one ends."""
+    """A process that grades what it is given, one after another, until this one ends; on the GPU of this number, if one is named."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pipe, theirs = CONTEXT.Pipe()
-        self._process = CONTEXT.Process(target=_serve, args=(theirs,))
-        self._process.start()
+    def __init__(self, gpu: str | None = None) -> None:
+        with patch.dict(os.environ, {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}):
+            self._pipe, theirs = CONTEXT.Pipe()
+            self._process = CONTEXT.Process(target=_serve, args=(theirs,))
+            self._process.start()
         theirs.close()
-        atexit.register(self._close)
+        atexit.register(self.close)
 
     def grade(self, task: _Task) -> Report:
-        with self._lock:
-            self._pipe.send(task)
-            try:
-                answer: bytes | str = self._pipe.recv()
-            except EOFError:
-                _steady_judge.cache_clear()
-                raise AssertionError("the judge ended without a report") from None
+        self._pipe.send(task)
+        try:
+            answer: bytes | str = self._pipe.recv()
+        except EOFError:
+            raise AssertionError("the judge ended without a report") from None
         assert isinstance(answer, bytes), answer
         return Report.model_validate_json(answer)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._pipe.close()
         self._process.join()
 
 
+class _SteadyJudges:
+    """One for each GPU, started when first needed."""
+
+    def __init__(self) -> None:
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for gpu in named.split(",") if named else map(str, range(torch.cuda.device_count())):
+            self._free.put(gpu)
+        self._judges: dict[str, _SteadyJudge] = {}
+
+    def grade(self, task: _Task) -> Report:
+        """By whichever is free; waits for one."""
+        gpu = self._free.get()
+        try:
+            if gpu not in self._judges:
+                self._judges[gpu] = _SteadyJudge(gpu)
+            return self._judges[gpu].grade(task)
+        except AssertionError:
+            self._judges.pop(gpu).close()
+            raise
+        finally:
+            self._free.put(gpu)
+
+
 @functools.cache
-def _steady_judge() -> _SteadyJudge:
-    return _SteadyJudge()
+def _steady_judges() -> _SteadyJudges:
+    return _SteadyJudges()
 
 
 def _serve(tasks: Connection) -> None:

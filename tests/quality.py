@@ -1,17 +1,19 @@
 """How good the grader is: every wrong and every right kernel of the corpus, with every case that catches it.
 
     python -m tests.quality                 run the corpus on this machine's device, then write the record and the page
-    python -m tests.quality --jobs 4        several kernels at once; on a GPU they take turns, whatever is asked for
+    python -m tests.quality --jobs 4        several kernels at once; where there are GPUs, one on each
     python -m tests.quality --only softmax  only those whose name has this in it; the others keep what the record says
     python -m tests.quality --render        write the page again from the record
 
-The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md.
+The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md. Where the grader was wrong about
+a kernel, the record and what is printed say how, and the exit code is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -40,27 +42,18 @@ GAPS = """\
 
 
 def quality_of(entry: Entry, device: Device) -> dict[str, Any]:
-    """What the cases say of one kernel.
+    """What the cases say of one kernel: `caught_by`, those that do not pass, the first one's outcome, and how many ran.
 
-    Of a wrong one: `caught_by`, the cases that do not pass, the first one's outcome, and how many ran. Only the part with the mistake
-    is looked at.
+    Of a wrong one the part with the mistake alone is looked at. `fault` is how the grader was wrong about it.
     """
-    wrong = (entry.folder / "mutant.toml").is_file()
-    expected = entry.mutant.on(device) if wrong else None
-    part = entry.mutant.part if wrong else None
     with tempfile.TemporaryDirectory() as scratch:
-        hangs = expected is not None and expected.outcome == "timed_out"
-        report = entry.grade(device, Path(scratch), hangs=hangs, part=part)
-    return summary(entry, report)
-
-
-def summary(entry: Entry, report: Report) -> dict[str, Any]:
-    """What `quality_of` returns, from a report on the kernel."""
-    assert report.infra_errors == (), (entry.id, report.infra_errors)
+        report = entry.grade(device, Path(scratch))
     ran = [(name, outcome) for name, outcome in _cases(report) if outcome != "skipped"]
     caught = [name for name, outcome in ran if outcome != "passed"]
     first = next((outcome for _, outcome in ran if outcome != "passed"), "passed")
-    return {"ran": len(ran), "outcome": first, "caught_by": caught}
+    found: dict[str, Any] = {"ran": len(ran), "outcome": first, "caught_by": caught}
+    fault = entry.fault(device, report)
+    return found | ({"fault": fault} if fault else {})
 
 
 def _cases(report: Report) -> Iterator[tuple[str, str]]:
@@ -83,7 +76,8 @@ def run(device: Device, jobs: int, only: str) -> dict[str, Any]:
         with ThreadPoolExecutor(jobs) as pool:
             for entry, found in zip(wanted, pool.map(lambda entry: quality_of(entry, device), wanted), strict=True):
                 known[entry.id] = found
-                print(f"{entry.id}: {len(found['caught_by'])} of {found['ran']} cases do not pass", flush=True)
+                what = found.get("fault") or f"{len(found['caught_by'])} of {found['ran']} cases do not pass"
+                print(f"{entry.id}: {what}", flush=True)
         mine[kind] = {one.id: known[one.id] for one in listed}
         RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return record
@@ -169,13 +163,22 @@ def _caught(one: dict[str, Any]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=DEVICE_NAMES, default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=torch.cuda.device_count() or 2)
     parser.add_argument("--only", default="")
     parser.add_argument("--render", action="store_true")
     arguments = parser.parse_args()
     if not arguments.render:
         run(arguments.device, arguments.jobs, arguments.only)
-    PAGE.write_text(page(json.loads(RECORD.read_text(encoding="utf-8"))), encoding="utf-8")
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    PAGE.write_text(page(record), encoding="utf-8")
+    sys.exit(
+        any(
+            "fault" in one
+            for mine in record.values()
+            for kind in ("mutants", "accepted")
+            for one in mine[kind].values()
+        )
+    )
 
 
 if __name__ == "__main__":
