@@ -3,8 +3,9 @@
     python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ...] [--output benchmarks/NAME]
 
 Writes NAME.json, everything that was measured, and NAME.md, the tables made from it. Each repetition is a race of its own with a
-new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again, and
-that workers share what Triton has compiled. The first repetition times the reference and the vendors' kernels too.
+new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again,
+that nobody asks whether PyTorch's operators did the work or memory is hoarded, and that workers share what Triton has compiled. The
+first repetition times the reference and the vendors' kernels too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     folder = Path(arguments.submission).resolve()
     record: dict[str, Any] = {
         "command": shlex.join(["python", "benchmarks/speed_record.py", *sys.argv[1:]]),
-        "environment": describe_environment("cuda").model_dump(),
+        "environment": environment(),
         "submission": folder.name,
         "cases": [],
     }
@@ -69,6 +70,11 @@ def main() -> None:
             # After each, so that what was measured is kept if a later one ends badly.
             output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+
+
+def environment() -> dict[str, Any]:
+    """The GPU and the versions; a host's kernel is nobody's business."""
+    return describe_environment("cuda").model_dump(exclude={"platform"})
 
 
 def parse() -> argparse.Namespace:

@@ -39,6 +39,9 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+TAKEN = frozenset(
+    {"submission", "eager", "compile", "reference", "null", "copy", "matmul"}
+)  # contenders that are in every race, or may be
 USUAL_IMPORTS = (
     *(
         "__future__",
@@ -101,7 +104,7 @@ class Case(Strict):
     name: Slug
     tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = ("cpu", "cuda")
+    devices: tuple[Device, ...] = Field(default=("cpu", "cuda"), min_length=1)
     compiled: bool = Field(
         default=False,
         description="Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them",
@@ -185,7 +188,7 @@ class SpeedCase(Strict):
 
     name: Slug
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = ("cuda",)
+    devices: tuple[Device, ...] = Field(default=("cuda",), min_length=1)
     bands: tuple[Band, ...] = Field(min_length=1)
     roofline: Literal["copy", "matmul"] = Field(default="copy", description="what shows this machine's limit")
     vendor: tuple[Slug, ...] = Field(
@@ -205,15 +208,29 @@ class SpeedCase(Strict):
         known = {key: value for key, value in data.items() if key in cls.model_fields}
         return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
 
+    @model_validator(mode="after")
+    def _names_are_their_own(self) -> SpeedCase:
+        if taken := sorted(set(self.vendor) & TAKEN):
+            raise ValueError(f"vendor: {taken[0]} is what another contender is called")
+        if len({(band.vs, band.speedup) for band in self.bands}) < len(self.bands):
+            raise ValueError("bands: the same band is there twice")
+        return self
+
 
 class Timing(Strict):
     """How speed is measured (see `grader/judge/timing.py` and `grader/judge/race.py`)."""
 
-    batch_s: Number = Field(default=0.008, gt=0, description="how long the calls of a batch should take together")
+    batch_s: Number = Field(
+        default=0.008, gt=0, le=10, description="how long the calls of a batch should take together"
+    )
     max_calls: Annotated[int, Field(strict=True, ge=4, le=MAX_CALLS)] = 128
     rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 5
     max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
-    budget_s: Number = Field(default=12, gt=0, description="no new round after so long, whatever is still undecided")
+    budget_s: Number = Field(
+        default=12,
+        gt=0,
+        description="no more rounds, four at a time, are begun after so long, whatever is still undecided",
+    )
     margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
     slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")
 
@@ -402,7 +419,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))
             lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
         else:
-            lines.append(f"{path}: {key}: {problem['msg']} (got {str(problem['input'])[:80]!r})")
+            got = "" if isinstance(problem["input"], dict) else f" (got {str(problem['input'])[:80]!r})"
+            lines.append(f"{path}: {key}: {problem['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
 
 

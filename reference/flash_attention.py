@@ -373,7 +373,7 @@ def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
 
 
 def batches_at_once(x: Tensor, is_causal: bool) -> int:
-    """For place_of: as many batches as have two tensors like x (batch, n, head_dim) in the L2 cache, all groups alike."""
+    """For place_of: as many batches as have two tensors like x (batch, n, head_dim) in the L2 cache, groups as alike as can be."""
     if not is_causal:
         return 1  # all blocks have the same to do, and those of one batch share the most
     fitting = max(1, CACHE_BYTES // (2 * max(1, x[0].numel()) * x.element_size()))

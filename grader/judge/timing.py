@@ -42,11 +42,17 @@ Why no submission gets below that:
 - It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
   baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
 
+One way is open, as far as can be seen from the code; it was not tried. Before a batch its worker writes over a block of memory again and
+again (`_spacer` of `grader/worker/timing.py`), so that calls are queued without gaps. Work on a stream that does not wait for the
+current one can run beside that, where neither clock looks: up to 0.2 ms of a call.
+
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
 When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), or results were late by more than that, the
-judge's time counts and the case is marked "not corroborated". So up to that margin can be gained. Otherwise
+judge's time counts and the case is marked "not corroborated". So up to that margin can be gained, and what the judge's
+time is too small by: on an H200 next to nothing for calls of 0.3 ms and more, 4 % for calls of 0.055 ms, whose gaps between calls are as
+long as the null contender's, which are subtracted. Otherwise
 the claim counts, because it is the finer one: it repeats within a few tenths of a percent, the difference of two batches within one
 or two. And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 

@@ -12,6 +12,7 @@ SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
 MUCH = 0.15  # of the time of a call
+IMPOSSIBLE = 0.8  # of the machine's limit: below, it was a stall while the null contender ran that made the judge's time so small
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
     # Results that take long to hand in were computed only then. What they took counts where that is the rule, beyond
     # what noise explains, and in any round where it is much.
     always_late = median_interval([lap.late_s for lap in laps]).low > margin * claimed.median
+    limits = [roofline.limit_s(lap) for lap in laps]
     full_s = [
-        lap.judged_s + (lap.collect_s if always_late or lap.late_s > MUCH * claimed.median else 0.0) for lap in laps
+        judged_s + (lap.collect_s if always_late or lap.late_s > MUCH * claimed.median else 0.0)
+        for lap, judged_s in zip(laps, _without_stalls(laps, limits), strict=True)
     ]
     judged = median_interval(full_s)
     flags = []
@@ -113,7 +116,6 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
             f"{milliseconds(judged.median)}{where}; the judge's time counts"
         )
-    limits = [roofline.limit_s(lap) for lap in laps]
     share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median
     beyond = share > BEYOND_ROOFLINE
     times = [
@@ -149,6 +151,15 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         },
         flags=tuple(flags),
     )
+
+
+def _without_stalls(laps: Sequence[Lap], limits: Sequence[float]) -> list[float]:
+    """The judge's times, with their median in the place of those that no code can have had: they would let any claim stand."""
+    middle = median_interval([lap.judged_s for lap in laps]).median
+    return [
+        middle if lap.judged_s < IMPOSSIBLE * limit <= middle else lap.judged_s
+        for lap, limit in zip(laps, limits, strict=True)
+    ]
 
 
 def milliseconds(seconds: float) -> str:

@@ -349,6 +349,7 @@ def test_an_unknown_key_of_timing_is_named_with_the_allowed_ones(write: Write) -
     [
         ("batch_s = 0", "greater than 0"),
         ("batch_s = inf", "finite number"),
+        ("batch_s = 1e308", "less than or equal to 10"),
         ("max_calls = 3", "greater than or equal to 4"),
         ("max_calls = 1001", "less than or equal to 1000"),
         ("max_calls = 16.0", "valid integer"),
@@ -382,6 +383,7 @@ def test_a_wrong_number_of_timing_is_named_with_what_is_allowed(write: Write, li
         ('devices = ["tpu"]', "devices.0", "'cpu' or 'cuda'"),
         ('roofline = "spreadsheet"', "roofline", "'copy' or 'matmul'"),
         ('vendor = ["../evil"]', "vendor.0", "pattern"),
+        ("devices = []", "devices", "at least 1 item"),
         ('vendor = "sdpa_flash"', "vendor", "valid tuple"),
         ("smaller = { n = 1 }", "smaller", "valid tuple"),
         ("smaller = [1]", "smaller.0", "valid dictionary"),
@@ -393,6 +395,19 @@ def test_a_wrong_value_of_a_speed_case_is_named(write: Write, line: str, key: st
     message = refusal(folder)
     assert message.startswith(f"{folder / 'problem.toml'}: part.0.speed.0.{key}: ")
     assert words in message
+
+
+def test_names_of_other_contenders_are_refused(write: Write) -> None:
+    message = refusal(write(("n = 1000\n", 'n = 1000\nvendor = ["sdpa_flash", "null"]\n')))
+    assert message.endswith("part.0.speed.0: vendor: null is what another contender is called")
+
+
+def test_the_same_band_twice_is_refused(write: Write) -> None:
+    band = '{ vs = "eager", speedup = 0.5, points = 1 }'
+    bands = TOML[TOML.index("bands = [") :]
+    assert "part.0.speed.0: bands: the same band is there twice" in refusal(
+        write((bands, f"bands = [{band}, {band}]\n"))
+    )
 
 
 def test_a_speed_case_without_bands_is_refused(write: Write) -> None:

@@ -86,6 +86,12 @@ def test_a_row_of_an_older_kernel_says_so() -> None:
     assert note == reference_record.OUTDATED
 
 
+def test_words_for_people_make_no_other_version() -> None:
+    code = "def f(x):\n    return x + 1"
+    assert reference_record.code_of('"""A module."""\n# why\ndef f(x):\n    """Doc."""\n    return x + 1  # so') == code
+    assert reference_record.code_of("def f(x):\n    return x + 2") != code
+
+
 def test_the_page_has_everybody() -> None:
     environment = {"gpu": "H200", "torch": "2.11", "triton": "3.6", "driver": "580"}
     text = page({"environment": environment, "command": "python x", "rows": ROWS_MEASURED})

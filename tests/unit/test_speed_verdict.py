@@ -110,6 +110,19 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
     assert verdict.reached == (False,)
 
 
+@pytest.mark.parametrize("stalled", [-0.65, 0.0, 0.3])
+@pytest.mark.parametrize("rounds", [3, 5])
+def test_a_stall_of_the_null_contender_lets_no_claim_stand(stalled: float, rounds: int) -> None:
+    """Its round's time is too small, or negative; as one of five it would be the lower end of the judge's interval."""
+    judged = [1.0] * (rounds - 1) + [stalled]
+    forged = verdict_on(laps_of([1e-6] * rounds, judged))
+    assert not forged.corroborated
+    assert forged.speedups["eager"].high == pytest.approx(2.0)
+    honest = verdict_on(laps_of([1.0] * rounds, judged))
+    assert honest.corroborated
+    assert honest.counted_s == (1.0 * MS,) * rounds
+
+
 def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
     """Batches of 2 ms: the noise of a freeze looks like results that come late, and collecting them counts."""
     late = [0.0, 0.0, 0.003, 0.005, 0.004, 0.0, 0.005, 0.004, 0.002]
