@@ -45,7 +45,8 @@ Why no submission gets below that:
 One way is open, as far as can be seen from the code; it was not tried. Before a batch every worker writes over a block of memory again and
 again (`_spacer` of `grader/worker/timing.py`), so that calls are queued without gaps, and what that takes is subtracted with the null
 contender's time. A submission that patches it away, or works beside it on a stream that does not wait for the current one, gains up to
-0.2 ms of a call, though no more than the machine's limit allows. To close it, the judge has to hold back the inputs until the calls stand in the queue.
+0.2 ms of a call, though no more than the machine's limit allows. To close it, the judge has to hold back the inputs until the calls stand
+in the queue.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
