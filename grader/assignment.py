@@ -39,9 +39,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-TAKEN = frozenset(
-    {"submission", "eager", "compile", "reference", "null", "copy", "matmul"}
-)  # contenders that are in every race, or may be
+# Contenders that are in every race, or may be.
+TAKEN = frozenset({"submission", "eager", "compile", "reference", "null", "copy", "matmul"})
 USUAL_IMPORTS = (
     *(
         "__future__",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psutil
 
@@ -52,7 +52,7 @@ def _containers() -> Iterator[str]:
             found = client.api.containers(all=True, filters={"label": docker.RUN_LABEL})
         for one in found:
             labels = one["Labels"]
-            if not is_over(labels.get(docker.DEADLINE_LABEL, "0"), labels.get(docker.OWNER_LABEL, "")):
+            if not is_over(labels):
                 continue
             with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"), _gone_is_fine():
                 client.api.remove_container(one["Id"], v=True, force=True)
@@ -61,8 +61,11 @@ def _containers() -> Iterator[str]:
         client.close()
 
 
-def is_over(deadline: str, owner: str) -> bool:
-    """Whether a container's time is up, or its owner was a process of this machine that is gone."""
+def is_over(labels: Mapping[str, str]) -> bool:
+    """Whether the time of the container with these labels is up, or its owner was a process of this machine that is gone."""
+    from grader.sandbox.docker import DEADLINE_LABEL, OWNER_LABEL
+
+    deadline, owner = labels.get(DEADLINE_LABEL, "0"), labels.get(OWNER_LABEL, "")
     if not deadline.isdigit() or time.time() > int(deadline):
         return True
     host, pid, started = [*owner.split(), "", "", ""][:3]

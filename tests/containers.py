@@ -16,7 +16,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.cleanup import is_over
 from grader.fingerprint import fingerprint
-from grader.sandbox.docker import COURSE, DEADLINE_LABEL, FOLDER, OWNER_LABEL, RUN_LABEL
+from grader.sandbox.docker import COURSE, FOLDER, RUN_LABEL
 
 IMAGE = os.environ.get("GRADER_IMAGE", "")
 WITH_COURSE = f"""
@@ -70,18 +70,17 @@ def need() -> None:
 
 def ours() -> list[str]:
     """The names of all containers that graders have made."""
-    found = client().api.containers(all=True, filters={"label": RUN_LABEL})
-    return [one["Labels"][RUN_LABEL] for one in found]
+    return [labels[RUN_LABEL] for labels in _all()]
 
 
 def left() -> list[str]:
     """Those whose grader is gone, which should have removed them; others may be of gradings that run beside."""
-    found = client().api.containers(all=True, filters={"label": RUN_LABEL})
-    return [
-        one["Labels"][RUN_LABEL]
-        for one in found
-        if is_over(one["Labels"].get(DEADLINE_LABEL, "0"), one["Labels"].get(OWNER_LABEL, ""))
-    ]
+    return [labels[RUN_LABEL] for labels in _all() if is_over(labels)]
+
+
+def _all() -> list[dict[str, str]]:
+    """The labels of all containers that graders have made."""
+    return [one["Labels"] for one in client().api.containers(all=True, filters={"label": RUN_LABEL})]
 
 
 def has_file(container: str, name: str) -> bool:

@@ -243,10 +243,10 @@ class _Task:
 
 
 class _SteadyJudge:
-    """A process that grades what it is given, one after another, until this one ends; on the GPU of this number, if one is named."""
+    """A process that grades what it is given, one after another, until this one ends; on the GPU of this number."""
 
-    def __init__(self, gpu: str | None = None) -> None:
-        with patch.dict(os.environ, {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}):
+    def __init__(self, gpu: str) -> None:
+        with patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": gpu}):
             self._pipe, theirs = CONTEXT.Pipe()
             self._process = CONTEXT.Process(target=_serve, args=(theirs,))
             self._process.start()

@@ -156,6 +156,11 @@ def _of(found: dict[str, Any], assignment: str) -> dict[str, Any]:
     return {name: one for name, one in found.items() if name.startswith(f"{assignment}-")}
 
 
+def faults(mine: dict[str, Any]) -> list[str]:
+    """The kernels of a device's part of the record about which the grader was wrong."""
+    return [name for kind in ("mutants", "accepted") for name, one in mine[kind].items() if "fault" in one]
+
+
 def _caught(one: dict[str, Any]) -> bool:
     return bool(one["caught_by"])
 
@@ -171,14 +176,7 @@ def main() -> None:
         run(arguments.device, arguments.jobs, arguments.only)
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     PAGE.write_text(page(record), encoding="utf-8")
-    sys.exit(
-        any(
-            "fault" in one
-            for mine in record.values()
-            for kind in ("mutants", "accepted")
-            for one in mine[kind].values()
-        )
-    )
+    sys.exit(any(map(faults, record.values())))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.corpus import Device, entries
-from tests.quality import DEVICE_NAMES, PAGE, RECORD, page
+from tests.quality import DEVICE_NAMES, PAGE, RECORD, faults, page
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
@@ -45,9 +45,7 @@ def test_the_record_agrees_with_what_is_expected(record: dict[str, Any], device:
             prefix = "" if entry.mutant.part is None else f"{entry.mutant.part} "
             assert found["caught_by"][0] == prefix + expected.case, entry.id
     if device in record:
-        assert [
-            name for kind in ("mutants", "accepted") for name, one in record[device][kind].items() if "fault" in one
-        ] == []
+        assert faults(record[device]) == []
         wrongly = {name for name, one in record[device]["accepted"].items() if one["caught_by"]}
         assert wrongly == set()
 
