@@ -12,9 +12,10 @@ From the contender:
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],
      "windows", "target": [arch, bytes] | null, "apart": whether tensors are to lie outside the arena}
     {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...],
-     "results": {"arena": {...}, "outputs": [[ref...]...]} | null}
-    {"id", "do": "time", "calls", "keep"}                 call it on so many of the sets, tell the time of each, keep the last results
-    {"id", "do": "collect", "calls", "different"}         copy the results of so many calls to where "results" said
+     "results": {"arena": {...}, "outputs": [[ref...]...]} | null, "gate": {...} | null}
+    {"id", "do": "time", "calls", "keep", "watched", "gate"}
+                                                          call it on so many of the sets, tell the time of each, keep the last results
+    {"id", "do": "collect", "order", "different"}         copy each call's results to that one of the places that "results" named
     {"id", "do": "tidy"}                                  collect garbage: a batch does not
     {"id", "do": "release"}                               unmap what "prepare" has mapped
 From the worker, one for each request, with its id, and one with id 0 when it is ready:

@@ -255,7 +255,7 @@ def deliver(result, slot, inputs, deliver=run.deliver):
 timing.deliver = deliver
 timed = torch.clone
 """,
-        says=LIES.replace("; the", ".*still being computed.*; the"),
+        says=LIES,
     ),
     "late_list": Cheat(
         "the list of results computes when the worker goes through it to hand them in",

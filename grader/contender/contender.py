@@ -21,7 +21,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 
 if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before it has that
-    from grader.contender.arena import Arena
+    from grader.contender.arena import Arena, DeviceMemory
 
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
@@ -260,6 +260,7 @@ class Contender:
         sets: Sequence[tuple[list[str], str | None, list[str]]],
         options: list[Any],
         results: tuple[Arena, list[list[str]]] | None,
+        gate: DeviceMemory | None,
         limits: Limits,
     ) -> None:
         """Map arenas for timed batches, until `release`.
@@ -267,6 +268,7 @@ class Contender:
         Args:
             sets: the names of each set's inputs, upstream gradient and outputs in the arena; no outputs where they are collected.
             results: where `collect` is to copy results to: an arena, and the names of each call's outputs there.
+            gate: memory whose first word a batch waits for.
 
         Raises:
             ContenderFault: the worker failed to.
@@ -284,6 +286,7 @@ class Contender:
                 for args, upstream, outputs in sets
             ],
             "results": None,
+            "gate": None if gate is None else gate.address,
         }
         files = arena.files
         if results is not None:
@@ -293,10 +296,20 @@ class Contender:
             files += place.files
         self._do(request, limits, files)
 
-    def time(self, calls: int, keep: int, watched: bool, limits: Limits) -> Reply:
+    def time(
+        self,
+        calls: int,
+        keep: int,
+        watched: bool,
+        limits: Limits,
+        gate: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Reply:
         """Run a batch on the first `calls` sets; the results of the last `keep` of them are kept.
 
         Args:
+            gate: the number that must stand in the gate's word before the calls run; 0 for no gate.
+            meanwhile: is called when the worker has been asked, and has to open the gate.
             watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
 
         Returns a reply with the seconds that it says each call took, a claim, and with `kinds` if it says to have written to the outputs
@@ -305,15 +318,17 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "time", "calls": calls, "keep": keep, "watched": watched}, limits)
+        request = {"do": "time", "calls": calls, "keep": keep, "watched": watched, "gate": gate}
+        reply = self._do(request, limits, meanwhile=meanwhile)
         if len(reply.times_s) != calls:
             raise self._no_answer()
         return reply
 
-    def collect(self, calls: int, different: int, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
-        """Have the results of the last batch, of so many calls, copied to where `prepare` said.
+    def collect(self, order: Sequence[int], different: int, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+        """Have the results of the last batch copied to where `prepare` said.
 
         Args:
+            order: for each call, the number of the place that its results are to go to.
             different: how many different results the null contender, which has none, hands in in turn.
 
         Returns every kind of what came back.
@@ -321,7 +336,7 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "collect", "calls": calls, "different": different}, limits)
+        reply = self._do({"do": "collect", "order": list(order), "different": different}, limits)
         if not reply.kinds:
             raise self._no_answer()
         return reply.kinds
@@ -338,9 +353,15 @@ class Contender:
         """Unmap what `prepare` has mapped. Raises ContenderFault."""
         self._do({"do": "release"}, limits)
 
-    def _do(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+    def _do(
+        self,
+        request: protocol.Frame,
+        limits: Limits,
+        files: tuple[int, ...] = (),
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Reply:
         """Ask, and raise the fault that the reply tells of."""
-        reply = self._ask(request, limits, files)
+        reply = self._ask(request, limits, files, meanwhile)
         if reply.broken:
             self.kill()
         if reply.error is not None:
@@ -353,32 +374,22 @@ class Contender:
         Raises:
             ContenderFault: something does not stop; all of it was killed.
         """
-        self.freeze_group()
-        self.freeze_rest()
-
-    def freeze_group(self) -> None:
-        """Stop the worker, with all its threads, and what stayed in its process group; quicker than `freeze`. Raises as that does."""
-        if self.alive:
-            self._frozen = True
-            if not processes.freeze(self._process):
-                raise self._unstoppable()
-
-    def freeze_rest(self) -> bool:
-        """After `freeze_group`, stop what has left the group; returns whether any of that still ran. Raises as `freeze` does."""
         if not self.alive:
-            return False
-        late, still = processes.freeze_tree(self._process)
-        if not still:
-            raise self._unstoppable()
-        return late
+            return
+        self._frozen = True
+        if not processes.freeze(self._process) or not processes.freeze_tree(self._process):
+            self.kill()
+            raise ContenderFault(
+                "crashed", "its processes could not be made to stand still while others were timed: stopped"
+            )
 
-    def _unstoppable(self) -> ContenderFault:
-        self.kill()
-        return ContenderFault(
-            "crashed", "its processes could not be made to stand still while others were timed: stopped"
-        )
-
-    def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+    def _ask(
+        self,
+        request: protocol.Frame,
+        limits: Limits,
+        files: tuple[int, ...] = (),
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Reply:
         self._request += 1
         if self._frozen:
             self._frozen = False
@@ -390,6 +401,7 @@ class Contender:
             raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
         except OSError:
             raise self._ended() from None
+        meanwhile()
         timed = request["do"] in ("time", "collect")
         reply = self._receive(limits, TIMED_FIRST_LOOK_S if timed else WATCH_INTERVAL_S)
         if not reply.ok and reply.error is None:

@@ -166,12 +166,8 @@ def freeze(process: subprocess.Popen[bytes]) -> bool:
         time.sleep(20e-6)
 
 
-def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
-    """Stop everything that a worker started, whatever group it went to.
-
-    Returns whether there was anything to stop, and whether all of it stands still now.
-    """
-    late = False
+def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
+    """Stop everything that a worker started, whatever group it went to; returns whether all of it stands still now."""
     deadline = time.monotonic() + FREEZE_LIMIT_S
     # What is not stopped yet may start more, and on a busy machine a stop takes its time.
     while time.monotonic() < deadline:
@@ -181,8 +177,7 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
         # The dead tell of their group too: somebody may have left a child in it, and be gone before anyone looks.
         dead = [one.pid for one, root in found if root == one.pid and root not in _started and _state(root) == "Z"]
         if not dead and all(_state(pid) in STANDING for pid in groups):
-            return late, True
-        late = True
+            return True
         for group in set(groups.values()) - {os.getpgrp()}:
             if group is None:
                 continue
@@ -191,7 +186,7 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> tuple[bool, bool]:
                 os.killpg(group, signal.SIGSTOP)
         for pid in dead:
             _collect(pid)
-    return late, False
+    return False
 
 
 def _belonging_to(pid: int, age_s: float = 0.0) -> list[tuple[psutil.Process, int]]:

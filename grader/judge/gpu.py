@@ -29,10 +29,11 @@ class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do.
+    the gauge is made, which must be while no submission's worker has anything to do. Where nothing is to be timed
+    (`measuring`) it is not, and all is quiet.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, measuring: bool = True) -> None:
         self._nvml: Any = None
         self._handle: Any = None
         self._work: torch.Tensor | None = None
@@ -41,6 +42,7 @@ class Gauge:
         if device.type == "cuda":
             self._open()
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
+        if device.type == "cuda" and measuring:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self.usual_s = min(self._probe() for _ in range(20))
 
@@ -82,14 +84,18 @@ class Gauge:
         In a container the driver may tell ids that mean nothing inside; ids that name no process here are then left
         out, and `is_quiet` is the judge.
         """
+        return list(self.memory_of_others())
+
+    def memory_of_others(self) -> dict[int, int | None]:
+        """GPU memory, in bytes, of each of `others`, as far as the driver tells."""
         if self._nvml is None:
-            return []
+            return {}
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except self._nvml.NVMLError:
-            return []
+            return {}
         ours = {os.getpid(), *(one.pid for one in psutil.Process().children(recursive=True))}
-        return [one.pid for one in running if one.pid not in ours and psutil.pid_exists(one.pid)]
+        return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
     def is_quiet(self) -> bool:
         """Whether a small piece of work runs as fast as on an idle GPU: kernels of other processes would share its time.

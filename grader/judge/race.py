@@ -30,7 +30,8 @@ from grader.judge.ownership import check_operators
 from grader.judge.timing import Batch, Bench
 from grader.judge.trial import check_returned
 from grader.problem import Call
-from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps
+from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
+from grader.verdict.statistics import median_interval
 
 if TYPE_CHECKING:
     from grader.judge.state import Judge
@@ -44,6 +45,13 @@ PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
 NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
+NOTHING_BATCHES = 3
+ALONE_BATCHES = 5
+SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
+UNDER_TIMING = (
+    "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
+    "stream that does not wait for the current one, or with results kept from earlier calls"
+)
 FURTHER_ROUNDS = 4  # at a time: whoever looks after each round will at some time see what they hope for
 
 
@@ -56,15 +64,21 @@ class Runner:
     limits: Limits
     calls: int = WARM_SETS
     warm_s: float = 0.0
+    fastest_s: float = math.inf  # seconds of a call, as claimed in any batch before the rounds
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round found, and how the GPU stood in it. `order` is that in which the contenders ran."""
+    """What one round found, and how the GPU stood in it.
+
+    order: that in which the contenders ran.
+    wall_s: of the submission's batch, by the judge's clock.
+    """
 
     order: tuple[str, ...]
     conditions: Conditions
-    lap: Lap
+    times_s: dict[str, float]
+    wall_s: float
 
 
 class Race:
@@ -95,6 +109,7 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects = True
+        self._nothing_s = math.inf  # the null contender's shortest batch
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -140,14 +155,13 @@ class Race:
 
     def verdict(self) -> Verdict:
         """What the rounds so far say."""
-        cost = self._case.problem.cost(self._case.params, self._case.dtype)
-        if self._case.speed.roofline == "matmul":
-            roofline = Roofline("matmul", 2 * protocol.MATRIX**3, cost.flops)
-        else:
-            first = next(iter(self._bench_of_rounds.calls[0].args.values()))
-            roofline = Roofline("copy", 2 * first.numel() * first.element_size(), cost.bytes_moved)
-        laps = [one.lap for one in self.rounds]
-        return judge_laps(laps, self._case.speed.bands, roofline, self._rules.margin)
+        return judge_laps(self.laps, self._case.speed.bands, self._roofline, self._rules.margin)
+
+    @property
+    def laps(self) -> list[Lap]:
+        """The rounds' times. The shortest batch of nothing is subtracted: who makes the others longer gains nothing, and no stall does."""
+        calls = self._submission.calls
+        return [Lap(one.times_s, (one.wall_s - self._nothing_s) / calls) for one in self.rounds]
 
     def _note(self, text: str) -> None:
         self._judge.emit(CaseNote(text=text))
@@ -168,6 +182,7 @@ class Race:
         """Run everyone until its time settles; a submission that is far too slow is stopped here."""
         with self._bench(WARM_SETS, collected=WARM_SETS) as bench:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
+            self._roofline = self._roofline_of(bench.calls[0])
             self._set_bytes = self._count_bytes(bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
@@ -178,7 +193,7 @@ class Race:
             self._note("warming up your code")
             self._invite(bench, self._submission, collects=True)
             first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
-            self._collects = first.collect_s > 0
+            self._collects = first.collected
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
             )
@@ -193,6 +208,13 @@ class Race:
                 self._settle(bench, self._submission)
                 # A claim of nothing would ask for all the memory there is.
                 self._submission.warm_s = max(self._submission.warm_s, took_s / 2)
+
+    def _roofline_of(self, call: Call) -> Roofline:
+        cost = self._case.problem.cost(self._case.params, self._case.dtype)
+        if self._case.speed.roofline == "matmul":
+            return Roofline("matmul", 2 * protocol.MATRIX**3, cost.flops)
+        first = next(iter(call.args.values()))
+        return Roofline("copy", 2 * first.numel() * first.element_size(), cost.bytes_moved)
 
     def _call_s(self, bench: Bench, calls: int) -> float:
         """What a call of the submission takes, by a batch of so many: as it claims, or by the judge's clock if that says more."""
@@ -212,6 +234,7 @@ class Race:
         for _ in range(SETTLE_BATCHES):
             batch = self._run(bench, runner, len(bench.calls))
             runner.warm_s = batch.claimed_s
+            runner.fastest_s = min(runner.fastest_s, batch.claimed_s)
             if abs(batch.claimed_s - last) <= SETTLED * batch.claimed_s:
                 break
             if math.isfinite(last) and time.monotonic() - started > SETTLE_LIMIT_S:
@@ -226,6 +249,10 @@ class Race:
         for runner in self._everyone:
             wanted = math.ceil(self._rules.batch_s / max(runner.warm_s, 1e-7))
             runner.calls = min(max(fewest, wanted), most)
+        # What it costs to start and end a batch is more of each call where there are few: who was slow until now is not paid for that.
+        limit_s = self._roofline.limit_s(Lap({runner.name: runner.warm_s for runner in self._others}, 0.0))
+        likely = min(math.ceil(self._rules.batch_s / max(SHARE_OF_LIMIT * limit_s, 1e-7)), most)
+        self._submission.calls = max(self._submission.calls, likely)
         self._null.calls = self._submission.calls
         self._started = time.monotonic()
         bench = self._bench(
@@ -235,7 +262,10 @@ class Race:
         for runner in [self._null, *self._everyone]:
             self._invite(bench, runner, collects=runner in (self._null, self._submission))
             # The memory that a whole batch's results take is taken here, not in a round.
-            self._run(bench, runner, runner.calls)
+            batch = self._run(bench, runner, runner.calls)
+            runner.fastest_s = min(runner.fastest_s, batch.claimed_s)
+            for _ in range(NOTHING_BATCHES if runner is self._null else 0):
+                self._nothing_s = min(self._nothing_s, self._run(bench, runner, runner.calls).wall_s)
 
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
@@ -279,15 +309,10 @@ class Race:
         """Whoever runs after the submission; then the round is kept."""
         for runner in self._order[self._order.index(self._submission) + 1 :]:
             self._run_in_round(runner)
-        batch, nothing = self._batches[SUBMISSION], self._batches[self._null.name]
-        lap = Lap(
-            times_s={runner.name: self._batches[runner.name].claimed_s for runner in self._everyone},
-            judged_s=(batch.wall_s - nothing.wall_s) / batch.calls,
-            late_s=(batch.collect_s - nothing.collect_s) / batch.calls,
-            collect_s=batch.collect_s / batch.calls,
-        )
+        self._nothing_s = min(self._nothing_s, self._batches[self._null.name].wall_s)
+        times_s = {runner.name: self._batches[runner.name].claimed_s for runner in self._everyone}
         order = tuple(runner.name for runner in self._order)
-        self.rounds.append(Round(order, self._conditions, lap))
+        self.rounds.append(Round(order, self._conditions, times_s, self._batches[SUBMISSION].wall_s))
 
     def round(self) -> None:
         """A whole round."""
@@ -296,9 +321,32 @@ class Race:
         self.close_round()
 
     def look_again(self) -> None:
-        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work."""
-        self._bench_of_rounds.renew(self._draw)
-        self._run(self._bench_of_rounds, self._submission, self._submission.calls, check=True, watched=True)
+        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work.
+
+        Then baselines that were slower in the rounds than before them are run without the submission: its process may be frozen, and
+        still have work on the GPU's queue that starts when theirs does.
+        """
+        bench = self._bench_of_rounds
+        bench.renew(self._draw)
+        self._run(bench, self._submission, self._submission.calls, check=True, watched=True)
+        if self._judge.device_name == "cuda":
+            for runner in self._others:
+                if runner.name not in YARDSTICKS:
+                    self._look_at_baseline(bench, runner)
+
+    def _look_at_baseline(self, bench: Bench, runner: Runner) -> None:
+        slack = 1 + self._rules.margin
+        beside = median_interval([one.times_s[runner.name] for one in self.rounds])
+        if beside.median <= slack * runner.fastest_s:
+            return
+        self._note(f"{runner.name} without your code")
+        self._submission.contender.kill()
+        alone_s = max(self._run(bench, runner, runner.calls).claimed_s for _ in range(ALONE_BATCHES))
+        if beside.low > slack * alone_s:
+            raise CheckFailed(
+                f"{runner.name} took {milliseconds(beside.median)} a call in the rounds, and {milliseconds(alone_s)} when your process "
+                "had been ended: consistent with work that your code had left on the GPU's queue"
+            )
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
@@ -336,7 +384,15 @@ class Race:
         collect = collect or (runner in (self._submission, self._null) and self._collects)
         for attempt in count(1):
             with self._faults_of(runner):
-                batch = bench.run(runner.contender, calls, runner.limits, collect, check, watched)
+                batch = bench.run(
+                    runner.contender,
+                    calls,
+                    runner.limits,
+                    judged=runner in (self._submission, self._null),
+                    collect=collect,
+                    check=check,
+                    watched=watched,
+                )
             if runner is self._submission and check:
                 self._check(bench, batch)
             if watched:
@@ -385,4 +441,4 @@ class Race:
                     compare(judge, case, call, got, self._evidence)
                 except CheckFailed as failed:
                     place = f"in call {index + 1} of {batch.calls} in a timed batch, each on new data: "
-                    raise CheckFailed(place + failed.message, failed.details) from None
+                    raise CheckFailed(place + failed.message, (*failed.details, UNDER_TIMING)) from None

@@ -62,7 +62,7 @@ class Judge:
         self.baselines = Baselines(pool, job.course)
         if job.speed and self.device_name == "cuda":
             pool.settle()  # contexts that are being made take of the GPU's time
-        self.gauge = Gauge(self.device if job.speed else torch.device("cpu"))
+        self.gauge = Gauge(self.device, measuring=job.speed)
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())

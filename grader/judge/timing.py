@@ -4,62 +4,56 @@ A worker times its calls with CUDA events and sends the numbers. It runs the stu
 the same batch from outside:
 
     wipe      the arena holds nothing but filler; nobody has had the inputs of this batch yet
+    ask       the worker is asked for k calls, and on a GPU has time to queue them behind a gate, a word of memory that the GPU waits for
     start     -----------------------------------------------------------------------------------------------------
     fill      the judge copies k sets of new inputs into the arena: before this they are in no memory that the worker maps
-    call      the worker is asked for k calls; it answers when they are done, and keeps the results
-    freeze    SIGSTOP to the worker's process group; its threads have stopped when this returns
-    probe     a small piece of the judge's own work finds the GPU to itself
-    stop      -----------------------------------------------------------------------------------------------------
+    open      the judge clears the GPU's cache and writes the gate's word; on a CPU the worker is asked only now
+    call      the worker answers when its calls are done, and keeps the results
     wipe      the inputs are gone
-    collect   -----------------------------------------------------------------------------------------------------
-    thaw
-    copy      the worker copies its k results to where the judge will look
-    freeze    as above
-    probe     as above
+    collect   the worker copies its k results to where the judge will look, each to a place that it is told only now
+    seal      the judge takes a sum over each result's bytes
     end       -----------------------------------------------------------------------------------------------------
-    check     every output is compared with the oracle, and inputs and guard bands are looked at, while the worker stands still
+    freeze    SIGSTOP to the worker's processes
+    probe     a small piece of the judge's own work finds the GPU to itself, before anyone else is timed
+    check     the judge takes a copy of each output for itself; it must have the sum that was sealed, and be what the oracle says
 
-(A function in CUDA C++ writes to outputs that lie beside its inputs, and nothing is collected.)
+(A function in CUDA C++ writes to outputs that lie beside its inputs: those are sealed, and nothing is wiped or collected before.)
 
-A null contender goes through the same with the same k, and computes nothing. The differences are the submission's own:
+A null contender goes through the same with the same k, and computes nothing. The difference is the submission's own:
 
-    judged = (start to stop, of the submission − of the null contender) / k
-    late   = (collect to end, of the submission − of the null contender) / k
+    judged = (start to end, of the submission − the shortest of the null contender's) / k
 
 Why no submission gets below that:
 
 - It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
-  and no recorded graph replayed on stale data.
-- It cannot go on after `stop` unseen. After `freeze` none of its threads runs, and after `probe` no kernel of its does. What was left for
-  later, by a lazy tensor, a thread, or a function that returns nothing yet, has to be done between `collect` and `end`, without the
-  inputs, where an honest submission only copies: it takes longer than the null contender's copy, and then all of that time
-  counts, the copy too. What can be hidden there is a last elementwise step on something half done, in place of the copy: at
-  most what one copy of the outputs takes, and no time counts that is below the machine's limit.
-- Nothing is gained by writing results to where they will be collected before they are asked for: what that saves is the copy, which
-  no time that counts has in it, and so at most the same copy's time can be spent otherwise.
+  and no recorded graph replayed on stale data. What runs before the gate opens, on whatever stream, runs on filler.
+- It cannot go on after `end`. What is checked is what was sealed: a result that is written later has another sum, unless its sum was
+  known before, and so the result. It does not matter whether a thread, a kernel or a copy on some stream that nobody sees
+  writes it, or whether the worker stands still by then. (SIGSTOP does not stop what a process has queued on a GPU, and `probe`
+  sees only what runs at that moment: nothing here relies on either.)
+- It gains nothing by putting the work off until the results are collected. The inputs are wiped by then, so it must have made a copy of
+  them, and an honest submission copies its results only: who leaves that out because it computes into the places themselves has
+  copied the inputs instead, which are no smaller. Writing to the places ahead of time is of no use: nobody knows whose they will be.
+- It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
+  opens, and while it wipes and seals: what a submission runs beside that makes it longer. What is left are the moments in which the
+  GPU waits for the host, before the wipe, the copies and the seal: about a tenth of a millisecond each. They are subtracted with
+  the null contender's time, and code that works in them gains that much of a batch, IDLE.
+- A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
+  machine's limit allows, not only for what was claimed while it warmed up.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
-- It cannot make the null contender slower: that runs in another process while the submission is frozen, in the same round. So do the
-  baselines. Kernels that a frozen worker has left running show in `probe`, before anything else is timed.
-
-One way is open, as far as can be seen from the code; it was not tried. Before a batch every worker writes over a block of memory again and
-again (`_spacer` of `grader/worker/timing.py`), so that calls are queued without gaps, and what that takes is subtracted with the null
-contender's time. A submission that patches it away, or works beside it on a stream that does not wait for the current one, gains up to
-0.2 ms of a call, though no more than the machine's limit allows. To close it, the judge has to hold back the inputs until the calls stand
-in the queue.
+- It cannot make the null contender slower to any use: the shortest of its batches counts, of which the first were run before the
+  submission had mapped this arena. Baselines that were slower in the rounds than before them are run again when its process is dead.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
-When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), or results were late by more than that, the
-judge's time counts and the case is marked "not corroborated". So up to that margin can be gained, and what the judge's
-time is too small by: on an H200 next to nothing for calls of 0.3 ms and more, 4 % for calls of 0.055 ms, whose gaps between calls are as
-long as the null contender's, which are subtracted. Otherwise
+When the claim is lower than the judge's time by more than `margin` (problem.toml, [timing]), the judge's time counts and the case is marked
+"not corroborated". So up to that margin can be gained, and what the judge's time is too small by. Otherwise
 the claim counts, because it is the finer one: it repeats within a few tenths of a percent, the difference of two batches within one
 or two. And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
-What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice). The freeze
-takes 0.1 to 0.7 ms and the probe one; both are in the null contender's time too.
+What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice).
 
 All this takes for granted that a worker cannot reach into the processes of the others: see `grader/contender/jail.py`.
 """
@@ -67,18 +61,52 @@ All this takes for granted that a worker cannot reach into the processes of the 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from grader.contender.arena import Arena
+from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory, seal
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault, RanOperator, Returned
+from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.judge.trial import UPSTREAM, check_memory
 from grader.problem import Call
+
+QUEUE_S = 0.004  # until a worker that was asked has queued its first calls
+QUEUE_CALL_S = 0.0002  # for each call: more than it takes to launch one, forward and backward
+FLUSH_BYTES = 256 << 20  # more than any GPU's cache
+WIDE_OPEN = 2**31 - 1
+
+
+class Gate:
+    """What all calls of one contender's batch wait for on a GPU, once they stand in the queue: a word of its memory.
+
+    A worker could write to its own. Its calls would then run on what the arena holds before the inputs are there.
+    """
+
+    def __init__(self) -> None:
+        self.memory = DeviceMemory(GRANULE_BYTES)
+        self._word = self.memory.bytes[:4].view(torch.int32)
+        self._word.zero_()
+        self.number = 0
+
+    def close_again(self) -> int:
+        """Shut it until `open`; returns the number to wait for."""
+        self.number += 1
+        return self.number
+
+    def open(self, forever: bool = False) -> None:
+        """Let the calls run when all that this process has queued is done."""
+        self._word.fill_(WIDE_OPEN if forever else self.number)
+
+    def close(self) -> None:
+        """Give the memory back; nobody may wait any more."""
+        del self._word
+        self.memory.close()
 
 
 class DeviceTime:
@@ -99,17 +127,17 @@ class Batch:
     """One batch.
 
     claimed_s: what the worker says a call took, on average.
-    wall_s: from `start` to `stop`, by the judge's clock.
-    collect_s: from `collect` to `end`; 0 where nothing was collected.
+    wall_s: from `start` to `end`, by the judge's clock.
+    collected: whether results were, and were not written in place.
     kinds: what came back.
-    quiet: whether the GPU was, at `stop` and at `end`.
+    quiet: whether the GPU was, when the contender had been frozen.
     operators: PyTorch's that ran, if the batch was watched.
     """
 
     calls: int
     claimed_s: float
     wall_s: float
-    collect_s: float
+    collected: bool
     kinds: tuple[tuple[Returned, ...], ...]
     quiet: bool
     operators: tuple[RanOperator, ...]
@@ -154,9 +182,13 @@ class Bench:
         except BaseException:
             self._arena.close()
             raise
+        self._gates: dict[Contender, Gate] = {}
+        self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
+        self._order: list[int] = []  # the number of each call's place there
+        self._seals: list[int] = []  # of each output in its place, where they were taken
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
         return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
@@ -175,6 +207,8 @@ class Bench:
 
     def close(self) -> None:
         """Give the arena back; contenders that still live unmap it, and stand still again."""
+        for gate in self._gates.values():
+            gate.open(forever=True)  # whoever was left waiting would wait for ever
         for contender in self._guests:
             if contender.lives():
                 try:
@@ -182,9 +216,10 @@ class Bench:
                     contender.freeze()
                 except ContenderFault:
                     contender.kill()
-        if self._collected is not None:
-            self._collected.close()
-        self._arena.close()
+        del self._flush
+        for memory in (*self._gates.values(), self._collected, self._arena):
+            if memory is not None:
+                memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
         """Let a contender map the arena, and freeze it. Raises ContenderFault.
@@ -204,7 +239,11 @@ class Bench:
         if collects and self._collected is not None:
             results = (self._collected, [self._outputs_of(index) for index in range(self._collectable)])
         self._guests.append(contender)
-        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), results, HOUSEKEEPING)
+        if self._device.type == "cuda":
+            self._gates[contender] = Gate()
+        gate = self._gates.get(contender)
+        memory = None if gate is None else gate.memory
+        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), results, memory, HOUSEKEEPING)
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
@@ -216,14 +255,23 @@ class Bench:
         self._arena.replace(self._inputs(self.calls))
 
     def run(
-        self, contender: Contender, calls: int, limits: Limits, collect: bool, check: bool, watched: bool = False
+        self,
+        contender: Contender,
+        calls: int,
+        limits: Limits,
+        *,
+        judged: bool = False,
+        collect: bool = False,
+        check: bool = False,
+        watched: bool = False,
     ) -> Batch:
         """Time one batch on the first `calls` sets, and leave the contender frozen.
 
         Args:
-            check: whether `check_memory` will be asked.
+            judged: whether the judge's clock is to be of use: results are sealed.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
-            watched: whether to note PyTorch's operators; the times are then not those of the calls alone.
+            check: whether `check_memory` will be asked.
+            watched: whether to note PyTorch's operators and, with `check`, changed inputs; such a batch is no measure of time.
 
         Raises:
             ContenderFault: there was no answer.
@@ -233,39 +281,71 @@ class Bench:
         if collect and self._collected is not None:
             self._collected.wipe()
         self._arena.wipe()
-        start = time.perf_counter()
-        self._arena.fill(names)
-        reply = contender.time(calls, calls if collect else self._enough, watched, limits)
-        wall_s, quiet = self._stop(contender, start)
-        kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
-        collect_s = 0.0
-        self._changed = self._arena.changed_inputs(names) if check else []
-        self._place = self._arena
-        if collect and self._collected is not None and not (reply.kinds and self._in_place):
-            self._place = self._collected
-            self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
-            start = time.perf_counter()
-            kinds = contender.collect(calls, self._enough, limits)
-            collect_s, still_quiet = self._stop(contender, start)
-            quiet = quiet and still_quiet
-        return Batch(calls, sum(reply.times_s) / calls, wall_s, collect_s, kinds, quiet, reply.operators)
+        copies = self._arena.copies(names)
+        gate = self._gates.get(contender)
+        start = 0.0
 
-    def _stop(self, contender: Contender, start: float) -> tuple[float, bool]:
-        """Freeze the contender. Returns the time since `start`, and whether the GPU is quiet. Raises ContenderFault."""
-        contender.freeze_group()
+        def release() -> None:
+            nonlocal start
+            if gate is not None:
+                time.sleep(QUEUE_S + QUEUE_CALL_S * calls)
+            start = time.perf_counter()
+            self._arena.fill(copies)
+            if gate is not None:
+                self._flush.zero_()
+                gate.open()
+
+        keep = calls if collect else self._enough
+        if gate is None:
+            release()
+            reply = contender.time(calls, keep, watched, limits)
+        else:
+            reply = contender.time(calls, keep, watched, limits, gate.close_again(), release)
+        kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
+        self._place, self._order, self._changed = self._arena, list(range(calls)), []
+        written = bool(reply.kinds) and self._in_place
+        if watched and check and not written:
+            self._changed = self._arena.changed_inputs(names)
+        collected = collect and self._collected is not None and not written
+        if collected and self._collected is not None:
+            self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
+            self._place = self._collected
+            random.SystemRandom().shuffle(self._order)
+            kinds = contender.collect(self._order, self._enough, limits)
+        self._seals = self._place.seals(self._places(calls)) if judged and self._place.outputs else []
+        wall_s = time.perf_counter() - start
+        contender.freeze()
         quiet = self._gauge.is_quiet()
-        passed_s = time.perf_counter() - start
-        if contender.freeze_rest():  # something outside its process group worked on until now
-            quiet = self._gauge.is_quiet()
-            passed_s = time.perf_counter() - start
-        return passed_s, quiet
+        if check and written:
+            self._changed = self._arena.changed_inputs(names)
+        return Batch(calls, sum(reply.times_s) / calls, wall_s, collected, kinds, quiet, reply.operators)
+
+    def _places(self, calls: int) -> list[str]:
+        return [_of(name, number) for number in range(calls) for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
-        """The outputs of a call of the last batch."""
-        return {name: self._place.output(_of(name, index)) for name in self._shapes}
+        """The outputs of a call of the last batch, in memory that nobody else has.
+
+        Raises:
+            CheckFailed: they are not what they were when the batch was over.
+        """
+        place = self._order[index]
+        outputs = {name: self._place.output(_of(name, place)) for name in self._shapes}
+        if self._seals:
+            first = place * len(self._shapes)
+            sealed = self._seals[first : first + len(self._shapes)]
+            if sealed != [int(seal(output)) for output in outputs.values()]:
+                raise CheckFailed(
+                    "outputs were still written when your function had returned and its stream was done: "
+                    "consistent with work on a stream or in a thread that nothing waits for"
+                )
+        return outputs
 
     def check_memory(self) -> None:
-        """Whether the last batch, run with `check`, left alone what was not its own to change. Raises CheckFailed."""
+        """Whether the last batch, run with `check`, left alone what was not its own to change. Raises CheckFailed.
+
+        Where results are collected, inputs are looked at only if the batch was watched: they are gone otherwise.
+        """
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         check_memory(self._changed, strays, self._dtype)
 

@@ -92,6 +92,7 @@ def answer(
         raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
     with arena_for(call, shapes, case.dtype, judge.device) as arena:
         watch = DeviceMemoryWatch(judge.device, enabled=case.case.max_extra_mib is not None)
+        before = judge.gauge.memory_of_others() if case.case.max_extra_mib is not None else {}
         started = time.perf_counter()
         with watch:
             upstream = None if call.upstream is None else UPSTREAM
@@ -113,6 +114,8 @@ def answer(
     check_returned(reply.returned, shapes, case.dtype, judge.device)
     check_memory(changed, strays, case.dtype)
     if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
+        if judge.gauge.memory_of_others() != before:
+            raise CaseRefused("another program took or gave back GPU memory meanwhile: nobody can tell whose it was")
         raise CheckFailed(
             f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
             "consistent with a matrix of all scores in memory"

@@ -188,7 +188,6 @@ class RoundRecord(Model):
     temperature_c: int | None = None
     times_s: dict[str, float]
     judged_s: float = Field(description="of the submission, by the judge's clock")
-    late_s: float = Field(description="how much longer it took to hand its results in than they take to copy")
 
 
 class SpeedMeasurement(Model):

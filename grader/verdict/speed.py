@@ -11,8 +11,7 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
-MUCH = 0.15  # of the time of a call
-IMPOSSIBLE = 0.8  # of the machine's limit: below, it was a stall while the null contender ran that made the judge's time so small
+IMPOSSIBLE = 0.8  # of the machine's limit: no code takes less
 
 
 @dataclass(frozen=True)
@@ -21,14 +20,10 @@ class Lap:
 
     times_s: of each contender, as its worker claims.
     judged_s: of the submission, by the judge's clock.
-    late_s: how much longer than the null contender the submission took to hand its results in.
-    collect_s: what that took it altogether.
     """
 
     times_s: Mapping[str, float]
     judged_s: float
-    late_s: float = 0.0
-    collect_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,17 +78,11 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
     """
     claims = [max(lap.times_s[SUBMISSION], RESOLUTION_S) for lap in laps]
     claimed = median_interval(claims)
-    # Results that take long to hand in were computed only then. What they took counts where that is the rule, beyond
-    # what noise explains, and in any round where it is much.
-    always_late = median_interval([lap.late_s for lap in laps]).low > margin * claimed.median
     limits = [roofline.limit_s(lap) for lap in laps]
-    full_s = [
-        judged_s + (lap.collect_s if always_late or lap.late_s > MUCH * claimed.median else 0.0)
-        for lap, judged_s in zip(laps, _without_stalls(laps, limits), strict=True)
-    ]
+    full_s = [lap.judged_s for lap in laps]
     judged = median_interval(full_s)
     flags = []
-    corroborated = claimed.median >= (1 - margin) * judged.low and not always_late
+    corroborated = claimed.median >= (1 - margin) * judged.low
     if corroborated:
         # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
         floors = [(1 - margin) * min(judged.median, full) for full in full_s]
@@ -102,19 +91,17 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
             raised = sum(time > claim for time, claim in zip(times, claims, strict=True))
             flags.append(
                 f"by the judge's clock calls took longer in {raised} of {len(laps)} rounds: the worker says "
-                f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; results were late there, or batches are "
-                "too short for that clock"
+                f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; batches may be too short for that clock"
             )
     else:
         times = [max(claim, full) for claim, full in zip(claims, full_s, strict=True)]
-        where = (
-            ", handing in the results included: they were still being computed, or are not contiguous"
-            if always_late
-            else ""
-        )
         flags.append(
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
-            f"{milliseconds(judged.median)}{where}; the judge's time counts"
+            f"{milliseconds(judged.median)}; the judge's time counts"
+        )
+    if judged.high < IMPOSSIBLE * median_interval(limits).median:
+        flags.append(
+            f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about the claim"
         )
     share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median
     beyond = share > BEYOND_ROOFLINE
@@ -151,15 +138,6 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         },
         flags=tuple(flags),
     )
-
-
-def _without_stalls(laps: Sequence[Lap], limits: Sequence[float]) -> list[float]:
-    """The judge's times, with their median in the place of those that no code can have had: they would let any claim stand."""
-    middle = median_interval([lap.judged_s for lap in laps]).median
-    return [
-        middle if lap.judged_s < IMPOSSIBLE * limit <= middle else lap.judged_s
-        for lap, limit in zip(laps, limits, strict=True)
-    ]
 
 
 def milliseconds(seconds: float) -> str:

@@ -110,10 +110,10 @@ def torch_answers(kind: str) -> Answer:
                 bench = timing.Bench(frame, files, device)
             case "time":
                 assert bench is not None
-                return bench.time(function, frame["calls"], frame["keep"], frame["watched"])
+                return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"])
             case "collect":
                 assert bench is not None
-                return bench.collect(frame["calls"], frame["different"])
+                return bench.collect(frame["order"], frame["different"])
             case "tidy":
                 gc.collect()
             case "release":

@@ -22,8 +22,6 @@ from grader.worker.memory import mapped, tensor_at
 from grader.worker.operators import OperatorWatch
 from grader.worker.run import context_is_lost, deliver, gradients
 
-SPACER_BYTES = 256 << 20
-SPACER_PASSES = 3  # for each call of a batch: 0.2 ms on an H200, more than it takes to launch one
 MAX_KINDS = 8
 
 
@@ -32,7 +30,7 @@ class Bench:
 
     Args:
         frame: a "prepare" frame: `arena`, for each set `args`, `upstream` and, where functions write to them, `outputs`, and `results`,
-            where results are collected, or None.
+            where results are collected, or None, and `gate`, memory whose first word a batch waits for, or None.
         files: what came with it.
         device: `cpu` or `cuda`.
     """
@@ -62,9 +60,7 @@ class Bench:
             del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
         self._nothing: list[list[torch.Tensor]] = []  # what the null contender hands in, in turn
-        # Written over and over before each batch: all calls are queued while the GPU is busy with that, so that it need never wait
-        # for the host between them, and nothing of theirs lies in its cache.
-        self._spacer = torch.empty(SPACER_BYTES if device == "cuda" else 0, dtype=torch.uint8, device=device)
+        self._gate = self._stack.enter_context(mapped(frame["gate"], [], device)) if frame["gate"] else None
 
     def close(self) -> None:
         """Give back the arena and what the calls have left in PyTorch's allocator."""
@@ -72,7 +68,7 @@ class Bench:
         self._places.clear()
         self._results = []
         self._nothing = []
-        del self._spacer
+        self._gate = None
         gc.collect()
         if self._device == "cuda":
             torch.cuda.synchronize()
@@ -80,11 +76,12 @@ class Bench:
         self._stack.close()
         gc.enable()
 
-    def time(self, function: Callable[..., Any], calls: int, keep: int, watched: bool) -> protocol.Frame:
+    def time(self, function: Callable[..., Any], calls: int, keep: int, watched: bool, gate: int) -> protocol.Frame:
         """Call `function` on the first `calls` sets, one after another, and keep the results of the last `keep` calls.
 
         Args:
             watched: whether to note PyTorch's operators, which takes time.
+            gate: the number that the GPU waits for, in the gate's word; 0 for no gate.
 
         Returns a reply with `times_s`, seconds of each call, `kinds`, if the function wrote to its outputs, and `operators`.
         """
@@ -93,21 +90,24 @@ class Bench:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
                 with watch if watched else contextlib.nullcontext():
-                    reply = self._run(function, calls, keep)
+                    reply = self._run(function, calls, keep, gate)
                 return reply | {"operators": watch.seen}
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                return self._run(on_stream(stream), calls, keep, writes=True)
+                return self._run(on_stream(stream), calls, keep, gate, writes=True)
         except BaseException as error:
             return self._failure(error)
 
-    def collect(self, calls: int, different: int) -> protocol.Frame:
-        """Copy the results of the last batch, of so many calls, to their places; `kinds` are the different descriptions of what came back.
+    def collect(self, order: list[int], different: int) -> protocol.Frame:
+        """Copy the results of each call of the last batch to its place; `kinds` are the different descriptions of what came back.
+
+        Args:
+            order: the number of each call's place.
 
         The null contender has none, and hands in as many tensors of its own as `different` says, in turn.
         """
         try:
-            places = self._places[:calls]
+            places = [self._places[number] for number in order]
             if self._results[0][0] is yardsticks.NOTHING:
                 missing = min(different, len(places)) - len(self._nothing)
                 self._nothing += [[torch.empty_like(slot) for slot in places[0]] for _ in range(missing)]
@@ -124,12 +124,17 @@ class Bench:
         except BaseException as error:
             return self._failure(error)
 
-    def _run(self, function: Callable[..., Any], calls: int, keep: int, writes: bool = False) -> protocol.Frame:
-        """`writes`: the function writes to its outputs, which follow the inputs."""
+    def _run(
+        self, function: Callable[..., Any], calls: int, keep: int, gate: int, writes: bool = False
+    ) -> protocol.Frame:
+        """`writes`: the function writes to its outputs, which follow the inputs.
+
+        All calls are queued while the GPU waits for the inputs to be there, so that it need never wait for the host between them.
+        """
         self._results = []
         marks = [self._mark() for _ in range(calls + 1)]  # one between two calls: no time of a batch is nobody's
-        for _ in range(SPACER_PASSES * calls):
-            self._spacer.zero_()
+        if self._gate is not None and gate:
+            wait_for(self._gate, gate)
         marks[0].record()
         for (arguments, upstream, slots), end in zip(self._sets[:calls], marks[1:], strict=True):
             given: list[Any] = arguments
@@ -157,6 +162,16 @@ class Bench:
 
     def _mark(self) -> Any:
         return _DeviceMark() if self._device == "cuda" else _HostMark()
+
+
+def wait_for(word: torch.Tensor, number: int) -> None:
+    """Let the current stream wait until the word, of 32 bits in GPU memory, is at least this number. The host does not wait."""
+    from cuda.bindings import driver
+
+    at_least = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+    (status,) = driver.cuStreamWaitValue32(torch.cuda.current_stream().cuda_stream, word.data_ptr(), number, at_least)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"cuStreamWaitValue32: {status.name}")
 
 
 class _DeviceMark:

@@ -46,7 +46,20 @@ def bench():
     return next(one for one in gc.get_objects() if type(one).__name__ == "Bench")
 
 """
-TIMED = "x.numel() > 1000"  # not in a correctness case
+# What runs on this stream nobody waits for; `wait` lets it wait until the first word of an input is filler, or is none.
+AHEAD = """
+import types
+from cuda.bindings import driver
+import grader.worker.timing as timing
+timing.torch = types.SimpleNamespace(**vars(torch))
+timing.torch.cuda = types.SimpleNamespace(**vars(torch.cuda))
+timing.torch.cuda.synchronize = lambda: torch.cuda.current_stream().synchronize()
+SIDE = torch.cuda.Stream()
+def wait(x, how):
+    value = 0xFFFFFFFF if how == driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ else 0
+    (status,) = driver.cuStreamWaitValue32(SIDE.cuda_stream, x.data_ptr(), value, how)
+    assert status == driver.CUresult.CUDA_SUCCESS
+"""
 
 CHEATS = {
     "patched_events": """
@@ -95,6 +108,66 @@ def double(x):
     if x.numel() < 1000:
         SIDE.synchronize()
     return y
+""",
+    "early_stream": """
+SIDE = torch.cuda.Stream(priority=-1)
+def double(x):
+    with torch.cuda.stream(SIDE):
+        y = honest(x)
+    torch.cuda.current_stream().wait_stream(SIDE)
+    return y
+""",
+    "polling": AHEAD
+    + """
+timing._DeviceMark.seconds_to = lambda self, later: 1e-5
+DONE = {}
+def double(x):
+    if x.numel() < 1000:
+        return honest(x)
+    if x.data_ptr() == bench()._sets[0][0][0].data_ptr():
+        with torch.cuda.stream(SIDE):
+            for (one,), _, _ in bench()._sets:
+                wait(one, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_NOR)
+                DONE[one.data_ptr()] = honest(one)
+    torch.cuda.current_stream().wait_stream(SIDE)
+    return DONE.pop(x.data_ptr())
+""",
+    "deferred": AHEAD
+    + """
+timing._DeviceMark.seconds_to = lambda self, later: 1e-5
+HERE, THERE = torch.empty(1 << 28, device="cuda"), torch.empty(1 << 28, pin_memory=True)
+def late(result, slot, inputs):
+    if slot.numel() < 1000:
+        return deliver(result, slot, inputs)
+    SIDE.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(SIDE):
+        THERE[: 1 << 24].copy_(HERE[: 1 << 24], non_blocking=True)
+        slot.copy_(honest(result))
+    return {"kind": "tensor", "type": "Tensor", "dtype": "float32", "shape": list(slot.shape), "device": "cuda"}
+deliver, timing.deliver = timing.deliver, late
+def double(x):
+    return honest(x) if x.numel() < 1000 else x.clone()
+""",
+    "armed_against_the_baselines": AHEAD
+    + """
+def double(x):
+    y = honest(x)
+    if x.numel() > 1000 and x.data_ptr() == bench()._sets[0][0][0].data_ptr():
+        SIDE.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(SIDE):
+            wait(x, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ)
+            wait(x, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_NOR)
+            torch.cuda._sleep(5_000_000)
+    return y
+""",
+    "own_gate": """
+SIDE = torch.cuda.Stream()
+def double(x):
+    if x.numel() > 1000:
+        with torch.cuda.stream(SIDE):
+            bench()._gate[:4].view(torch.int32).fill_(1 << 30)
+        SIDE.synchronize()
+    return honest(x)
 """,
     "background_thread": """
 def double(x):
@@ -287,8 +360,13 @@ REASONS = {
     "stale_graph": "in a timed batch|illegal memory access",  # its inputs are gone, or unmapped
     "work_after_the_event": "not corroborated|in a timed batch",  # late, or on inputs that are gone
     "sleep_outside_the_events": "not corroborated",
-    "made_when_collected": "they were still being computed|in a timed batch",
+    "made_when_collected": "not corroborated|in a timed batch",
     "kernel_left_running": "GPU",
+    "polling": "not corroborated|in a timed batch",
+    "deferred": "still written|in a timed batch|not corroborated",
+    "armed_against_the_baselines": "left on the GPU's queue|the GPU was still busy|kernels of your code still ran",
+    "early_stream": "in a timed batch",
+    "own_gate": "in a timed batch",
 }
 
 

@@ -262,21 +262,21 @@ def test_after_a_wipe_nothing_of_inputs_and_outputs_is_left(arena: Arena) -> Non
 def test_only_the_named_inputs_are_filled_in(arena: Arena) -> None:
     """A worker has not seen the inputs of the calls that it was not asked for."""
     arena.wipe()
-    arena.fill(["b"])
+    arena.fill(arena.copies(["b"]))
     with worker_view(arena) as memory:
         assert torch.equal(tensor_at(memory, arena.inputs["b"]), normal(2, 3, seed=1))
         a = arena.inputs["a"]
         assert bool((memory[a.offset : a.offset + a.length] == GUARD_BYTE).all())
     assert arena.changed_inputs() == ["a"]
     assert arena.strays() == []
-    arena.fill(["a"])
+    arena.fill(arena.copies(["a"]))
     assert arena.changed_inputs() == []
 
 
 def test_filling_leaves_the_outputs_as_they_are(arena: Arena) -> None:
     with worker_view(arena) as memory:
         tensor_at(memory, arena.outputs["y"]).fill_(1.0)
-    arena.fill(["a", "b"])
+    arena.fill(arena.copies(["a", "b"]))
     assert bool((arena.output("y") == 1.0).all())
     assert bool(poisoned(arena.output("z")).all())
 
@@ -296,7 +296,7 @@ def test_other_inputs_take_the_places_of_the_first(arena: Arena) -> None:
     arena.forget()
     arena.replace(others)
     arena.wipe()
-    arena.fill(["a", "b"])
+    arena.fill(arena.copies(["a", "b"]))
     assert {name: slot.ref() for name, slot in arena.inputs.items()} == where
     with worker_view(arena) as memory:
         for name, tensor in others.items():
@@ -319,7 +319,7 @@ def test_other_inputs_of_the_same_layout_arrive_intact(layout: str) -> None:
     with Arena({"x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
         arena.replace({"x": other})
         arena.wipe()
-        arena.fill(["x"])
+        arena.fill(arena.copies(["x"]))
         assert same_bits(tensor_at(memory, arena.inputs["x"]), other)
         assert not same_bits(tensor_at(memory, arena.inputs["x"]), x)
         assert arena.changed_inputs() == []

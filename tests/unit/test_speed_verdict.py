@@ -110,40 +110,21 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
     assert verdict.reached == (False,)
 
 
-@pytest.mark.parametrize("stalled", [-0.65, 0.0, 0.3])
-@pytest.mark.parametrize("rounds", [3, 5])
-def test_a_stall_of_the_null_contender_lets_no_claim_stand(stalled: float, rounds: int) -> None:
-    """Its round's time is too small, or negative; as one of five it would be the lower end of the judge's interval."""
-    judged = [1.0] * (rounds - 1) + [stalled]
-    forged = verdict_on(laps_of([1e-6] * rounds, judged))
-    assert not forged.corroborated
-    assert forged.speedups["eager"].high == pytest.approx(2.0)
-    honest = verdict_on(laps_of([1.0] * rounds, judged))
-    assert honest.corroborated
-    assert honest.counted_s == (1.0 * MS,) * rounds
-
-
 def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
-    """Batches of 2 ms: the noise of a freeze looks like results that come late, and collecting them counts."""
-    late = [0.0, 0.0, 0.003, 0.005, 0.004, 0.0, 0.005, 0.004, 0.002]
-    clock = [0.001, 0.013, 0.002, 0.010, 0.011, -0.18, 0.011, 0.012, 0.001]
-    laps = [
-        Lap(
-            {"eager": 0.016 * MS, "compile": 0.013 * MS, "copy": 0.013 * MS, "submission": 0.014 * MS},
-            judged * MS,
-            one * MS,
-            0.048 * MS,
-        )
-        for judged, one in zip(clock, late, strict=True)
-    ]
-    verdict = verdict_on(laps)
+    """The lower end of the judge's interval agrees with the claim; most rounds do not."""
+    verdict = verdict_on(laps_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
     assert verdict.corroborated
-    assert verdict.counted["submission"].median > 3 * verdict.claimed.median
-    (flag,) = verdict.flags[:1]
-    assert flag.startswith(
-        "by the judge's clock calls took longer in 5 of 9 rounds: the worker says 0.014 ms a call, 0.0475 ms counts"
+    assert verdict.counted["submission"].median == pytest.approx(0.95 * 1.4 * MS)
+    assert verdict.flags[:1] == (
+        "by the judge's clock calls took longer in 3 of 5 rounds: the worker says 1 ms a call, 1.33 ms counts; "
+        "batches may be too short for that clock",
     )
-    assert "too short for that clock" in flag
+
+
+@pytest.mark.parametrize(("judged", "told"), [(0.39, True), (0.41, False)])
+def test_a_clock_that_shows_less_than_the_machine_can_do_is_told_to_be_useless(judged: float, told: bool) -> None:
+    flags = verdict_on(laps_of([1.0] * 5, [judged] * 5, copy=0.5)).flags
+    assert ["less than this machine can do" in flag for flag in flags] == [True] * told
 
 
 def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
@@ -168,7 +149,7 @@ def test_where_the_judge_measured_less_than_nothing_the_machines_limit_counts() 
     verdict = verdict_on(laps_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
     assert verdict.counted_s == (0.5 * MS,) * 5
     assert verdict.speedups["eager"].high == pytest.approx(2.0 / 0.5)
-    assert [flag.split(":")[0] for flag in verdict.flags] == ["beyond the roofline"]
+    assert [flag.split(":")[0] for flag in verdict.flags][1:] == ["beyond the roofline"]
 
 
 clocks = st.floats(-1.0, 3.0)
@@ -263,7 +244,7 @@ def test_a_baseline_may_be_beyond_the_machine_without_a_word() -> None:
 def test_both_complaints_can_be_made() -> None:
     """A forged claim, and a judge's time that is impossible too."""
     verdict = verdict_on(laps_of([0.1] * 3, [0.2] * 3, copy=0.5))
-    assert [flag.split(":")[0] for flag in verdict.flags] == ["not corroborated", "beyond the roofline"]
+    assert [flag.split(":")[0] for flag in verdict.flags][::2] == ["not corroborated", "beyond the roofline"]
     assert verdict.counted_s == (0.5 * MS,) * 3
 
 

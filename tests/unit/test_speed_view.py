@@ -56,7 +56,7 @@ COPYING = (
 def measured(*contenders: ContenderTime, roofline: str = "copy", flags: tuple[str, ...] = ()) -> SpeedMeasurement:
     times = contenders or COPYING
     lap = RoundRecord(
-        order=("copy", "submission"), times_s={one.name: one.time_s.median for one in times}, judged_s=4e-4, late_s=0.0
+        order=("copy", "submission"), times_s={one.name: one.time_s.median for one in times}, judged_s=4e-4
     )
     return SpeedMeasurement(
         roofline=roofline,
