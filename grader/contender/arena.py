@@ -109,12 +109,17 @@ class Arena:
         del self.bytes
         self._memory.close()
 
-    def wipe(self) -> None:
-        """Leave nothing of inputs and outputs: everything is guard, but for the poison where outputs will be."""
+    def wipe(self, wait: bool = True) -> None:
+        """Leave nothing of inputs and outputs: everything is guard, but for the poison where outputs will be.
+
+        Args:
+            wait: until it is done; on a GPU it is queued otherwise.
+        """
         self.bytes.fill_(GUARD_BYTE)
         for slot in self.outputs.values():
             self._region(slot).fill_(POISON_BYTE)
-        self._synchronize()
+        if wait:
+            self._synchronize()
 
     def copies(self, names: Iterable[str]) -> Copies:
         """What `fill` has to do for the inputs of these names, worked out beforehand."""

@@ -45,7 +45,7 @@ PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
 NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
-NOTHING_BATCHES = 3
+NOTHING_BATCHES = 5
 ALONE_BATCHES = 5
 SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
 UNDER_TIMING = (
@@ -72,13 +72,14 @@ class Round:
     """What one round found, and how the GPU stood in it.
 
     order: that in which the contenders ran.
-    wall_s: of the submission's batch, by the judge's clock.
+    wall_s, nothing_s: of the submission's batch and of the null contender's, by the judge's clock.
     """
 
     order: tuple[str, ...]
     conditions: Conditions
     times_s: dict[str, float]
     wall_s: float
+    nothing_s: float
 
 
 class Race:
@@ -109,7 +110,7 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects = True
-        self._nothing_s = math.inf  # the null contender's shortest batch
+        self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -159,9 +160,10 @@ class Race:
 
     @property
     def laps(self) -> list[Lap]:
-        """The rounds' times. The shortest batch of nothing is subtracted: who makes the others longer gains nothing, and no stall does."""
-        calls = self._submission.calls
-        return [Lap(one.times_s, (one.wall_s - self._nothing_s) / calls) for one in self.rounds]
+        """The rounds' times. What a batch of nothing takes was measured before the rounds too: who slows it down there gains nothing."""
+        in_rounds_s = [one.nothing_s for one in self.rounds]
+        nothing_s = min(median_interval(walls_s).median for walls_s in (self._nothing_s, in_rounds_s))
+        return [Lap(one.times_s, (one.wall_s - nothing_s) / self._submission.calls) for one in self.rounds]
 
     def _note(self, text: str) -> None:
         self._judge.emit(CaseNote(text=text))
@@ -265,7 +267,7 @@ class Race:
             batch = self._run(bench, runner, runner.calls)
             runner.fastest_s = min(runner.fastest_s, batch.claimed_s)
             for _ in range(NOTHING_BATCHES if runner is self._null else 0):
-                self._nothing_s = min(self._nothing_s, self._run(bench, runner, runner.calls).wall_s)
+                self._nothing_s.append(self._run(bench, runner, runner.calls).wall_s)
 
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
@@ -309,10 +311,17 @@ class Race:
         """Whoever runs after the submission; then the round is kept."""
         for runner in self._order[self._order.index(self._submission) + 1 :]:
             self._run_in_round(runner)
-        self._nothing_s = min(self._nothing_s, self._batches[self._null.name].wall_s)
         times_s = {runner.name: self._batches[runner.name].claimed_s for runner in self._everyone}
         order = tuple(runner.name for runner in self._order)
-        self.rounds.append(Round(order, self._conditions, times_s, self._batches[SUBMISSION].wall_s))
+        self.rounds.append(
+            Round(
+                order,
+                self._conditions,
+                times_s,
+                self._batches[SUBMISSION].wall_s,
+                self._batches[self._null.name].wall_s,
+            )
+        )
 
     def round(self) -> None:
         """A whole round."""

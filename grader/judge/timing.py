@@ -21,7 +21,7 @@ the same batch from outside:
 
 A null contender goes through the same with the same k, and computes nothing. The difference is the submission's own:
 
-    judged = (start to end, of the submission − the shortest of the null contender's) / k
+    judged = (start to end, of the submission − what the null contender usually takes) / k
 
 Why no submission gets below that:
 
@@ -42,8 +42,9 @@ Why no submission gets below that:
 - A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
   machine's limit allows, not only for what was claimed while it warmed up.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
-- It cannot make the null contender slower to any use: the shortest of its batches counts, of which the first were run before the
-  submission had mapped this arena. Baselines that were slower in the rounds than before them are run again when its process is dead.
+- It cannot make the null contender slower to any use: what counts is the median of its batches in the rounds or that of those before
+  the submission had mapped this arena, whichever is less. Baselines that were slower in the rounds than before them are run again
+  when the submission's process is dead.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
@@ -79,6 +80,7 @@ from grader.problem import Call
 QUEUE_S = 0.004  # until a worker that was asked has queued its first calls
 QUEUE_CALL_S = 0.0002  # for each call: more than it takes to launch one, forward and backward
 FLUSH_BYTES = 256 << 20  # more than any GPU's cache
+BUSY_PASSES = 4  # over so much memory: 0.3 ms on an H200
 WIDE_OPEN = 2**31 - 1
 
 
@@ -308,7 +310,7 @@ class Bench:
             self._changed = self._arena.changed_inputs(names)
         collected = collect and self._collected is not None and not written
         if collected and self._collected is not None:
-            self._arena.wipe()  # whatever is computed from now on is not computed from these inputs
+            self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
             self._place = self._collected
             random.SystemRandom().shuffle(self._order)
             kinds = contender.collect(self._order, self._enough, limits)
@@ -319,6 +321,16 @@ class Bench:
         if check and written:
             self._changed = self._arena.changed_inputs(names)
         return Batch(calls, sum(reply.times_s) / calls, wall_s, collected, kinds, quiet, reply.operators)
+
+    def _wipe_busily(self) -> None:
+        """Wipe the arena, and leave the GPU busy for as long as it takes the next request to arrive."""
+        self._arena.wipe(wait=False)
+        if self._device.type == "cuda":
+            wiped = torch.cuda.Event()
+            wiped.record()
+            for _ in range(BUSY_PASSES):
+                self._flush.zero_()
+            wiped.synchronize()
 
     def _places(self, calls: int) -> list[str]:
         return [_of(name, number) for number in range(calls) for name in self._shapes]

@@ -34,7 +34,7 @@ BASELINES = "def eager(x):\n    return x * 2\n"
 
 # A right answer that takes about eight times as long as the baseline: what every cheat below must do at the least.
 PRELUDE = """
-import gc, sys, threading, time
+import sys, threading, time
 import torch
 
 def honest(x):
@@ -42,8 +42,15 @@ def honest(x):
         y = x * 2
     return y
 
+def batch():
+    "What the function that times us has in its variables: calls, self ..."
+    frame = sys._getframe(1)
+    while type(frame.f_locals.get("self")).__name__ != "Bench":
+        frame = frame.f_back
+    return frame.f_locals
+
 def bench():
-    return next(one for one in gc.get_objects() if type(one).__name__ == "Bench")
+    return batch()["self"]
 
 """
 # What runs on this stream nobody waits for; `wait` lets it wait until the first word of an input is filler, or is none.
@@ -126,7 +133,7 @@ def double(x):
         return honest(x)
     if x.data_ptr() == bench()._sets[0][0][0].data_ptr():
         with torch.cuda.stream(SIDE):
-            for (one,), _, _ in bench()._sets:
+            for (one,), _, _ in bench()._sets[: batch()["calls"]]:
                 wait(one, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_NOR)
                 DONE[one.data_ptr()] = honest(one)
     torch.cuda.current_stream().wait_stream(SIDE)
@@ -152,7 +159,7 @@ def double(x):
     + """
 def double(x):
     y = honest(x)
-    if x.numel() > 1000 and x.data_ptr() == bench()._sets[0][0][0].data_ptr():
+    if x.numel() > 1000 and len(bench()._sets) > 4 and x.data_ptr() == bench()._sets[0][0][0].data_ptr():
         SIDE.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(SIDE):
             wait(x, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ)
