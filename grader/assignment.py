@@ -215,6 +215,12 @@ class SpeedCase(Strict):
             raise ValueError("bands: the same band is there twice")
         return self
 
+    @model_validator(mode="after")
+    def _matrix_products_need_a_gpu(self) -> SpeedCase:
+        if self.roofline == "matmul" and self.devices != ("cuda",):
+            raise ValueError('roofline = "matmul" needs devices = ["cuda"]: the matrix product is a GPU\'s')
+        return self
+
 
 class Timing(Strict):
     """How speed is measured (see `grader/judge/timing.py` and `grader/judge/race.py`)."""

@@ -11,16 +11,28 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+TIMED = {"timed": True}  # the context in which a speed case's keys are read
+
+
+def _some_to_time(size: int, info: ValidationInfo) -> int:
+    if size == 0 and info.context == TIMED:
+        raise ValueError("a speed case needs a size above 0: of nothing there is nothing to time")
+    return size
+
+
+# How many there are of something, such as rows: never less than none of them, and in a speed case at least one.
+Size = Annotated[int, Field(ge=0), AfterValidator(_some_to_time)]
 
 
 class Params(BaseModel):
@@ -141,13 +153,13 @@ def bind_speed_sizes(
         raise CourseError(
             f"{assignment.folder / 'baselines.py'}: not found; speed is measured against its function `eager`"
         )
+    path = assignment.folder / "problem.toml"
     sizes = []
     for change in ({"memory_gib": case.memory_gib}, *case.smaller):
         own = {key: value for key, value in change.items() if key != "memory_gib"}
         memory_gib = change.get("memory_gib")
-        path = assignment.folder / "problem.toml"
         try:
-            params = model.model_validate(part.defaults | case.params | own)
+            params = model.model_validate(part.defaults | case.params | own, context=TIMED)
         except ValidationError as error:
             common = ", ".join(name for name in SpeedCase.model_fields if name != "params")
             raise CourseError(
@@ -157,6 +169,17 @@ def bind_speed_sizes(
         if memory_gib is not None and not (type(memory_gib) in (int, float) and 0 < memory_gib < float("inf")):
             raise CourseError(f"{path}: speed case {case.name!r}: memory_gib must be a number above 0")
         sizes.append((params, memory_gib))
+    for index, ((_, before), (_, needed)) in enumerate(pairwise(sizes)):
+        where = f"{path}: in part {part.name!r}, speed case {case.name!r}: smaller.{index}"
+        if before is None:
+            raise CourseError(
+                f"{where} is never taken: the size before it has no memory_gib, so it is always the one that fits"
+            )
+        if needed is not None and needed >= before:
+            raise CourseError(
+                f"{where}.memory_gib = {needed:g} is not below {before:g}, that of the size before it: where that one does not fit, "
+                "neither does this one"
+            )
     return sizes
 
 

@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
+from grader.assignment import Device
 from grader.report.model import Report
 from tests.conftest import ROOT
-from tests.corpus import Device, Entry, entries
+from tests.corpus import Entry, entries
 
 RECORD = ROOT / "docs" / "grader_quality.json"
 PAGE = ROOT / "docs" / "GRADER_QUALITY.md"

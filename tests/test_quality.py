@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.corpus import Device, entries
+from grader.assignment import Device
+from tests.corpus import entries
 from tests.quality import DEVICE_NAMES, PAGE, RECORD, faults, page
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")

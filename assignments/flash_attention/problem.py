@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, load_beside
+from grader.problem import Call, Cost, Params, Size, load_beside
 
 attention = load_beside(__file__, "baselines.py").eager
 
@@ -15,10 +15,10 @@ attention = load_beside(__file__, "baselines.py").eager
 class AttentionParams(Params):
     """The keys a case may use beside the common ones."""
 
-    batch: int = 2
-    n: int
-    n_keys: int | None = None  # as many as queries unless given
-    d: int
+    batch: Size = 2
+    n: Size
+    n_keys: Size | None = None  # as many as queries unless given
+    d: Size
     causal: bool = False
     backward: bool = False
     values: Literal["normal", "peaked", "rising", "large-logits"] = "normal"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, by_slices, load_beside
+from grader.problem import Call, Cost, Params, Size, by_slices, load_beside
 
 eager = load_beside(__file__, "baselines.py").eager
 
@@ -14,7 +14,7 @@ eager = load_beside(__file__, "baselines.py").eager
 class SoftmaxParams(Params):
     """The keys a case may use beside the common ones."""
 
-    shape: tuple[int, int]
+    shape: tuple[Size, Size]
     values: Literal["normal", "large", "constant-rows", "one-hot", "minus-inf", "rising", "late-start", "negative"] = (
         "normal"
     )

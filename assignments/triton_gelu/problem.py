@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, by_slices, load_beside
+from grader.problem import Call, Cost, Params, Size, by_slices, load_beside
 
 eager = load_beside(__file__, "baselines.py").eager
 
@@ -41,7 +41,7 @@ EXTREMES += [1e13, 1e20, 3e38]
 class GeluParams(Params):
     """The keys a case may use beside the common ones."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     values: Literal["normal", "extremes"] = "normal"
     layout: Literal["contiguous", "transposed", "odd-start", "strided"] = "contiguous"
 

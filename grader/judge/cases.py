@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from grader.assignment import Assignment, Case, Device, Part, SpeedCase
+from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase
 from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_sizes, load_problem
 
 
@@ -112,9 +112,26 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
                 for params, memory_gib in bind_speed_sizes(assignment, part, speed, model):
                     case = Case(name=speed.name, tries=_size(params, part), dtype=speed.dtype, params={})
                     cases.append(BoundSpeedCase(assignment, problem, part, case, params, speed))
+                    _check_work(cases[-1])
                     needs.append(memory_gib)
                 bound.append(SpeedSizes(tuple(cases), tuple(needs)))
     return bound
+
+
+def _check_work(timed: BoundSpeedCase) -> None:
+    """Raise CourseError where there is no work that the roofline could tell the time of."""
+    folder, roofline = timed.assignment.folder, timed.speed.roofline
+    where = f"in part {timed.part.name!r}, speed case {timed.name!r} ({timed.case.tries})"
+    try:
+        cost = timed.problem.cost(timed.params, timed.dtype)
+        work, unit = (cost.flops, "FLOPs") if roofline == "matmul" else (cost.bytes_moved, "bytes")
+    except Exception as error:
+        raise CourseError(f"{folder / 'problem.py'}: cost() {where}: {type(error).__name__}: {error}") from error
+    if not work > 0:
+        raise CourseError(
+            f'{folder / "problem.toml"}: {where}: roofline = "{roofline}" tells the time from the {unit} of a case, '
+            f"and cost() in {folder / 'problem.py'} gives {work}"
+        )
 
 
 def _size(params: Params, part: Part) -> str:

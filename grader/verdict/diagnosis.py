@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -73,7 +73,7 @@ def explain_call(
             here.append(
                 f"of the same call {' and '.join(right)} {verb} right: what only {' and '.join(wrong)} needs is worth a look"
             )
-        if mine is None and (sentence := _by_input(scene, bad[name])):
+        if mine is None and (sentence := _by_input(scene, name, expected[name], bad[name])):
             here.insert(min(2, len(here)), sentence)
         if number == 0 and mine is None and (sentence := _odd_strides(scene)):
             here.insert(1, sentence)
@@ -367,7 +367,14 @@ def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
     return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
 
 
-def _by_input(scene: Scene, bad: torch.Tensor) -> str:
+def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> bool:
+    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0; those of a softmax do not."""
+    alone = {name: torch.where(bad, x, torch.zeros_like(x)) for name, x in scene.call.args.items()}
+    other = scene.oracle(replace(scene.call, args=alone))[output]
+    return torch.allclose(other[bad], right[bad], rtol=1e-6, atol=0, equal_nan=True)
+
+
+def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
     """Whether an element of a function of each element is wrong just where the input is large, or small."""
     if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
         return ""
@@ -376,7 +383,7 @@ def _by_input(scene: Scene, bad: torch.Tensor) -> str:
         return ""
     for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
         lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
-        if highest < lowest:
+        if highest < lowest and _of_each_element(scene, output, right, bad):
             return (
                 f"wrong just where {words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}: consistent with "
                 + ("a formula that overflows or loses its digits there")

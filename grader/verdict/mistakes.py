@@ -96,6 +96,36 @@ def _erf_form(x: Tensor) -> Tensor:
 # Softmax --------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Exponential:
+    """How a kernel may write exp(t), or something that only looks like it: e^(rate · t)."""
+
+    form: str
+    rate: float
+
+    def __call__(self, t: Tensor) -> Tensor:
+        return (t * self.rate).exp()
+
+    def words(self, argument: str) -> str:
+        return self.form.format(argument)
+
+
+BASE_E = Exponential("exp({})", 1.0)
+BASE_2 = Exponential("exp2({})", math.log(2))
+SCALED = Exponential("exp(({}) log₂e)", 1 / math.log(2))  # the argument of exp2 given to exp
+BASES_MIXED = (
+    (BASE_2, BASE_E, "exp2(t) for exp(t) in the numerator alone"),
+    (BASE_E, BASE_2, "exp2(t) for exp(t) in the sum alone"),
+    (SCALED, BASE_E, "exp(t log₂e) for exp2(t log₂e) in the numerator alone"),
+    (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in the sum alone"),
+)
+RESCALED_MIXED = (  # the base of everything else, and that of the factor
+    (BASE_E, BASE_2, "exp2(t) for exp(t) in that factor alone"),
+    (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in that factor alone"),
+    (BASE_2, BASE_E, "exp2(t) for exp(t) everywhere but in that factor"),
+)
+
+
 def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) -> Iterator[Suspect]:
     """x: the rows `part` in float64; whole: all rows, where they are not too many.
 
@@ -149,6 +179,12 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         lambda: torch.softmax(x / two, -1),
     )
     shifted = x - top.double()
+    for above, below, how in BASES_MIXED:
+        yield suspect(
+            f"as {above.words('x − m')} / Σ {below.words('x − m')}",
+            f"base 2 mixed with base e: {how}; exp(t) = exp2(t log₂e)",
+            lambda: above(shifted) / below(shifted).sum(-1, keepdim=True),
+        )
     log_sum = shifted.exp().sum(-1, keepdim=True).log()
     yield suspect(
         "as exp(x − m − log₂ Σ)",
@@ -184,8 +220,15 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         yield suspect(
             f"when the sum of blocks of {block} is not rescaled as the maximum moves",
             "a factor exp(m_old − m_new) that is missing before the sum",
-            lambda: _sum_not_rescaled(shifted, block),
+            lambda: shifted.exp() / _sum_by_blocks(shifted, block, BASE_E, None),
         )
+        for terms, factor, how in RESCALED_MIXED:
+            yield suspect(
+                f"when the sum of {terms.words('x − m')} is multiplied by {factor.words('m_old − m_new')} "
+                f"after each block of {block}",
+                f"base 2 mixed with base e: {how}; exp(t) = exp2(t log₂e)",
+                lambda: terms(shifted) / _sum_by_blocks(shifted, block, terms, factor),
+            )
         if columns % block:
             kept = columns // block * block
             yield suspect(
@@ -231,15 +274,20 @@ def _zeros(count: int) -> str:
     return f"{count} zeros" if count > 1 else "one zero"
 
 
-def _sum_not_rescaled(shifted: Tensor, block: int) -> Tensor:
-    """shifted: x − m of the whole row. The sum of each block is relative to the maximum so far."""
+def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Exponential | None) -> Tensor:
+    """The row sum of an online softmax: of each block relative to the maximum so far, rescaled by `factor` as that moves, or never.
+
+    shifted: x − m of the whole row.
+    """
     total = torch.zeros_like(shifted[:, :1])
     so_far = torch.full_like(total, -math.inf)
     for start in range(0, shifted.shape[1], block):
         piece = shifted[:, start : start + block]
-        so_far = torch.maximum(so_far, piece.amax(-1, keepdim=True))
-        total = total + (piece - so_far.nan_to_num(neginf=0.0)).exp().sum(-1, keepdim=True)
-    return shifted.exp() / total
+        before, so_far = so_far, torch.maximum(so_far, piece.amax(-1, keepdim=True))
+        safe = so_far.nan_to_num(neginf=0.0)
+        kept = total if factor is None else total * factor(before - safe)
+        total = kept + terms(piece - safe).sum(-1, keepdim=True)
+    return total
 
 
 def _by_tiles(values: Tensor, rows: int, how: str) -> Tensor:

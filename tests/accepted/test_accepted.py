@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpus import DEVICES, Device, Entry, entries
+from grader.assignment import Device
+from tests.corpus import DEVICES, Entry, entries
 
 ACCEPTED = entries("accepted")
 

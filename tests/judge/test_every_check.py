@@ -11,9 +11,10 @@ import pytest
 from grader.report.model import Report
 from tests.checks import Check, all_checks
 from tests.conftest import PROBLEM, ROOT, Course, problem_toml
-from tests.corpus import cases, judge, words
+from tests.corpus import cases, words
 from tests.judge.test_faults import PRELUDE
 from tests.judge.test_properties import CHECKED, PROPERTIES
+from tests.warm_judge import judge
 
 GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={")
 ZERO = PROBLEM.replace("torch.randn(shape, generator=generator, device=generator.device)", "torch.zeros(shape)")

@@ -298,7 +298,7 @@ def test_a_device_without_a_time_limit_is_refused(write: Write) -> None:
 
 ALL_OF_SPEED = """n = 1000
 dtype = "float16"
-devices = ["cpu", "cuda"]
+devices = ["cuda"]
 roofline = "matmul"
 vendor = ["sdpa_flash", "sdpa_cudnn"]
 memory_gib = 36.5
@@ -319,7 +319,7 @@ def test_a_speed_case_says_as_little_as_it_must(write: Write) -> None:
 
 def test_every_field_of_a_speed_case_is_read(write: Write) -> None:
     (speed,) = load_assignment(write(("n = 1000\n", ALL_OF_SPEED))).spec.parts[0].speed
-    assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cpu", "cuda"), "matmul")
+    assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cuda",), "matmul")
     assert speed.vendor == ("sdpa_flash", "sdpa_cudnn")
     assert speed.memory_gib == 36.5
     assert speed.smaller == ({"n": 500, "memory_gib": 9}, {"n": 250, "causal": True})
@@ -395,6 +395,19 @@ def test_a_wrong_value_of_a_speed_case_is_named(write: Write, line: str, key: st
     message = refusal(folder)
     assert message.startswith(f"{folder / 'problem.toml'}: part.0.speed.0.{key}: ")
     assert words in message
+
+
+def test_a_copy_may_be_the_limit_on_a_cpu_too(write: Write) -> None:
+    (speed,) = load_assignment(write(("n = 1000\n", 'n = 1000\ndevices = ["cpu", "cuda"]\n'))).spec.parts[0].speed
+    assert (speed.devices, speed.roofline) == (("cpu", "cuda"), "copy")
+
+
+@pytest.mark.parametrize("devices", ['["cpu"]', '["cpu", "cuda"]'])
+def test_a_matrix_product_is_no_limit_of_a_cpu(write: Write, devices: str) -> None:
+    folder = write(("n = 1000\n", f'n = 1000\nroofline = "matmul"\ndevices = {devices}\n'))
+    assert refusal(folder).startswith(
+        f'{folder / "problem.toml"}: part.0.speed.0: roofline = "matmul" needs devices = ["cuda"]: '
+    )
 
 
 def test_names_of_other_contenders_are_refused(write: Write) -> None:

@@ -800,12 +800,56 @@ def test_a_usual_mistake_of_gelu_is_named(words: str, form: Callable[[torch.Tens
         ("without dividing by the sum", lambda x: (x - x.amax(-1, keepdim=True)).exp()),
         ("over the other dimension", lambda x: torch.softmax(x, 0)),
         ("when every row is the first one", lambda x: torch.softmax(x[:1], -1).expand(20, -1)),
+        ("as exp2(x − m) / Σ exp(x − m)", lambda x: mixed(x, LN_2, 1.0)),
+        ("as exp(x − m) / Σ exp2(x − m)", lambda x: mixed(x, 1.0, LN_2)),
+        ("as exp((x − m) log₂e) / Σ exp(x − m)", lambda x: mixed(x, 1 / LN_2, 1.0)),
+        ("as exp(x − m) / Σ exp((x − m) log₂e)", lambda x: mixed(x, 1.0, 1 / LN_2)),
         ("with one sum for every 4 rows", lambda x: (e := (x - x.amax(-1, keepdim=True)).exp()) / _of_four(e)),
     ],
 )
 def test_a_usual_mistake_of_softmax_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = normal(20, 50)
     assert words in told(Call({"x": x}), softmax_oracle, {"y": form(x)})[1]
+
+
+LN_2 = math.log(2)
+
+
+def mixed(x: torch.Tensor, above: float, below: float) -> torch.Tensor:
+    """A softmax with e^(above · t) in the numerator and e^(below · t) in the sum."""
+    shifted = x - x.amax(-1, keepdim=True)
+    return (above * shifted).exp() / (below * shifted).exp().sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(("above", "below"), [(LN_2, 1.0), (1.0, LN_2), (1 / LN_2, 1.0), (1.0, 1 / LN_2)])
+@pytest.mark.parametrize("shape", [(1, 7), (3, 1000)])
+def test_mixed_bases_are_no_overflow_and_no_padding(shape: tuple[int, int], above: float, below: float) -> None:
+    x = normal(*shape).float()
+    text = "\n".join(told(Call({"x": x}), softmax_oracle, {"y": mixed(x.double(), above, below)}))
+    assert "consistent with base 2 mixed with base e: exp" in text
+    assert not re.search("overflow|padding", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "terms", "factor"),
+    [
+        ("of exp(x − m) is multiplied by exp2(m_old − m_new) after each block of 64", 1.0, LN_2),
+        ("of exp(x − m) is multiplied by exp((m_old − m_new) log₂e) after each block of 64", 1.0, 1 / LN_2),
+        ("of exp2(x − m) is multiplied by exp(m_old − m_new) after each block of 64", LN_2, 1.0),
+    ],
+)
+def test_a_sum_rescaled_in_another_base_is_named(words: str, terms: float, factor: float) -> None:
+    x = normal(20, 200).sort(-1).values
+    x[0, :70] = -INF
+    total, m = torch.zeros(20, 1, dtype=x.dtype), torch.full((20, 1), -INF, dtype=x.dtype)
+    for piece in x.split(64, -1):
+        above = torch.maximum(m, piece.amax(-1, keepdim=True))
+        safe = above.clamp(min=-1e30)
+        total = total * (factor * (m - safe)).exp() + (terms * (piece - safe)).exp().sum(-1, keepdim=True)
+        m = above
+    lines = told(Call({"x": x}), softmax_oracle, {"y": (terms * (x - m)).exp() / total})
+    assert words in lines[1]
+    assert "consistent with base 2 mixed with base e" in lines[1]
 
 
 def _of_four(e: torch.Tensor) -> torch.Tensor:
@@ -836,6 +880,16 @@ def test_where_x_is_too_large_is_said() -> None:
     x = torch.linspace(-20, 20, 401, dtype=torch.float64)
     wrong = gelu_oracle(Call({"x": x}))["y"].masked_fill(x > 9.05, NAN)
     assert any("wrong just where x is above 9" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
+
+
+def test_of_a_row_no_element_is_wrong_because_of_its_own_size() -> None:
+    """An entry of a softmax depends on all of its row: neither overflow nor -inf explains why small ones are wrong."""
+    x = normal(4, 60)
+    x[:, :20] = -INF
+    right = softmax_oracle(Call({"x": x}))["y"]
+    for wrong in (right.masked_fill(x < 0.5, 0.125), torch.where(x > -INF, right * (1.1 + 0.1 * normal(4, 60)), right)):
+        lines = told(Call({"x": x}), softmax_oracle, {"y": wrong})
+        assert not any("wrong just where x is" in line for line in lines)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -232,6 +232,110 @@ def test_a_smaller_sizes_memory_is_a_number_above_0(write: Write, memory_gib: st
     assert str(error.value).startswith(f"{assignment.folder / 'problem.toml'}: ")
 
 
+@pytest.mark.parametrize(
+    ("smaller", "words"),
+    [
+        ("{ n = 10, memory_gib = 36 }", "smaller.0.memory_gib = 36 is not below 36, that of the size before it"),
+        ("{ n = 10, memory_gib = 36.5 }", "smaller.0.memory_gib = 36.5 is not below 36, that of the size before it"),
+        ("{ n = 10, memory_gib = 9 }, { n = 5, memory_gib = 12 }", "smaller.1.memory_gib = 12 is not below 9"),
+        ("{ n = 10 }, { n = 5, memory_gib = 12 }", "smaller.1 is never taken: the size before it has no memory_gib"),
+    ],
+)
+def test_a_smaller_size_that_is_never_taken_is_refused(write: Write, smaller: str, words: str) -> None:
+    assignment = write(toml=("n = 1000\n", f"n = 1000\nmemory_gib = 36\nsmaller = [{smaller}]\n"))
+    with pytest.raises(CourseError) as error:
+        sizes_of(assignment)
+    assert str(error.value).startswith(
+        f"{assignment.folder / 'problem.toml'}: in part 'forward', speed case 'large': {words}"
+    )
+
+
+SIZES = ("    n: int", "    n: Size"), ("Cost, Params", "Cost, Params, Size")
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("n = 0", "n: a speed case needs a size above 0: of nothing there is nothing to time (got '0')"),
+        ("n = -7", "n: Input should be greater than or equal to 0 (got '-7')"),
+        ("n = 9\nsmaller = [{ n = 0 }]", "n: a speed case needs a size above 0"),
+    ],
+)
+def test_a_speed_case_has_a_size_above_0(write: Write, toml: str, words: str) -> None:
+    text = PROBLEM
+    for change in SIZES:
+        text = text.replace(*change)
+    assignment = write(toml=("n = 1000\n", f"{toml}\n"), text=text)
+    with pytest.raises(CourseError) as error:
+        sizes_of(assignment)
+    assert "in part 'forward', speed case 'large':" in str(error.value)
+    assert f"{assignment.folder / 'problem.toml'}: {words}" in str(error.value)
+
+
+def test_a_correctness_case_may_have_a_size_of_0_and_none_below(write: Write) -> None:
+    text = PROBLEM
+    for change in SIZES:
+        text = text.replace(*change)
+    assignment = write(toml=("n = 4, cpu", "n = 0, cpu"), text=text)
+    assert bind_cases([assignment], "cuda")[0].params.model_dump()["n"] == 0
+    (toml := assignment.folder / "problem.toml").write_text(TOML.replace("n = 4, cpu", "n = -4, cpu"))
+    with pytest.raises(CourseError, match=r"case 'small':\n.*: n: Input should be greater than or equal to 0") as error:
+        bind_cases([load_assignment(toml.parent)], "cuda")
+    assert f"{toml}: n: " in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["cuda_gelu", "triton_gelu", "softmax", "flash_attention"])
+def test_the_courses_sizes_are_checked(name: str) -> None:
+    (assignment,) = load_course(ROOT, [name])
+    _, model = load_problem(assignment)
+    part = assignment.spec.parts[0]
+    speed = part.speed[0]
+    for key in {"shape", "batch", "n", "d"} & speed.params.keys():
+        for wrong in (0, -2):
+            value = [*speed.params[key][:-1], wrong] if key == "shape" else wrong
+            changed = speed.model_copy(update={"params": speed.params | {key: value}})
+            with pytest.raises(CourseError, match=rf"problem\.toml: {key}[.0-9]*: .* 0"):
+                bind_speed_sizes(assignment, part, changed, model)
+
+
+@pytest.mark.parametrize(
+    ("roofline", "cost", "words"),
+    [
+        (
+            "matmul",
+            "Cost(8 * params.n, 0)",
+            'roofline = "matmul" tells the time from the FLOPs of a case, and cost() in ',
+        ),
+        ("copy", "Cost(0, params.n)", 'roofline = "copy" tells the time from the bytes of a case, and cost() in '),
+        ("copy", "Cost(-8 * params.n, params.n)", "gives -8000"),
+    ],
+)
+def test_a_roofline_without_work_is_refused(write: Write, roofline: str, cost: str, words: str) -> None:
+    assignment = write(
+        toml=("n = 1000\n", f'n = 1000\nroofline = "{roofline}"\n'), problem=("Cost(8 * params.n, params.n)", cost)
+    )
+    with pytest.raises(CourseError) as error:
+        speed_of(assignment)
+    message = str(error.value)
+    assert message.startswith(
+        f"{assignment.folder / 'problem.toml'}: in part 'forward', speed case 'large' (n 1000): roofline = "
+    )
+    assert words in message
+    assert str(assignment.folder / "problem.py") in message
+
+
+def test_a_roofline_is_only_held_to_the_work_that_it_is_of(write: Write) -> None:
+    speed_of(write(problem=("Cost(8 * params.n, params.n)", "Cost(8 * params.n, 0)")))
+
+
+def test_a_cost_that_raises_is_told_with_its_file(write: Write) -> None:
+    assignment = write(problem=("Cost(8 * params.n, params.n)", "Cost(8 * params.m, 0)"))
+    with pytest.raises(
+        CourseError, match=r"problem\.py: cost\(\) in part 'forward', speed case 'large' \(n 1000\): AttributeError"
+    ):
+        speed_of(assignment)
+
+
 def test_speed_without_baselines_is_refused_by_name(write: Write) -> None:
     assignment = write()
     (assignment.folder / "baselines.py").unlink()
