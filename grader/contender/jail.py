@@ -75,11 +75,15 @@ class Jail:
             processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
-        """Let the worker write to its folder, and find a way to it. No chown: a container's root may not."""
+        """Let the worker write to its folder, and find a way to it. No chown: a container's root may not.
+
+        All workers of a container are one user: what keeps them out of each other's folders is that nobody can list their names.
+        """
         if os.geteuid() == 0 and self.name != "none":
             scratch.chmod(0o777)
         if self.name == "uid":
-            run_folder.chmod(0o711)
+            for folder in {run_folder, scratch.parent}:
+                folder.chmod(0o711)
 
     def command(self, program: Sequence[str], writable: Sequence[Path], readable: Sequence[Path]) -> list[str]:
         """The command that runs `program` in this jail.

@@ -112,6 +112,20 @@ def test_a_worker_in_a_jail_has_what_it_needs(inside: Inside) -> None:
     assert "ok" in own
 
 
+def test_a_worker_does_not_find_the_folders_of_others(inside: Inside, jail: Jail) -> None:
+    if jail.name == "none":
+        pytest.skip("none: files that everybody may read are read")
+    with inside.pool.take():
+        folders = [inside.pool.runtime.parent, inside.pool.runtime.parent / "scratch"]
+        answers = inside.ask(*(("listdir", str(folder)) for folder in folders))
+    for answer in answers:
+        found = answer.get("ok", [])
+        assert isinstance(found, list)
+        assert len([name for name in found if name not in ("runtime", "submission", "scratch")]) <= 1, (
+            answers
+        )  # its own
+
+
 def test_a_worker_finds_the_systems_libraries(inside: Inside) -> None:
     """Triton asks ldconfig for libcuda, and nvcc is often a link through /etc/alternatives."""
     answers = inside.ask(("size", "/etc/ld.so.cache"), ("size", "/etc/alternatives"))
