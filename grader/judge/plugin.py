@@ -301,9 +301,9 @@ class JudgePlugin:
 
     def _get_ready_for_the_rest(self) -> None:
         """Have the workers under way that what does not run in lanes will ask for: the machine must be quiet when something is timed."""
-        if self.judge.lane_count > 1:
-            self.judge.prepare(len(self.assignments))
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
+        if self.judge.lane_count > 1:  # a worker is ended with each race
+            self.judge.prepare(max(len(self.assignments), min(len(timed), self.judge.lane_count)))
         self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
 
     @pytest.hookimpl(tryfirst=True)

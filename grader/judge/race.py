@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -46,7 +46,7 @@ NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
 NOTHING_BATCHES = 5
-ALONE_BATCHES = 5
+ALONE_BATCHES = 3
 SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
 UNDER_TIMING = (
     "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
@@ -64,7 +64,6 @@ class Runner:
     limits: Limits
     calls: int = WARM_SETS
     warm_s: float = 0.0
-    fastest_s: float = math.inf  # seconds of a call, as claimed in any batch before the rounds
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,10 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects = True
+        self._settled = False  # whether it is known where the submission's results are
         self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
+        self._nothing_alone_s: list[float] = []  # and after its process had been ended
+        self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -156,14 +158,34 @@ class Race:
 
     def verdict(self) -> Verdict:
         """What the rounds so far say."""
-        return judge_laps(self.laps, self._case.speed.bands, self._roofline, self._rules.margin)
+        verdict = judge_laps(self.laps, self._case.speed.bands, self._roofline, self._rules.margin)
+        slowed = [
+            f"{name} took {milliseconds(beside_s)} a call in the rounds, and {milliseconds(alone_s)} when the submission's process had "
+            "been ended: no more than the margin above that counts"
+            for name, alone_s in self._alone_s.items()
+            if (beside_s := median_interval([one.times_s[name] for one in self.rounds]).median) > self._slack * alone_s
+        ]
+        return replace(verdict, flags=(*verdict.flags, *slowed))
 
     @property
     def laps(self) -> list[Lap]:
-        """The rounds' times. What a batch of nothing takes was measured before the rounds too: who slows it down there gains nothing."""
-        in_rounds_s = [one.nothing_s for one in self.rounds]
-        nothing_s = min(median_interval(walls_s).median for walls_s in (self._nothing_s, in_rounds_s))
-        return [Lap(one.times_s, (one.wall_s - nothing_s) / self._submission.calls) for one in self.rounds]
+        """The rounds' times: those of others no longer than they are without the submission, for it may have slowed them down."""
+        walls_s = (self._nothing_s, [one.nothing_s for one in self.rounds], self._nothing_alone_s)
+        nothing_s = min(median_interval(some).median for some in walls_s if some)
+        return [
+            Lap(
+                {
+                    name: min(time_s, self._slack * self._alone_s.get(name, math.inf))
+                    for name, time_s in one.times_s.items()
+                },
+                (one.wall_s - nothing_s) / self._submission.calls,
+            )
+            for one in self.rounds
+        ]
+
+    @property
+    def _slack(self) -> float:
+        return 1 + self._rules.margin
 
     def _note(self, text: str) -> None:
         self._judge.emit(CaseNote(text=text))
@@ -195,7 +217,7 @@ class Race:
             self._note("warming up your code")
             self._invite(bench, self._submission, collects=True)
             first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
-            self._collects = first.collected
+            self._collects, self._settled = first.collected, True
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
             )
@@ -236,7 +258,6 @@ class Race:
         for _ in range(SETTLE_BATCHES):
             batch = self._run(bench, runner, len(bench.calls))
             runner.warm_s = batch.claimed_s
-            runner.fastest_s = min(runner.fastest_s, batch.claimed_s)
             if abs(batch.claimed_s - last) <= SETTLED * batch.claimed_s:
                 break
             if math.isfinite(last) and time.monotonic() - started > SETTLE_LIMIT_S:
@@ -264,8 +285,7 @@ class Race:
         for runner in [self._null, *self._everyone]:
             self._invite(bench, runner, collects=runner in (self._null, self._submission))
             # The memory that a whole batch's results take is taken here, not in a round.
-            batch = self._run(bench, runner, runner.calls)
-            runner.fastest_s = min(runner.fastest_s, batch.claimed_s)
+            self._run(bench, runner, runner.calls)
             for _ in range(NOTHING_BATCHES if runner is self._null else 0):
                 self._nothing_s.append(self._run(bench, runner, runner.calls).wall_s)
 
@@ -332,30 +352,21 @@ class Race:
     def look_again(self) -> None:
         """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work.
 
-        Then baselines that were slower in the rounds than before them are run without the submission: its process may be frozen, and
-        still have work on the GPU's queue that starts when theirs does.
+        Then, on a GPU, the submission's process is ended, and the null contender and the baselines run without it: frozen, it may have
+        work on the GPU's queue that starts when theirs does.
         """
         bench = self._bench_of_rounds
         bench.renew(self._draw)
         self._run(bench, self._submission, self._submission.calls, check=True, watched=True)
         if self._judge.device_name == "cuda":
-            for runner in self._others:
-                if runner.name not in YARDSTICKS:
-                    self._look_at_baseline(bench, runner)
-
-    def _look_at_baseline(self, bench: Bench, runner: Runner) -> None:
-        slack = 1 + self._rules.margin
-        beside = median_interval([one.times_s[runner.name] for one in self.rounds])
-        if beside.median <= slack * runner.fastest_s:
-            return
-        self._note(f"{runner.name} without your code")
-        self._submission.contender.kill()
-        alone_s = max(self._run(bench, runner, runner.calls).claimed_s for _ in range(ALONE_BATCHES))
-        if beside.low > slack * alone_s:
-            raise CheckFailed(
-                f"{runner.name} took {milliseconds(beside.median)} a call in the rounds, and {milliseconds(alone_s)} when your process "
-                "had been ended: consistent with work that your code had left on the GPU's queue"
-            )
+            self._note("timing the others without your code")
+            self._submission.contender.kill()
+            for runner in [self._null, *(one for one in self._others if one.name not in YARDSTICKS)]:
+                batches = [self._run(bench, runner, runner.calls) for _ in range(ALONE_BATCHES)]
+                if runner is self._null:
+                    self._nothing_alone_s = [batch.wall_s for batch in batches]
+                else:
+                    self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
@@ -402,6 +413,8 @@ class Race:
                     check=check,
                     watched=watched,
                 )
+            if runner is self._submission and self._settled and batch.collected != self._collects:
+                raise CheckFailed("returned results in some batches, and wrote them to the given outputs in others")
             if runner is self._submission and check:
                 self._check(bench, batch)
             if watched:

@@ -29,12 +29,14 @@ Why no submission gets below that:
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
   and no recorded graph replayed on stale data. What runs before the gate opens, on whatever stream, runs on filler.
 - It cannot go on after `end`. What is checked is what was sealed: a result that is written later has another sum, unless its sum was
-  known before, and so the result. It does not matter whether a thread, a kernel or a copy on some stream that nobody sees
-  writes it, or whether the worker stands still by then. (SIGSTOP does not stop what a process has queued on a GPU, and `probe`
-  sees only what runs at that moment: nothing here relies on either.)
+  known before, and so the result. (A task whose answer is its input in another order would need a sum that tells places apart.)
+  It does not matter whether a thread, a kernel or a copy on some stream that nobody sees writes it, or whether the worker stands
+  still by then. SIGSTOP does not stop what a process has queued on a GPU, and `probe` sees only what runs at that moment: nothing
+  here relies on either.
 - It gains nothing by putting the work off until the results are collected. The inputs are wiped by then, so it must have made a copy of
   them, and an honest submission copies its results only: who leaves that out because it computes into the places themselves has
-  copied the inputs instead, which are no smaller. Writing to the places ahead of time is of no use: nobody knows whose they will be.
+  copied the inputs instead, which are no smaller in these assignments. Writing to the places ahead of time is of no use: nobody
+  knows whose they will be.
 - It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
   opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
   the moments in which the GPU waits for the host, before the wipe and before the seal. They are subtracted with the null
@@ -42,9 +44,8 @@ Why no submission gets below that:
 - A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
   machine's limit allows, not only for what was claimed while it warmed up.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
-- It cannot make the null contender slower to any use: what counts is the median of its batches in the rounds or that of those before
-  the submission had mapped this arena, whichever is less. Baselines that were slower in the rounds than before them are run again
-  when the submission's process is dead.
+- It cannot make the null contender or the baselines slower to any use. A frozen process may have work on the GPU's queue that starts when
+  theirs does: so all of them run once more when it has been ended, and no time of theirs in the rounds counts that is longer.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
@@ -178,14 +179,14 @@ class Bench:
         one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
         self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
         self._guests: list[Contender] = []
+        self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
+        self._gates: dict[Contender, Gate] = {}
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
         try:
             self._collected = Arena({}, self._slots(collected), dtype, device) if collected else None
         except BaseException:
             self._arena.close()
             raise
-        self._gates: dict[Contender, Gate] = {}
-        self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
@@ -299,6 +300,7 @@ class Bench:
 
         keep = calls if collect else self._enough
         if gate is None:
+            contender.freeze()  # on a CPU nobody works beside `fill`
             release()
             reply = contender.time(calls, keep, watched, limits)
         else:

@@ -129,7 +129,7 @@ class Bench:
     ) -> protocol.Frame:
         """`writes`: the function writes to its outputs, which follow the inputs.
 
-        All calls are queued while the GPU waits for the inputs to be there, so that it need never wait for the host between them.
+        All calls are queued while the GPU waits for the inputs to be there, so that it need not wait for the host between them.
         """
         self._results = []
         marks = [self._mark() for _ in range(calls + 1)]  # one between two calls: no time of a batch is nobody's
