@@ -43,10 +43,8 @@ RUN if [ "$DEVICE" = cuda ]; then \
 # No USER: `grader` starts as root, for only root can read whatever a student mounts, and start a worker as somebody else.
 # Root is bounded by the one who starts it, as `grader run --sandbox docker` does: all capabilities dropped but SETUID, SETGID
 # and KILL. The course is root's, so that root needs no capability to read it, and readable by the group `judge`;
-# `grader-worker`, the user of students' code, cannot.
-RUN groupadd --gid 10001 judge \
- && groupadd --gid 10002 grader-worker \
- && useradd --uid 10002 --gid grader-worker --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin grader-worker
+# students' code, a user without a name that is new in each grading, cannot.
+RUN groupadd --gid 10001 judge
 
 COPY pyproject.toml README.md LICENSE /tmp/build/
 COPY grader /tmp/build/grader

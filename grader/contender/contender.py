@@ -526,7 +526,7 @@ def _read(path: Path) -> str:
 def _tasks_allowed(jail: Jail) -> int:
     """How many processes and threads a worker's user may have: a fork bomb must not grow to where nobody gets a turn to stop it.
 
-    A user of its own has what the workers of gradings beside this one have; the judge's own user may start anything meanwhile.
+    A user of its own has what this grading's workers have; the judge's own user may start anything meanwhile.
     """
     margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
     return processes.tasks_of(jail.uid) + margin

@@ -6,13 +6,14 @@
     uid          another user without any capability, where the judge is root: in a container, whose walls are the rest of the jail
     none         a process like any other of this user
 
-The GPU comes in as its device nodes. CUDA IPC works across all of these.
+That other user is a new one in each grading. The GPU comes in as its device nodes. CUDA IPC works across all of these.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import pwd
+import secrets
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,9 @@ from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
 
-WORKER_USER = "grader-worker"  # where there is a user of this name, as in the image
+USERS = range(
+    1_900_000_000, 2_100_000_000
+)  # numbers that no system gives to users of its own, nor systemd to containers'
 NOBODY = 65534
 TRIAL_LIMIT_S = 10.0
 EMPTY_LIMIT_S = 60.0
@@ -152,12 +155,17 @@ def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
     return words[-1] if done.returncode != 0 else ""
 
 
+@functools.cache
 def worker_uid() -> int:
-    """The user that workers become where the judge is root."""
-    try:
-        return pwd.getpwnam(WORKER_USER).pw_uid
-    except KeyError:
-        return NOBODY
+    """The user that this judge's workers become where it is root: nobody else, in no other grading on this machine.
+
+    The kernel counts processes by user, in all containers together: one submission could use up another's share. And processes of one
+    user may signal and trace each other. Where this process knows few users, as in a container without root's help, it is nobody.
+    """
+    known = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
+    first, _, count = map(int, known[0].split())
+    chosen = secrets.choice(USERS)
+    return chosen if first <= chosen < first + count else NOBODY
 
 
 def _drop(setpriv: str) -> list[str]:

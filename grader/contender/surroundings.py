@@ -80,6 +80,10 @@ def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | N
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
+    if kind == "cuda":
+        variables["OPENBLAS_NUM_THREADS"] = (
+            "1"  # NumPy's, which has nothing to do here, would start one for each processor
+        )
     if kind != "cuda":
         # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)

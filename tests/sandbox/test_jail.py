@@ -16,7 +16,7 @@ import pytest
 
 from grader.contender import jail as jails
 from grader.contender.contender import Contender, Limits
-from grader.contender.jail import NO_JAIL, Jail, strongest_jail, worker_uid
+from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from tests.conftest import ROOT, broken_jails
@@ -245,6 +245,16 @@ def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
 def test_the_strongest_jail_is_bubblewrap_where_it_works() -> None:
     expected = "bubblewrap" if BWRAP else "uid" if ROOT_HERE and SETPRIV else "none"
     assert strongest_jail().name == expected
+
+
+def test_each_grading_has_a_user_of_its_own() -> None:
+    """The kernel counts processes by user, on the whole machine: one submission must not use up what another may start."""
+    program = [sys.executable, "-c", "from grader.contender.jail import worker_uid; print(worker_uid(), worker_uid())"]
+    found = [subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT).stdout for _ in range(2)]
+    first, second = ({int(word) for word in words.split()} for words in found)
+    assert (len(first), len(second)) == (1, 1)
+    assert first != second
+    assert all(uid in USERS for uid in first | second)
 
 
 @pytest.mark.skipif(not (ROOT_HERE and SETPRIV), reason="only root can give a worker another user")
