@@ -1,0 +1,248 @@
+"""A batch on the judge's bench, with a contender that lives in this process: what it may see when, and what is believed of its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from grader.contender.arena import Arena
+from grader.contender.contender import Contender, Limits
+from grader.contender.replies import Reply, Returned
+from grader.judge.evidence import CheckFailed
+from grader.judge.gpu import Conditions, Gauge
+from grader.judge.race import NULL, SUBMISSION, Race, Round, Runner
+from grader.judge.timing import Bench
+from grader.problem import Call
+from grader.protocol import GUARD_BYTE
+from grader.verdict.speed import Roofline
+
+CPU = torch.device("cpu")
+LIMITS = Limits(1.0, 1.0)
+WRITTEN = Returned(kind="written")
+
+
+class Doubles:
+    """y = 2 x, by what `prepare` has told it. `late` is called when results have been collected, or written in place."""
+
+    def __init__(self, in_place: bool = False) -> None:
+        self.in_place = in_place
+        self.seen: list[str] = []
+        self.order: list[int] = []
+        self.late: Callable[[], object] = lambda: None
+
+    def prepare(
+        self,
+        arena: Arena,
+        sets: Sequence[tuple[list[str], str | None, list[str]]],
+        _options: list[Any],
+        results: tuple[Arena, list[list[str]]] | None,
+        gate: object,
+        _limits: Limits,
+    ) -> None:
+        self.arena, self.sets, self.results = arena, sets, results
+        assert gate is None, "there is no GPU"
+
+    def time(self, calls: int, _keep: int, _watched: bool, _limits: Limits) -> Reply:
+        self.inputs = [self._tensor(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
+        if self.in_place:
+            for x, (_, _, outputs) in zip(self.inputs, self.sets, strict=False):
+                self._output(self.arena, outputs[0]).copy_(2 * x)
+            self.late()
+        return Reply(ok=True, times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
+
+    def collect(self, order: Sequence[int], _different: int, _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+        assert self.results is not None
+        self.order = list(order)
+        self.blank = all(
+            bool((self._bytes(self.arena, args[0]) == GUARD_BYTE).all()) for args, _, _ in self.sets[: len(order)]
+        )
+        place, names = self.results
+        for x, number in zip(self.inputs, order, strict=True):
+            self._output(place, names[number][0]).copy_(2 * x)
+        self.late()
+        return ((WRITTEN,),)
+
+    def tidy(self, limits: Limits) -> None: ...
+    def freeze(self) -> None: ...
+    def release(self, limits: Limits) -> None: ...
+    def lives(self) -> bool:
+        return True
+
+    def _bytes(self, arena: Arena, name: str) -> torch.Tensor:
+        slot = arena.inputs[name]
+        return arena.bytes[slot.offset : slot.offset + slot.length]
+
+    def _tensor(self, arena: Arena, name: str) -> torch.Tensor:
+        slot = arena.inputs[name]
+        return self._bytes(arena, name).view(slot.dtype).view(slot.shape)
+
+    def _output(self, arena: Arena, name: str) -> torch.Tensor:
+        slot = arena.outputs[name]
+        return arena.bytes[slot.offset : slot.offset + slot.length].view(slot.dtype).view(slot.shape)
+
+    def last(self) -> torch.Tensor:
+        """The place of the last call's result, to be written to behind the judge's back."""
+        if self.in_place:
+            return self._output(self.arena, self.sets[-1][2][0])
+        assert self.results is not None
+        return self._output(self.results[0], self.results[1][self.order[-1]][0])
+
+
+def calls_of(count: int, size: int) -> list[Call]:
+    generator = torch.Generator().manual_seed(count)
+    return [Call({"x": torch.randn(size, generator=generator)}) for _ in range(count)]
+
+
+def bench_with(contender: Doubles, count: int, size: int = 33) -> Bench:
+    collected = 0 if contender.in_place else count
+    bench = Bench(calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), contender.in_place, collected)
+    bench.invite(cast("Contender", contender), collects=True)
+    return bench
+
+
+def run(bench: Bench, contender: Doubles, calls: int, **how: bool) -> Any:
+    return bench.run(cast("Contender", contender), calls, LIMITS, judged=True, collect=True, **how)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("size", [33, 64, 0, 1])
+def test_each_calls_result_is_found_wherever_it_went(in_place: bool, size: int) -> None:
+    contender = Doubles(in_place)
+    with bench_with(contender, 20, size) as bench:
+        for _ in range(2):
+            batch = run(bench, contender, 20, check=True)
+            assert (batch.calls, batch.claimed_s, batch.collected, batch.quiet) == (20, 1.0, not in_place, True)
+            for index, call in enumerate(bench.calls):
+                assert torch.equal(bench.output(index)["y"], 2 * call.args["x"])
+            bench.check_memory()
+
+
+def test_nobody_knows_before_where_a_result_goes() -> None:
+    contender = Doubles()
+    orders = []
+    with bench_with(contender, 20) as bench:
+        for _ in range(3):
+            run(bench, contender, 20)
+            orders.append(contender.order)
+    assert all(sorted(order) == list(range(20)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_inputs_are_gone_when_results_are_collected() -> None:
+    contender = Doubles()
+    with bench_with(contender, 4) as bench:
+        run(bench, contender, 4)
+    assert contender.blank
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_result_that_is_written_after_the_seal_does_not_count(in_place: bool) -> None:
+    """As work does that was left on a GPU's queue: the answer is right when it is looked at, and was not when the clock stopped."""
+    contender = Doubles(in_place)
+    with bench_with(contender, 4) as bench:
+        contender.late = lambda: contender.last().zero_()
+        run(bench, contender, 4)
+        contender.last().copy_(2 * contender.inputs[-1])
+        assert torch.equal(bench.output(2)["y"], 2 * contender.inputs[2])
+        with pytest.raises(CheckFailed, match="still written when your function had returned"):
+            bench.output(3)
+
+
+def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
+    contender = Doubles()
+    with bench_with(contender, 4) as bench:
+        time = contender.time
+
+        def change(*arguments: Any) -> Reply:
+            reply = time(*arguments)
+            contender._tensor(contender.arena, contender.sets[1][0][0])[0] = 7.0
+            return reply
+
+        contender.time = change  # type: ignore[method-assign]
+        run(bench, contender, 4, check=True, watched=True)
+        with pytest.raises(CheckFailed, match="x of call 1"):
+            bench.check_memory()
+
+
+# What the rounds say --------------------------------------------------------------------------------------------------
+
+
+def race_of(walls_s: list[float], nothing_s: list[float], before_s: list[float]) -> Race:
+    """A race after its rounds, of ten calls each."""
+    race = object.__new__(Race)
+    race._rules = cast("Any", SimpleNamespace(margin=0.05))
+    race._case = cast("Any", SimpleNamespace(speed=SimpleNamespace(bands=())))
+    race._roofline = Roofline("copy", 1.0, 1.0)
+    race._submission = Runner(SUBMISSION, cast("Contender", None), LIMITS, calls=10)
+    race._nothing_s, race._nothing_alone_s, race._alone_s = before_s, [], {}
+    times_s = {SUBMISSION: 1e-3, "eager": 2e-3, "copy": 0.5e-3}
+    race.rounds = [
+        Round((SUBMISSION,), Conditions(), times_s, wall_s, nothing)
+        for wall_s, nothing in zip(walls_s, nothing_s, strict=True)
+    ]
+    return race
+
+
+def judged_ms(race: Race) -> list[float]:
+    return [lap.judged_s * 1e3 for lap in race.laps]
+
+
+def test_what_a_batch_of_nothing_takes_is_subtracted() -> None:
+    race = race_of([0.0140, 0.0150], [0.004, 0.004], [0.004, 0.004, 0.0041])
+    assert judged_ms(race) == pytest.approx([1.0, 1.1])
+
+
+@pytest.mark.parametrize("slow", ["before", "in the rounds", "both"])
+def test_who_slows_the_null_contender_down_gains_nothing(slow: str) -> None:
+    """It is timed before the rounds, in them, and when the submission's process is gone: the least of the three counts."""
+    quick, held_up = [0.004] * 3, [0.009] * 3
+    race = race_of([0.014] * 3, quick if slow == "before" else held_up, quick if slow == "in the rounds" else held_up)
+    race._nothing_alone_s = [0.004, 0.0041, 0.02]
+    assert judged_ms(race) == pytest.approx([1.0] * 3, rel=0.02)
+
+
+def test_one_stall_of_the_null_contender_changes_nothing() -> None:
+    assert judged_ms(race_of([0.014] * 3, [0.004, 0.020, 0.004], [0.004] * 3)) == pytest.approx([1.0] * 3)
+
+
+def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> None:
+    race = race_of([0.014] * 3, [0.004] * 3, [0.004] * 3)
+    race._alone_s = {"eager": 1e-3}
+    assert [lap.times_s["eager"] for lap in race.laps] == pytest.approx([1.05e-3] * 3)
+    assert [lap.times_s[SUBMISSION] for lap in race.laps] == [1e-3] * 3
+    verdict = race.verdict()
+    assert verdict.speedups["eager"].high == pytest.approx(1.05)
+    (flag,) = verdict.flags
+    assert flag.startswith(
+        "eager took 2 ms a call in the rounds, and 1 ms when the submission's process had been ended"
+    )
+
+
+@pytest.mark.parametrize("alone", [1.95e-3, 2e-3, 3e-3, math.inf])
+def test_a_baseline_that_is_no_faster_without_the_submission_counts_as_it_was(alone: float) -> None:
+    race = race_of([0.014] * 3, [0.004] * 3, [0.004] * 3)
+    race._alone_s = {"eager": alone}
+    assert [lap.times_s["eager"] for lap in race.laps] == [2e-3] * 3
+    assert race.verdict().flags == ()
+
+
+def test_results_are_handed_in_one_way() -> None:
+    """Who writes in place is not asked for its results, and the null contender is: their times would not be of the same things."""
+    contender = Doubles()
+    with bench_with(contender, 4) as bench:
+        race = object.__new__(Race)
+        race._submission = Runner(SUBMISSION, cast("Contender", contender), LIMITS)
+        race._null = Runner(NULL, cast("Contender", contender), LIMITS)
+        race._case = cast("Any", SimpleNamespace(id="case"))
+        race._collects, race._settled = True, True
+        race._run(bench, race._submission, 4)
+        bench._in_place = True
+        time = contender.time
+        contender.time = lambda *arguments: time(*arguments).model_copy(update={"kinds": ((WRITTEN,),)})  # type: ignore[method-assign]
+        with pytest.raises(CheckFailed, match="in some batches"):
+            race._run(bench, race._submission, 4)
