@@ -34,7 +34,10 @@ def test_what_is_skipped_on_a_cpu_has_its_reason(reference: Ran) -> None:
         for case in part.cases
         if case.outcome == "skipped"
     ]
-    assert "cuda_gelu" not in {name for name, _ in skipped}, "CUDA C++ runs whole without a GPU"
+    # CUDA C++ runs whole without a GPU: every access is checked there in every case, so only the tool that does it on a GPU has to wait.
+    assert {reason for name, reason in skipped if name == "cuda_gelu"} == {
+        "needs a GPU: a small input under NVIDIA's compute-sanitizer"
+    }
     assert all("needs a GPU" in reason for _, reason in skipped)
     bfloat16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
     assert ("softmax", f"{bfloat16}; its kernels were compiled for sm_90, sm_80, sm_86") in skipped
