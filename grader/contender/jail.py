@@ -30,9 +30,9 @@ from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
 
-USERS = range(
-    1_900_000_000, 2_100_000_000
-)  # numbers that no system gives to users of its own, nor systemd to containers'
+# Numbers that no system gives to users of its own, nor systemd to containers'; and where a container has no more than 65536.
+USERS = range(2_010_000_000, 2_100_000_000)
+USERS_OF_FEW = range(20_000, 60_000)
 NOBODY = 65534
 TRIAL_LIMIT_S = 10.0
 EMPTY_LIMIT_S = 60.0
@@ -162,10 +162,15 @@ def worker_uid() -> int:
     The kernel counts processes by user, in all containers together: one submission could use up another's share. And processes of one
     user may signal and trace each other. Where this process knows few users, as in a container without root's help, it is nobody.
     """
-    known = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
-    first, _, count = map(int, known[0].split())
-    chosen = secrets.choice(USERS)
-    return chosen if first <= chosen < first + count else NOBODY
+    try:
+        table = Path("/proc/self/uid_map").read_text(encoding="ascii")
+    except OSError:  # a kernel without namespaces of users
+        return secrets.choice(USERS)
+    spans = [(int(first), int(count)) for first, _, count in map(str.split, table.splitlines())]
+    for users in (USERS, USERS_OF_FEW):
+        if any(first <= users[0] and users[-1] < first + count for first, count in spans):
+            return secrets.choice(users)
+    return NOBODY
 
 
 def _drop(setpriv: str) -> list[str]:

@@ -55,7 +55,7 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
                 sm_clock_mhz=one.conditions.sm_clock_mhz,
                 memory_clock_mhz=one.conditions.memory_clock_mhz,
                 temperature_c=one.conditions.temperature_c,
-                times_s=one.times_s,
+                times_s=dict(lap.times_s),
                 judged_s=lap.judged_s,
             )
             for one, lap in zip(race.rounds, race.laps, strict=True)

@@ -40,6 +40,7 @@ from grader.verdict.scoring import speed_points
 
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey["Place"]()
+GIB_PER_SPARE = 8.0  # of free GPU memory: a process there takes half a GiB
 NO_BFLOAT16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
 
 
@@ -157,13 +158,22 @@ class JudgePlugin:
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
         self.judge.lanes.finish()  # its workers hold memory
-        self.judge.settle()  # as will those that are starting
         sizes: SpeedSizes = request.param
+        self._prepare_races(request.session.items, request.node)
+        self.judge.settle()  # those that are starting will hold memory too
         free_gib = self.judge.free_gib()
         if (fitting := sizes.fitting(free_gib)) is None:
             needed = min(one for one in sizes.memory_gib if one is not None)
             raise pytest.skip.Exception(f"needs {needed:g} GiB of GPU memory, {free_gib:.0f} GiB are free")
         return fitting
+
+    def _prepare_races(self, items: Sequence[pytest.Item], now: pytest.Item) -> None:
+        """Start the workers for this race and those to come, at the same time: on a GPU each race ends the submission's."""
+        if self.judge.device_name == "cuda" and self.judge.lane_count > 1:
+            places = [item.stash[PLACE] for item in items[items.index(now) :]]
+            files = [self.assignments[place.assignment].spec.file for place in places if place.speed is not None]
+            races = sum(self.judge.is_there(file) for file in files)
+            self.judge.prepare(min(races, self.judge.lane_count, int(self.judge.free_gib() / GIB_PER_SPARE)))
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
         """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
@@ -301,9 +311,9 @@ class JudgePlugin:
 
     def _get_ready_for_the_rest(self) -> None:
         """Have the workers under way that what does not run in lanes will ask for: the machine must be quiet when something is timed."""
+        if self.judge.lane_count > 1:
+            self.judge.prepare(len(self.assignments))
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
-        if self.judge.lane_count > 1:  # a worker is ended with each race
-            self.judge.prepare(max(len(self.assignments), min(len(timed), self.judge.lane_count)))
         self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
 
     @pytest.hookimpl(tryfirst=True)

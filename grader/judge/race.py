@@ -362,7 +362,9 @@ class Race:
             self._note("timing the others without your code")
             self._submission.contender.kill()
             for runner in [self._null, *(one for one in self._others if one.name not in YARDSTICKS)]:
-                batches = [self._run(bench, runner, runner.calls) for _ in range(ALONE_BATCHES)]
+                batches = [self._run(bench, runner, runner.calls) for _ in range(1 + ALONE_BATCHES)][
+                    1:
+                ]  # the GPU has rested
                 if runner is self._null:
                     self._nothing_alone_s = [batch.wall_s for batch in batches]
                 else:
@@ -435,7 +437,7 @@ class Race:
                 break
         if quiet and attempt <= MAX_REPEATS:
             return
-        if not quiet:
+        if not quiet and self._submission.contender.lives():
             self._submission.contender.kill()
             if gauge.is_quiet():
                 raise CheckFailed(

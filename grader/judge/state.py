@@ -76,6 +76,7 @@ class Judge:
         self._contenders: dict[tuple[str, int], Contender] = {}
         self._references: dict[str, Contender] = {}
         self._unloadable: dict[str, ContenderFault] = {}
+        self._loadable: set[str] = set()
         self._logs: dict[str, list[Contender]] = {}
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
@@ -129,6 +130,10 @@ class Judge:
         if why := self._absent.get(assignment.spec.file):
             raise ContenderFault("not_implemented", why)
 
+    def is_there(self, file: str) -> bool:
+        """Whether there is something to run."""
+        return file not in self._absent
+
     def look(self, assignments: Sequence[Assignment]) -> None:
         """See which files there are, and which are still stubs, before any of the student's code has run."""
         for name in (assignment.spec.file for assignment in assignments):
@@ -171,9 +176,11 @@ class Judge:
         try:
             load_file(contender, self.job.submission, assignment)
         except ContenderFault as fault:
-            self._unloadable[assignment.name] = fault
+            if assignment.name not in self._loadable:
+                self._unloadable[assignment.name] = fault
             contender.kill()
             raise
+        self._loadable.add(assignment.name)
         self._contenders[assignment.name, lane] = contender
         return contender
 
