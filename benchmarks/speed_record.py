@@ -130,7 +130,7 @@ def repetition(judge: Judge, worker: Contender, case: BoundSpeedCase, folder: Pa
             return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
         while len(race.rounds) < race.first_rounds or race.is_worth_another_round():
             race.round()
-        race.look_again()
+        race.end_submission()
         verdict = race.verdict()
     bands = band_results(case, verdict)
     seconds = {"load": loaded - started, "warm up": lined_up - loaded, "rounds": time.monotonic() - lined_up}

@@ -21,7 +21,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -296,30 +296,28 @@ class Contender:
             files += place.files
         self._do(request, limits, files)
 
-    def time(
-        self,
-        calls: int,
-        keep: int,
-        watched: bool,
-        limits: Limits,
-        gate: int = 0,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Reply:
-        """Run a batch on the first `calls` sets; the results of the last `keep` of them are kept.
+    def begin(self, calls: int, keep: int, watched: bool, gate: int = 0) -> None:
+        """Ask for a batch on the first `calls` sets; `finish` waits for the answer. The results of the last `keep` calls are kept.
 
         Args:
-            gate: the number that must stand in the gate's word before the calls run; 0 for no gate.
-            meanwhile: is called when the worker has been asked, and has to open the gate.
             watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
+            gate: the number that must stand in the gate's word before the calls run; 0 for no gate.
+
+        Raises:
+            ContenderFault: it took no request.
+        """
+        self._send({"do": "time", "calls": calls, "keep": keep, "watched": watched, "gate": gate})
+
+    def finish(self, calls: int, limits: Limits) -> Reply:
+        """Wait for a batch of so many calls that was asked for.
 
         Returns a reply with the seconds that it says each call took, a claim, and with `kinds` if it says to have written to the outputs
-        in place.
+        of the sets; otherwise `collect` has to be asked for the results.
 
         Raises:
             ContenderFault: there was no answer.
         """
-        request = {"do": "time", "calls": calls, "keep": keep, "watched": watched, "gate": gate}
-        reply = self._do(request, limits, meanwhile=meanwhile)
+        reply = self._done(self._reply(limits, TIMED_FIRST_LOOK_S))
         if len(reply.times_s) != calls:
             raise self._no_answer()
         return reply
@@ -353,15 +351,11 @@ class Contender:
         """Unmap what `prepare` has mapped. Raises ContenderFault."""
         self._do({"do": "release"}, limits)
 
-    def _do(
-        self,
-        request: protocol.Frame,
-        limits: Limits,
-        files: tuple[int, ...] = (),
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Reply:
+    def _do(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         """Ask, and raise the fault that the reply tells of."""
-        reply = self._ask(request, limits, files, meanwhile)
+        return self._done(self._ask(request, limits, files))
+
+    def _done(self, reply: Reply) -> Reply:
         if reply.broken:
             self.kill()
         if reply.error is not None:
@@ -383,13 +377,11 @@ class Contender:
                 "crashed", "its processes could not be made to stand still while others were timed: stopped"
             )
 
-    def _ask(
-        self,
-        request: protocol.Frame,
-        limits: Limits,
-        files: tuple[int, ...] = (),
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> Reply:
+    def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        self._send(request, files)
+        return self._reply(limits, TIMED_FIRST_LOOK_S if request["do"] == "collect" else WATCH_INTERVAL_S)
+
+    def _send(self, request: protocol.Frame, files: tuple[int, ...] = ()) -> None:
         self._request += 1
         if self._frozen:
             self._frozen = False
@@ -401,9 +393,9 @@ class Contender:
             raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
         except OSError:
             raise self._ended() from None
-        meanwhile()
-        timed = request["do"] in ("time", "collect")
-        reply = self._receive(limits, TIMED_FIRST_LOOK_S if timed else WATCH_INTERVAL_S)
+
+    def _reply(self, limits: Limits, first_look_s: float) -> Reply:
+        reply = self._receive(limits, first_look_s)
         if not reply.ok and reply.error is None:
             self.kill()
             raise ContenderFault("crashed", "the worker answered with something that is no answer")

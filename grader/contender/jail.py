@@ -160,7 +160,7 @@ def worker_uid() -> int:
     """The user that this judge's workers become where it is root: nobody else, in no other grading on this machine.
 
     The kernel counts processes by user, in all containers together: one submission could use up another's share. And processes of one
-    user may signal and trace each other. Where this process knows few users, as in a container without root's help, it is nobody.
+    user may signal and trace each other. Where this process knows too few users, it is nobody.
     """
     try:
         table = Path("/proc/self/uid_map").read_text(encoding="ascii")

@@ -81,10 +81,9 @@ def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | N
         "PYTHONUNBUFFERED": "1",
     }
     if kind == "cuda":
-        variables["OPENBLAS_NUM_THREADS"] = (
-            "1"  # NumPy's, which has nothing to do here, would start one for each processor
-        )
-    if kind != "cuda":
+        # NumPy's threads: it has nothing to do here, and would start one for each processor.
+        variables["OPENBLAS_NUM_THREADS"] = "1"
+    else:
         # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)
         variables |= {"MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}

@@ -84,7 +84,8 @@ class Round:
 class Race:
     """Times one speed case. A context manager: it holds memory and frozen workers.
 
-    `open_round`, `run_submission` and `close_round` make one round. `stopped_after_s` is set instead when a call of the submission takes so
+    `open_round`, `run_submission` and `close_round` make one round; after the last one come `look_again` and `end_submission`.
+    `stopped_after_s` is set instead when a call of the submission takes so
     long that there is no point in rounds.
 
     Args:
@@ -108,8 +109,7 @@ class Race:
         self._rules = case.assignment.spec.timing
         self._stack = ExitStack()
         self._drawn = 0
-        self._collects = True
-        self._settled = False  # whether it is known where the submission's results are
+        self._collects: bool | None = None  # whether the submission's results are collected, once that is known
         self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
         self._nothing_alone_s: list[float] = []  # and after its process had been ended
         self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
@@ -217,7 +217,7 @@ class Race:
             self._note("warming up your code")
             self._invite(bench, self._submission, collects=True)
             first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
-            self._collects, self._settled = first.collected, True
+            self._collects = first.collected
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
             )
@@ -350,25 +350,25 @@ class Race:
         self.close_round()
 
     def look_again(self) -> None:
-        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work.
+        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work."""
+        self._bench_of_rounds.renew(self._draw)
+        self._run(self._bench_of_rounds, self._submission, self._submission.calls, check=True, watched=True)
 
-        Then, on a GPU, the submission's process is ended, and the null contender and the baselines run without it: frozen, it may have
+    def end_submission(self) -> None:
+        """At last, on a GPU, end the submission's process, and run the null contender and the baselines without it: frozen, it may have
         work on the GPU's queue that starts when theirs does.
         """
-        bench = self._bench_of_rounds
-        bench.renew(self._draw)
-        self._run(bench, self._submission, self._submission.calls, check=True, watched=True)
-        if self._judge.device_name == "cuda":
-            self._note("timing the others without your code")
-            self._submission.contender.kill()
-            for runner in [self._null, *(one for one in self._others if one.name not in YARDSTICKS)]:
-                batches = [self._run(bench, runner, runner.calls) for _ in range(1 + ALONE_BATCHES)][
-                    1:
-                ]  # the GPU has rested
-                if runner is self._null:
-                    self._nothing_alone_s = [batch.wall_s for batch in batches]
-                else:
-                    self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
+        if self._judge.device_name != "cuda":
+            return
+        self._note("timing the others without your code")
+        self._submission.contender.kill()
+        for runner in [self._null, *(one for one in self._others if one.name not in YARDSTICKS)]:
+            self._run(self._bench_of_rounds, runner, runner.calls)  # the GPU has rested
+            batches = [self._run(self._bench_of_rounds, runner, runner.calls) for _ in range(ALONE_BATCHES)]
+            if runner is self._null:
+                self._nothing_alone_s = [batch.wall_s for batch in batches]
+            else:
+                self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")
@@ -403,7 +403,7 @@ class Race:
         watched: bool = False,
     ) -> Batch:
         """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
-        collect = collect or (runner in (self._submission, self._null) and self._collects)
+        collect = collect or (runner in (self._submission, self._null) and self._collects is not False)
         for attempt in count(1):
             with self._faults_of(runner):
                 batch = bench.run(
@@ -415,7 +415,7 @@ class Race:
                     check=check,
                     watched=watched,
                 )
-            if runner is self._submission and self._settled and batch.collected != self._collects:
+            if runner is self._submission and self._collects not in (None, batch.collected):
                 raise CheckFailed("returned results in some batches, and wrote them to the given outputs in others")
             if runner is self._submission and check:
                 self._check(bench, batch)

@@ -31,6 +31,7 @@ def test_speed(
         while race.is_worth_another_round():
             race.round()
         race.look_again()
+        race.end_submission()
         verdict = race.verdict()
     evidence.bands = band_results(speed_case, verdict)
     evidence.measured = measurement(speed_case, race, verdict)

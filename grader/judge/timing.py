@@ -27,7 +27,7 @@ Why no submission gets below that:
 
 - It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
-  and no recorded graph replayed on stale data. What runs before the gate opens, on whatever stream, runs on filler.
+  and no recorded graph replayed on stale data. What runs before `fill`, on whatever stream, runs on filler.
 - It cannot go on after `end`. What is checked is what was sealed: a result that is written later has another sum, unless its sum was
   known before, and so the result. (A task whose answer is its input in another order would need a sum that tells places apart.)
   It does not matter whether a thread, a kernel or a copy on some stream that nobody sees writes it, or whether the worker stands
@@ -45,7 +45,8 @@ Why no submission gets below that:
   machine's limit allows, not only for what was claimed while it warmed up.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender or the baselines slower to any use. A frozen process may have work on the GPU's queue that starts when
-  theirs does: so all of them run once more when it has been ended, and no time of theirs in the rounds counts that is longer.
+  theirs does: so all of them run once more when it has been ended. Of the null contender's medians before the rounds, in them and then
+  the least counts, and no time of a baseline in the rounds that is longer than then by more than `margin`.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
@@ -285,26 +286,20 @@ class Bench:
             self._collected.wipe()
         self._arena.wipe()
         copies = self._arena.copies(names)
-        gate = self._gates.get(contender)
-        start = 0.0
-
-        def release() -> None:
-            nonlocal start
-            if gate is not None:
-                time.sleep(QUEUE_S + QUEUE_CALL_S * calls)
-            start = time.perf_counter()
-            self._arena.fill(copies)
-            if gate is not None:
-                self._flush.zero_()
-                gate.open()
-
         keep = calls if collect else self._enough
-        if gate is None:
-            contender.freeze()  # on a CPU nobody works beside `fill`
-            release()
-            reply = contender.time(calls, keep, watched, limits)
+        if (gate := self._gates.get(contender)) is not None:
+            contender.begin(calls, keep, watched, gate.close_again())
+            time.sleep(QUEUE_S + QUEUE_CALL_S * calls)
         else:
-            reply = contender.time(calls, keep, watched, limits, gate.close_again(), release)
+            contender.freeze()  # on a CPU nobody works beside `fill`
+        start = time.perf_counter()
+        self._arena.fill(copies)
+        if gate is not None:
+            self._flush.zero_()
+            gate.open()
+        else:
+            contender.begin(calls, keep, watched)
+        reply = contender.finish(calls, limits)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         self._place, self._order, self._changed = self._arena, list(range(calls)), []
         written = bool(reply.kinds) and self._in_place

@@ -47,7 +47,10 @@ class Doubles:
         self.arena, self.sets, self.results = arena, sets, results
         assert gate is None, "there is no GPU"
 
-    def time(self, calls: int, _keep: int, _watched: bool, _limits: Limits) -> Reply:
+    def begin(self, calls: int, _keep: int, _watched: bool, gate: int = 0) -> None:
+        self.gate, self.saw_nothing = gate, self._is_blank(calls)
+
+    def finish(self, calls: int, _limits: Limits) -> Reply:
         self.inputs = [self._tensor(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
         if self.in_place:
             for x, (_, _, outputs) in zip(self.inputs, self.sets, strict=False):
@@ -58,9 +61,7 @@ class Doubles:
     def collect(self, order: Sequence[int], _different: int, _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         assert self.results is not None
         self.order = list(order)
-        self.blank = all(
-            bool((self._bytes(self.arena, args[0]) == GUARD_BYTE).all()) for args, _, _ in self.sets[: len(order)]
-        )
+        self.blank = self._is_blank(len(order))
         place, names = self.results
         for x, number in zip(self.inputs, order, strict=True):
             self._output(place, names[number][0]).copy_(2 * x)
@@ -72,6 +73,9 @@ class Doubles:
     def release(self, limits: Limits) -> None: ...
     def lives(self) -> bool:
         return True
+
+    def _is_blank(self, calls: int) -> bool:
+        return all(bool((self._bytes(self.arena, args[0]) == GUARD_BYTE).all()) for args, _, _ in self.sets[:calls])
 
     def _bytes(self, arena: Arena, name: str) -> torch.Tensor:
         slot = arena.inputs[name]
@@ -153,17 +157,53 @@ def test_a_result_that_is_written_after_the_seal_does_not_count(in_place: bool) 
             bench.output(3)
 
 
+class FakeGate:
+    """Notes whether the inputs were there when it was opened."""
+
+    def __init__(self, contender: Doubles) -> None:
+        self.contender = contender
+        self.inputs_were_there: list[bool] = []
+
+    def close_again(self) -> int:
+        return len(self.inputs_were_there) + 1
+
+    def open(self, forever: bool = False) -> None:
+        if not forever:
+            self.inputs_were_there.append(not self.contender._is_blank(4))
+
+    def close(self) -> None: ...
+
+
+def test_on_a_gpu_calls_are_queued_before_the_inputs_are_there_and_wait_for_the_gate() -> None:
+    contender = Doubles()
+    with bench_with(contender, 4) as bench:
+        gate = FakeGate(contender)
+        bench._gates[cast("Contender", contender)] = cast("Any", gate)
+        for number in (1, 2):
+            run(bench, contender, 4)
+            assert (contender.gate, contender.saw_nothing) == (number, True)
+            assert torch.equal(bench.output(3)["y"], 2 * bench.calls[3].args["x"])
+    assert gate.inputs_were_there == [True, True]
+
+
+def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there() -> None:
+    contender = Doubles()
+    with bench_with(contender, 4) as bench:
+        run(bench, contender, 4)
+    assert (contender.gate, contender.saw_nothing) == (0, False)
+
+
 def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
-        time = contender.time
+        finish = contender.finish
 
         def change(*arguments: Any) -> Reply:
-            reply = time(*arguments)
+            reply = finish(*arguments)
             contender._tensor(contender.arena, contender.sets[1][0][0])[0] = 7.0
             return reply
 
-        contender.time = change  # type: ignore[method-assign]
+        contender.finish = change  # type: ignore[method-assign]
         run(bench, contender, 4, check=True, watched=True)
         with pytest.raises(CheckFailed, match="x of call 1"):
             bench.check_memory()
@@ -239,10 +279,10 @@ def test_results_are_handed_in_one_way() -> None:
         race._submission = Runner(SUBMISSION, cast("Contender", contender), LIMITS)
         race._null = Runner(NULL, cast("Contender", contender), LIMITS)
         race._case = cast("Any", SimpleNamespace(id="case"))
-        race._collects, race._settled = True, True
+        race._collects = True
         race._run(bench, race._submission, 4)
         bench._in_place = True
-        time = contender.time
-        contender.time = lambda *arguments: time(*arguments).model_copy(update={"kinds": ((WRITTEN,),)})  # type: ignore[method-assign]
+        finish = contender.finish
+        contender.finish = lambda *arguments: finish(*arguments).model_copy(update={"kinds": ((WRITTEN,),)})  # type: ignore[method-assign]
         with pytest.raises(CheckFailed, match="in some batches"):
             race._run(bench, race._submission, 4)
