@@ -94,6 +94,7 @@ class Contender:
         caches: where compiled kernels are kept, if not in `scratch`; workers may share it.
         jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
+        trusted: whether it runs the course's own code, which starts no processes that hide.
         tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
             the scratch folder is in `tool_log` when the worker has ended.
 
@@ -110,12 +111,14 @@ class Contender:
         jail: Jail = NO_JAIL,
         readable: Sequence[Path] = (),
         tool: Sequence[str] = (),
+        trusted: bool = False,
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
         self.alive = True
         self.tool_log = ""
         self._watched = bool(tool)
+        self._trusted = trusted
         self._ready = False
         self._frozen = False
         self._request = 0
@@ -371,7 +374,8 @@ class Contender:
         if not self.alive:
             return
         self._frozen = True
-        if not processes.freeze(self._process) or not processes.freeze_tree(self._process):
+        stands = processes.freeze(self._process) and (self._trusted or processes.freeze_tree(self._process))
+        if not stands:
             self.kill()
             raise ContenderFault(
                 "crashed", "its processes could not be made to stand still while others were timed: stopped"
@@ -479,9 +483,14 @@ class Contender:
     def condemn(self, sentence: Future[Exception]) -> None:
         """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
         self._sentence = sentence
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
-        self._process.kill()
+        self.strike()
+
+    def strike(self) -> None:
+        """Have its process end, and wait for nothing. `kill` is still to come: of several that end at the same time it waits once."""
+        if self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
+            self._process.kill()
 
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""

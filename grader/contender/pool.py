@@ -92,6 +92,8 @@ class WorkerPool:
 
     def close(self) -> None:
         for worker in self._workers:
+            worker.strike()
+        for worker in self._workers:
             worker.kill()
         if self._kernels.exists():
             self.jail.empty(self._kernels)
@@ -107,7 +109,7 @@ class WorkerPool:
             if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
                 self.jail.empty(caches)
         worker = self._starter.submit(
-            Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool
+            Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted
         ).result()
         self._workers.append(worker)
         return worker

@@ -26,8 +26,10 @@ from grader.judge.trial import run_trial
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
-LITTLE = 2  # pieces of work for each lane
+LITTLE = 4  # pieces of work for each lane
 WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
+APART = "apart"  # the queue of what needs no lane's worker
+APART_WEIGHT = 4  # each of these takes as long as so many others, and the last to end is waited for
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,24 @@ class Work:
     """A case, or a check of an assignment's own, that may run ahead.
 
     key: names it. assignment: whose worker it needs. run: does it in a lane; raises what a check does.
+    apart: it starts a worker of its own instead.
     """
 
     key: str
     assignment: Assignment
     run: Callable[[int, Evidence], None]
+    apart: bool = False
+
+    @property
+    def queue(self) -> str:
+        return APART if self.apart else self.assignment.name
 
 
 class Lanes:
     """Runs work ahead in lanes, or here and now.
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started, and its code to be loaded; CUDA C++ is built anew by each, and stays in one lane.
+    started, and its code to be loaded; CUDA C++ is built anew by each, and stays in one lane. What starts a worker of its own runs in any.
 
     Args:
         judge: the session.
@@ -76,9 +84,9 @@ class Lanes:
         for work in works:
             assert work.key not in self._ahead, f"two pieces of work are called {work.key}"
             self._ahead[work.key] = Future()
-            self._waiting.setdefault(work.assignment.name, deque()).append((work, self._ahead[work.key]))
+            self._waiting.setdefault(work.queue, deque()).append((work, self._ahead[work.key]))
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in self._waiting.values())
-        self._judge.prepare(min(self._count, useful))
+        self._judge.prepare(min(self._count, useful - len(self._waiting.get(APART, ()))))
         self._threads = [
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
@@ -116,8 +124,7 @@ class Lanes:
         for thread in self._threads:
             thread.join()
         self._threads = []
-        for lane in range(1, self._count):
-            self._judge.end_lane(lane)
+        self._judge.end_lanes(range(1, self._count))
 
     def abandon(self) -> None:
         """Begin nothing more; what runs ends with its worker."""
@@ -134,14 +141,14 @@ class Lanes:
                     CaseNote(text=f"beside others: {work.key}")
                 )  # or a watchdog would take waiting for a standstill
                 self._tell_when_little_is_left()
-                if held and work.assignment.name != held:
-                    self._judge.end_lane(lane)
+                if held and work.queue != held:
+                    self._judge.end_lanes([lane])
                 work.run(lane, evidence)
             except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
                 evidence.error = error
                 clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
             finally:
-                held = work.assignment.name
+                held = work.queue
                 future.set_result(evidence)  # whatever happens: somebody waits for it
 
     def _tell_when_little_is_left(self) -> None:
@@ -159,23 +166,28 @@ class Lanes:
                 if self._waiting.get(held):
                     return self._waiting[held].popleft()
                 self._staffed[held] -= 1
-            name = max(self._waiting, key=self._need, default="")
-            if not name or self._need(name) <= 0 or (self._staffed[name] and self._need(name) < WORTH_A_START):
+            wanting = [name for name in self._waiting if self._need(name) > 0]
+            if not wanting:
                 return None
+            name = max(
+                wanting, key=lambda one: (not self._staffed[one], self._need(one))
+            )  # nobody twice before all have one
             self._staffed[name] += 1
             return self._waiting[name].popleft()
 
     def _need(self, name: str) -> float:
-        """How much work there would be for each lane if one more came to the assignment."""
-        waiting = self._waiting[name]
-        if self._staffed[name] and _stays_in_one_lane(waiting):
+        """How much work there would be for each lane if one more came to this queue; 0 where none should come."""
+        waiting, lanes = self._waiting[name], self._staffed[name] + 1
+        if name == APART:
+            return APART_WEIGHT * len(waiting) / lanes
+        if lanes > 1 and (_stays_in_one_lane(waiting) or len(waiting) < WORTH_A_START * lanes):
             return 0.0
-        return len(waiting) / (self._staffed[name] + 1)
+        return len(waiting) / lanes
 
 
 def _stays_in_one_lane(waiting: Iterable[tuple[Work, object]]) -> bool:
     """CUDA C++ does: each worker would build it anew."""
-    return any(work.assignment.spec.language == "cuda" for work, _ in waiting)
+    return any(work.assignment.spec.language == "cuda" and not work.apart for work, _ in waiting)
 
 
 def case_work(judge: Judge, case: BoundCase) -> Work:
@@ -193,7 +205,7 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
             for number in range(case.case.calls):
                 run_trial(judge, case, contender, number, evidence)
 
-    return Work(case.id, case.assignment, run)
+    return Work(case.id, case.assignment, run, apart=case.case.tool is not None)
 
 
 def shares_the_machine(case: BoundCase) -> bool:

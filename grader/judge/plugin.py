@@ -159,7 +159,7 @@ class JudgePlugin:
         """The largest size that this machine has the memory for."""
         self.judge.lanes.finish()  # its workers hold memory
         sizes: SpeedSizes = request.param
-        self._prepare_races(request.session.items, request.node)
+        self._prepare_races(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too
         free_gib = self.judge.free_gib()
         if (fitting := sizes.fitting(free_gib)) is None:
@@ -167,13 +167,14 @@ class JudgePlugin:
             raise pytest.skip.Exception(f"needs {needed:g} GiB of GPU memory, {free_gib:.0f} GiB are free")
         return fitting
 
-    def _prepare_races(self, items: Sequence[pytest.Item], now: pytest.Item) -> None:
-        """Start the workers for this race and those to come, at the same time: on a GPU each race ends the submission's."""
+    def _prepare_races(self, items: Sequence[pytest.Item], others: int = 0) -> None:
+        """Start the workers for the races among these, at the same time: on a GPU each race ends the submission's. And so many others."""
         if self.judge.device_name == "cuda" and self.judge.lane_count > 1:
-            places = [item.stash[PLACE] for item in items[items.index(now) :]]
+            places = [item.stash[PLACE] for item in items]
             files = [self.assignments[place.assignment].spec.file for place in places if place.speed is not None]
             races = sum(self.judge.is_there(file) for file in files)
-            self.judge.prepare(min(races, self.judge.lane_count, int(self.judge.free_gib() / GIB_PER_SPARE)))
+            wanted = min(races, self.judge.lane_count) + others
+            self.judge.prepare(max(others, min(wanted, int(self.judge.free_gib() / GIB_PER_SPARE))))
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
         """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
@@ -306,15 +307,15 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
         works = self._ahead(session.items) if self.judge.lane_count > 1 else ()
-        self.judge.lanes.begin(works, self._get_ready_for_the_rest)
-        return (yield)
 
-    def _get_ready_for_the_rest(self) -> None:
-        """Have the workers under way that what does not run in lanes will ask for: the machine must be quiet when something is timed."""
-        if self.judge.lane_count > 1:
-            self.judge.prepare(len(self.assignments))
+        def get_ready_for_the_rest() -> None:
+            if self.judge.lane_count > 1:
+                self._prepare_races(session.items, len(self.assignments))
+
+        self.judge.lanes.begin(works, get_ready_for_the_rest)
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
         self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:

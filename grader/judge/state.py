@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 
 import psutil
@@ -107,11 +107,13 @@ class Judge:
         """Start workers in the background, until so many stand ready."""
         self._pool.prepare(count)
 
-    def end_lane(self, lane: int) -> None:
-        """End the submission's worker in a lane."""
-        for (_, number), contender in list(self._contenders.items()):
-            if number == lane:
-                contender.kill()
+    def end_lanes(self, lanes: Container[int]) -> None:
+        """End the submission's workers in some lanes."""
+        found = [contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes]
+        for contender in found:
+            contender.strike()
+        for contender in found:
+            contender.kill()
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
         """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""

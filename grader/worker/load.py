@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import inspect
 import os
@@ -44,9 +45,17 @@ def load(path: Path, entry: str, build: dict[str, Any] | None, compiled: bool = 
     set_root(path.parent)
     sys.path.insert(0, str(path.parent))
     if compiled:
+        _start_compiler()
         torch._dynamo.reset()
         return Loaded(torch.compile(_load_python(path, entry), dynamic=False))
     return Loaded(_load_python(path, entry)) if build is None else _load_cuda(path, entry, build)
+
+
+@functools.cache
+def _start_compiler() -> None:
+    """Have torch.compile import what its first call on a GPU needs: that takes seconds."""
+    if torch.cuda.is_available():
+        torch.compile(torch.neg, dynamic=False)(torch.zeros(8, device="cuda"))
 
 
 def _load_python(path: Path, entry: str) -> Callable[..., Any]:

@@ -62,6 +62,8 @@ timing.torch = types.SimpleNamespace(**vars(torch))
 timing.torch.cuda = types.SimpleNamespace(**vars(torch.cuda))
 timing.torch.cuda.synchronize = lambda: torch.cuda.current_stream().synchronize()
 SIDE = torch.cuda.Stream()
+torch.cuda._sleep(1)  # what is launched for the first time waits for all streams to be done
+torch.cuda.synchronize()
 def wait(x, how):
     value = 0xFFFFFFFF if how == driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ else 0
     (status,) = driver.cuStreamWaitValue32(SIDE.cuda_stream, x.data_ptr(), value, how)

@@ -240,3 +240,32 @@ def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
     error = ValueError("boom")
     error.__cause__ = error
     assert describe(error)["message"] == "boom"
+
+
+def standing(trusted: bool) -> Contender:
+    """A contender whose process is none."""
+    contender = Contender.__new__(Contender)
+    contender.alive, contender._trusted = True, trusted
+    contender._process = object()  # type: ignore[assignment]
+    return contender
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
+    monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    """The course's own code starts nothing that hides: there the table of processes need not be read each time."""
+    looked: list[object] = []
+    monkeypatch.setattr(contender_module.processes, "freeze", lambda _process: True)
+    monkeypatch.setattr(contender_module.processes, "freeze_tree", lambda process: looked.append(process) or True)
+    contender = standing(trusted)
+    contender.freeze()
+    assert len(looked) == (0 if trusted else 1)
+
+
+def test_a_trusted_worker_must_stand_still_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contender_module.processes, "freeze", lambda _process: False)
+    contender = standing(True)
+    monkeypatch.setattr(Contender, "kill", lambda _self: None)
+    with pytest.raises(ContenderFault, match="could not be made to stand still"):
+        contender.freeze()

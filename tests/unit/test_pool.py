@@ -22,6 +22,9 @@ class Fake:
         if caches is not None:
             caches.mkdir(exist_ok=True)
 
+    def strike(self) -> None:
+        pass
+
     def kill(self) -> None:
         pass
 

@@ -1,0 +1,111 @@
+"""The quick look at timed outputs: it may ask the oracle too often, and never too seldom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from grader.assignment import load_course
+from grader.judge.cases import BoundCase, bind_cases
+from grader.judge.comparison import Ruler, Scale
+from grader.problem import Call
+
+CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}
+CPU = torch.device("cpu")
+JUDGE: Any = SimpleNamespace(device_name="cpu")
+# One of each kind of scale, in wide and in narrow types.
+KINDS = [
+    "cuda_gelu-gelu-n-1025",
+    "triton_gelu-gelu-float16",
+    "softmax-softmax-127x781",
+    "softmax-softmax-float16",
+    "flash_attention-forward-n-100",
+    "flash_attention-forward-float16",
+    "flash_attention-backward-n-100",
+    "flash_attention-backward-float16",
+]
+
+
+def ruler_and_call(name: str, seed: int = 1) -> tuple[Ruler, BoundCase, Call]:
+    """A ruler made from one call, and another call to use it on."""
+    case = CASES[name]
+    return Ruler(JUDGE, case, case.inputs(seed, 0, CPU)), case, case.inputs(seed + 100, 0, CPU)
+
+
+def changed(case: BoundCase, **functions: Any) -> BoundCase:
+    """The case with another `oracle` or `baseline`."""
+    both = {"oracle": case.problem.oracle, "baseline": case.problem.baseline} | functions
+    return replace(case, problem=SimpleNamespace(**both))  # type: ignore[arg-type]
+
+
+def no_oracle(_call: Call) -> dict[str, torch.Tensor]:
+    raise AssertionError("the oracle was asked")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
+    ruler, case, call = ruler_and_call(name)
+    ruler._case = changed(case, oracle=no_oracle)
+    assert ruler.accepts(call, case.problem.baseline(call))
+    nearly = {
+        key: (tensor.double() * (1 + 1e-7)).to(tensor.dtype) for key, tensor in case.problem.baseline(call).items()
+    }
+    assert ruler.accepts(call, nearly)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.9, 0.99, 1.01, 1.5, 4.0])
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
+    """Errors go the way that PyTorch's go, so that they add up: `factor` budgets from PyTorch in one element of each output."""
+    ruler, case, call = ruler_and_call(name, seed)
+    exact, baseline = Scale(case, call), case.problem.baseline(call)
+    got = {}
+    for key, expected in exact.expected.items():
+        kind = case.assignment.spec.tolerance.scale[key]
+        error = (baseline[key].double() - expected).flatten()
+        place = int(error.abs().argmax())
+        scale = exact.scales[key]
+        size = expected.abs().clamp(min=float(scale)) if kind == "element" else scale.expand(expected.shape)
+        moved = baseline[key].double().flatten()
+        moved[place] += torch.sign(error[place]) * factor * ruler._budgets[key].worst * size.flatten()[place]
+        got[key] = moved.view(expected.shape).to(baseline[key].dtype)
+    right = all(errors.within(ruler._budgets[key]) for key, errors in exact.measure(got).items())
+    near = ruler.is_near(call, got)
+    assert right or not near
+    assert ruler.accepts(call, got) == right
+    if factor <= 0.1:
+        assert near
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_answer_for_another_input_is_not_near(name: str) -> None:
+    ruler, case, call = ruler_and_call(name)
+    other = case.problem.baseline(case.inputs(7, 0, CPU))
+    assert not ruler.is_near(call, other)
+    assert not ruler.accepts(call, other)
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
+def test_where_pytorch_has_no_number_the_oracle_is_asked(wrong: float) -> None:
+    ruler, case, call = ruler_and_call("softmax-softmax-127x781")
+    spoilt = {"y": case.problem.baseline(call)["y"].clone()}
+    spoilt["y"][3, 5] = wrong
+    ruler._case = changed(case, baseline=lambda _call: spoilt)
+    assert not ruler.is_near(call, spoilt)
+    assert not ruler.accepts(call, spoilt)
+
+
+def test_a_yardstick_that_is_not_finite_is_none() -> None:
+    case = CASES["softmax-softmax-127x781"]
+    call = case.inputs(1, 0, CPU)
+    spoilt = {"y": torch.full_like(case.problem.baseline(call)["y"], float("nan"))}
+    ruler = Ruler(JUDGE, changed(case, baseline=lambda _call: spoilt), call)
+    ruler._case = case
+    assert not ruler.is_near(call, case.problem.baseline(call))
+    assert ruler.accepts(call, {"y": case.problem.oracle(call)["y"].float()})
