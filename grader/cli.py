@@ -99,7 +99,10 @@ def run(
         bool, typer.Option("--compile/--no-compile", help="compile Triton kernels for GPUs where there is none")
     ] = True,
     quick: Annotated[
-        bool, typer.Option("--quick", help="leave out the largest cases, and time few rounds: for a first look")
+        bool,
+        typer.Option(
+            "--quick", help="leave out the largest cases and compute-sanitizer, and time few rounds: for a first look"
+        ),
     ] = False,
     table: Annotated[
         bool,

@@ -200,7 +200,8 @@ class JudgePlugin:
         if stopped := self._stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
         cuda = assignment.spec.language == "cuda"
-        if case is not None and case.case.memory_gib is not None and self.judge.job.effort == "quick":
+        long = case is not None and (case.case.memory_gib is not None or case.case.tool is not None)
+        if long and self.judge.job.effort == "quick":
             return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.judge.device_name) is None:
             if self.judge.device_name == "cuda":
