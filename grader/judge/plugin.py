@@ -200,8 +200,7 @@ class JudgePlugin:
         if stopped := self._stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
         cuda = assignment.spec.language == "cuda"
-        long = case is not None and (case.case.memory_gib is not None or case.case.tool is not None)
-        if long and self.judge.job.effort == "quick":
+        if case is not None and self.judge.job.effort == "quick" and _takes_long(case):
             return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.judge.device_name) is None:
             if self.judge.device_name == "cuda":
@@ -463,6 +462,10 @@ class JudgePlugin:
 def _case_of(item: pytest.Item) -> BoundCase | None:
     case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
     return case if isinstance(case, BoundCase) else None
+
+
+def _takes_long(case: BoundCase) -> bool:
+    return case.case.memory_gib is not None or case.case.tool is not None
 
 
 def _takes_properties_alone(item: pytest.Item) -> bool:
