@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import platform
 import re
 import sys
@@ -20,6 +22,7 @@ TRITON: Range = ((3, 6), (3, 8))
 IMPORT_LIMIT_S = 60.0  # from a cold disk
 COMPILE_LIMIT_S = 30.0
 KERNEL = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
+SLOW = ("torch", "triton", "sympy")  # which a worker imports; the last one with the first gradient
 PIP = f"{sys.executable} -m pip install"
 
 
@@ -54,7 +57,24 @@ def python(on_gpu: bool) -> Finding:
     if on_gpu and not Path(sysconfig.get_path("include"), "Python.h").exists():
         mend = f"`sudo apt install python{sys.version_info[0]}.{sys.version_info[1]}-dev`"
         return Finding("Python", "fault", f"{words}, without its headers, which Triton needs on a GPU", mend)
+    if bare := uncompiled():
+        words += f"; {' and '.join(bare)} without bytecode: every process compiles it anew, for seconds"
+        mend = f"as who may write there: `{sys.executable} -m compileall -q -j 0 {sysconfig.get_path('purelib')}`"
+        return Finding("Python", "caution", words, mend)
     return Finding("Python", "fine", words)
+
+
+def uncompiled() -> list[str]:
+    """Packages whose modules were not compiled when they were installed (uv does not), and will not be when they are imported."""
+    bare = []
+    for name in SLOW:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            kept = Path(importlib.util.cache_from_source(spec.origin))
+            folder = next(one for one in kept.parents if one.exists())
+            if not kept.exists() and (sys.dont_write_bytecode or not os.access(folder, os.W_OK)):
+                bare.append(name)
+    return bare
 
 
 def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Finding]:

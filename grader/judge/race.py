@@ -429,17 +429,12 @@ class Race:
 
     def _wait_for_quiet(self, runner: Runner, attempt: int) -> None:
         """The GPU was busy when everybody should have stood still: wait until it is quiet, or say who it was. `attempt` counts from 1."""
-        gauge = self._judge.gauge
-        quiet = False
-        for pause_s in PATIENCE_S:
-            time.sleep(pause_s)
-            if quiet := gauge.is_quiet():
-                break
+        quiet = self._becomes_quiet()
         if quiet and attempt <= MAX_REPEATS:
             return
         if not quiet and self._submission.contender.lives():
             self._submission.contender.kill()
-            if gauge.is_quiet():
+            if self._becomes_quiet():  # the driver ends what a process has left running a little after the process
                 raise CheckFailed(
                     "kernels of your code still ran on the GPU after your function had returned and its stream was done"
                 )
@@ -448,9 +443,17 @@ class Race:
                 "again and again the GPU was still busy when your function had returned and its stream was done: "
                 "consistent with work on a stream or in a thread that nothing waits for"
             )
-        others = gauge.others()
+        others = self._judge.gauge.others()
         who = f" (processes {', '.join(map(str, others))})" if others else ""
         raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
+
+    def _becomes_quiet(self) -> bool:
+        """Whether the GPU is quiet within a few seconds."""
+        for pause_s in PATIENCE_S:
+            time.sleep(pause_s)
+            if self._judge.gauge.is_quiet():
+                return True
+        return False
 
     def _check(self, bench: Bench, batch: Batch) -> None:
         """Every output of a batch by the correctness rule, and what else the batch touched. Raises CheckFailed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import re
@@ -141,11 +142,46 @@ def test_nvcc_is_tried(
 
 
 def test_python_needs_headers_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(software, "SLOW", ())
     monkeypatch.setattr(software.sysconfig, "get_path", lambda _name: str(tmp_path))
     assert_says(software.python(on_gpu=True), "fault", "without its headers", f"python3.{sys.version_info[1]}-dev`")
     assert_says(software.python(on_gpu=False), "fine", sys.executable, "")
     (tmp_path / "Python.h").touch()
     assert_says(software.python(on_gpu=True), "fine", sys.executable, "")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "dont_write", "writable", "expected"),
+    [
+        (False, True, True, ["slow"]),
+        (False, False, False, ["slow"]),
+        (False, False, True, []),  # the first import does
+        (True, True, False, []),
+    ],
+)
+def test_packages_that_every_process_compiles_anew_are_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compiled: bool,
+    dont_write: bool,
+    writable: bool,
+    expected: list[str],
+) -> None:
+    package = tmp_path / "slow"
+    package.mkdir()
+    (package / "__init__.py").write_text("x = 1\n")
+    if compiled:
+        assert compileall.compile_dir(package, quiet=1)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(software, "SLOW", ("slow", "no_such_package"))
+    monkeypatch.setattr(software.sys, "dont_write_bytecode", dont_write)
+    monkeypatch.setattr(software.os, "access", lambda *_: writable)
+    assert software.uncompiled() == expected
+    found = software.python(on_gpu=False)
+    if expected:
+        assert_says(found, "caution", "slow without bytecode", "-m compileall")
+    else:
+        assert found.state == "fine"
 
 
 def test_a_broken_pytorch_is_its_last_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
