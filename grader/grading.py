@@ -30,7 +30,7 @@ class Request:
     stop_early: leave an assignment at its first case that does not pass.
     speed: measure speed where the device allows it.
     compilation: compile Triton's launches for GPUs where there is none.
-    effort: `quick` leaves out the largest cases and times fewer rounds.
+    effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
     contenders: who is timed beside the submission (see `Job`).
     """
 

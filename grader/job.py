@@ -28,7 +28,7 @@ class Job(Message):
     stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
     speed: whether speed is measured.
     compilation: whether Triton's launches are compiled for GPUs where there is none.
-    effort: `quick` leaves out the largest cases and times fewer rounds.
+    effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
     contenders: `needed` are those that bands and roofline are about; `all` are the reference and vendors' kernels too.
     """
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PREFIX = "grader-run-"
@@ -52,17 +52,25 @@ def abandoned() -> list[Path]:
     return found
 
 
-def remove(folder: Path) -> None:
-    """Delete a folder whose contents a stranger made: folders without permissions are opened first, links are not followed."""
+def _run(command: list[str]) -> None:
+    subprocess.run(
+        command,
+        env={"PATH": os.defpath},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def remove(folder: Path, run: Callable[[list[str]], object] = _run) -> None:
+    """Delete a folder whose contents a stranger made: folders without permissions are opened first, links are not followed.
+
+    Args:
+        run: runs a command, and waits for it; a judge does so by `processes.output_of`.
+    """
     if folder.is_symlink():
         folder.unlink()
         return
     # The system's tools, wherever PATH leads: no depth of folders is too much for them.
     for command in (["chmod", "-R", "u+rwX", "--", str(folder)], ["rm", "-rf", "--", str(folder)]):
-        subprocess.run(
-            command,
-            env={"PATH": os.defpath},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        run(command)

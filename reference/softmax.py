@@ -109,7 +109,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
             # Few warps combine their maxima and sums soon: 32 elements per thread. Very short rows have little to
             # combine, and wide ones want more loads in flight: 16 elements, with the 32 warps that a block may have.
-            # So do rows of float32 without a remainder, which are loaded 16 bytes at a time.
+            # So do rows of float32 without a remainder: where they are dense, they are loaded 16 bytes at a time.
             widest = 512 if n_cols == block_cols and x.element_size() == 4 else 4096
             per_thread = 32 if 512 <= block_cols <= widest else 16
             num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)

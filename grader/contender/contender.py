@@ -20,6 +20,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -119,6 +120,7 @@ class Contender:
         self.tool_log = ""
         self._watched = bool(tool)
         self._trusted = trusted
+        self._ending = threading.RLock()  # who comes second waits until all is cleaned up
         self._ready = False
         self._frozen = False
         self._request = 0
@@ -494,21 +496,22 @@ class Contender:
 
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""
-        if not self.alive:
-            return
-        self.alive = False
-        if self._watched:
-            # Without another request the worker ends by itself, and its tool writes down what it has seen.
-            with contextlib.suppress(OSError):
-                self._connection.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=TOOL_LIMIT_S)
-            self.tool_log = _read(self._scratch / TOOL_LOG)
-        self._connection.close()
-        os.close(self._replies)
-        processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
-        self._jail.empty(self._scratch)
-        self.log.finish()
+        with self._ending:
+            if not self.alive:
+                return
+            self.alive = False
+            if self._watched:
+                # Without another request the worker ends by itself, and its tool writes down what it has seen.
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=TOOL_LIMIT_S)
+                self.tool_log = _read(self._scratch / TOOL_LOG)
+            self._connection.close()
+            os.close(self._replies)
+            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
+            self._jail.empty(self._scratch)
+            self.log.finish()
 
 
 def _read(path: Path) -> str:

@@ -26,6 +26,7 @@ import psutil
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
+LOOKS = 10  # at the table of processes, until one is whole
 DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
 A_LOT = 1 << 62  # bytes, where nobody tells how many
 CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
@@ -79,22 +80,28 @@ def tree(pid: int, age_s: float = 0.0) -> list[psutil.Process]:
 def _descendants() -> list[tuple[psutil.Process, int]]:
     """Every descendant of this process, and the child of this process that it descends from."""
     me = os.getpid()
-    with contextlib.suppress(psutil.Error):
-        below = psutil.Process(me).children(recursive=True)
-        parents = {}
-        for process in below:
-            with contextlib.suppress(psutil.Error):
-                parents[process.pid] = process.ppid()
+    below = _children()
+    parents = {}
+    for process in below:
+        with contextlib.suppress(psutil.Error):
+            parents[process.pid] = process.ppid()
 
-        def root(pid: int) -> int:
-            for _ in range(len(parents) + 1):
-                parent = parents.get(pid, me)
-                if parent == me:
-                    break
-                pid = parent
-            return pid
+    def root(pid: int) -> int:
+        for _ in range(len(parents) + 1):
+            parent = parents.get(pid, me)
+            if parent == me:
+                break
+            pid = parent
+        return pid
 
-        return [(process, root(process.pid)) for process in below]
+    return [(process, root(process.pid)) for process in below]
+
+
+def _children() -> list[psutil.Process]:
+    """All below this process. Where many are ending at once, the table of processes may have changed under the one who reads it."""
+    for _ in range(LOOKS):
+        with contextlib.suppress(psutil.Error, IndexError):
+            return psutil.Process().children(recursive=True)
     return []
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import platform
 import re
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from grader.doctor.finding import Finding, State, ask
@@ -58,22 +58,21 @@ def python(on_gpu: bool) -> Finding:
         mend = f"`sudo apt install python{sys.version_info[0]}.{sys.version_info[1]}-dev`"
         return Finding("Python", "fault", f"{words}, without its headers, which Triton needs on a GPU", mend)
     if bare := uncompiled():
-        words += f"; {' and '.join(bare)} without bytecode: every process compiles it anew, for seconds"
-        mend = f"as who may write there: `{sys.executable} -m compileall -q -j 0 {sysconfig.get_path('purelib')}`"
+        words += f"; without bytecode: {', '.join(bare)}, which every worker compiles anew, for seconds"
+        folders = " ".join(map(str, bare.values()))
+        mend = f"as who may write there: `env -u PYTHONPYCACHEPREFIX {sys.executable} -m compileall -q -j 0 {folders}`"
         return Finding("Python", "caution", words, mend)
     return Finding("Python", "fine", words)
 
 
-def uncompiled() -> list[str]:
-    """Packages whose modules were not compiled when they were installed (uv does not), and will not be when they are imported."""
-    bare = []
+def uncompiled() -> dict[str, Path]:
+    """Packages whose modules were not compiled when they were installed (uv does not), with their folders. Workers write no bytecode."""
+    bare = {}
     for name in SLOW:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            kept = Path(importlib.util.cache_from_source(spec.origin))
-            folder = next(one for one in kept.parents if one.exists())
-            if not kept.exists() and (sys.dont_write_bytecode or not os.access(folder, os.W_OK)):
-                bare.append(name)
+        with suppress(PackageNotFoundError):
+            folder = Path(str(distribution(name).locate_file(name)))
+            if not (folder / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc").exists():
+                bare[name] = folder
     return bare
 
 

@@ -74,7 +74,8 @@ class Ruler:
         self._case = case
         yardsticks = Scale(case, call).measure(case.problem.baseline(call))
         self._budgets = _budgets(judge, case, yardsticks)
-        self._nearer = {name: _nearer(budget, yardsticks[name]) for name, budget in self._budgets.items()}
+        off = max((one.worst for one in yardsticks.values()), default=0.0)  # a scale may be common to all outputs
+        self._nearer = {name: _nearer(budget, yardsticks[name], off) for name, budget in self._budgets.items()}
 
     def accepts(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are right by that budget; where not, `compare` has the last word."""
@@ -88,10 +89,10 @@ class Ruler:
         return _within(Scale(self._case, call, baseline).measure(got), self._nearer)
 
 
-def _nearer(budget: Errors, yardstick: Errors) -> Errors:
-    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `yardstick`."""
-    worst, rms = CAUTION * yardstick.worst, CAUTION * yardstick.rms
-    return Errors((budget.worst - worst) / (1 + worst), (budget.rms - rms) / (1 + worst))
+def _nearer(budget: Errors, yardstick: Errors, off: float) -> Errors:
+    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `yardstick`, and its scale by `off`."""
+    worst, rms, wider = CAUTION * yardstick.worst, CAUTION * yardstick.rms, 1 + CAUTION * off
+    return Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)
 
 
 def compare(

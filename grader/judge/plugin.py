@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import clear_frames
@@ -200,7 +201,7 @@ class JudgePlugin:
         if stopped := self._stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
         cuda = assignment.spec.language == "cuda"
-        if case is not None and self.judge.job.effort == "quick" and _takes_long(case):
+        if case is not None and self.judge.job.effort == "quick" and self._takes_long(case):
             return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.judge.device_name) is None:
             if self.judge.device_name == "cuda":
@@ -215,6 +216,9 @@ class JudgePlugin:
         if case is not None and "cpu" not in case.case.devices:
             return f"needs a GPU: {case.case.tries}"
         return ""
+
+    def _takes_long(self, case: BoundCase) -> bool:
+        return case.case.memory_gib is not None or (case.case.tool is not None and self.judge.device_name == "cuda")
 
     def _too_large(self, case: BoundCase | None) -> str:
         if case is None or case.case.memory_gib is None:
@@ -310,7 +314,10 @@ class JudgePlugin:
 
         def get_ready_for_the_rest() -> None:
             if self.judge.lane_count > 1:
-                self._prepare_races(session.items, len(self.assignments))
+                with suppress(
+                    RuntimeError, MemoryError
+                ):  # no GPU memory at this moment: they start when they are asked for
+                    self._prepare_races(session.items, len(self.assignments))
 
         self.judge.lanes.begin(works, get_ready_for_the_rest)
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
@@ -462,10 +469,6 @@ class JudgePlugin:
 def _case_of(item: pytest.Item) -> BoundCase | None:
     case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
     return case if isinstance(case, BoundCase) else None
-
-
-def _takes_long(case: BoundCase) -> bool:
-    return case.case.memory_gib is not None or case.case.tool is not None
 
 
 def _takes_properties_alone(item: pytest.Item) -> bool:

@@ -42,6 +42,7 @@ SETTLE_BATCHES = 12
 SETTLE_LIMIT_S = 1.0
 SHARE_OF_FREE_MEMORY = 0.6  # for input sets; the contenders' own memory and the checks need the rest
 PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
+QUIET_LOOKS = 3  # one after another
 NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
@@ -434,7 +435,8 @@ class Race:
             return
         if not quiet and self._submission.contender.lives():
             self._submission.contender.kill()
-            if self._becomes_quiet():  # the driver ends what a process has left running a little after the process
+            # The driver ends what a process has left running a little after the process.
+            if not self._judge.gauge.others() and self._becomes_quiet():
                 raise CheckFailed(
                     "kernels of your code still ran on the GPU after your function had returned and its stream was done"
                 )
@@ -448,10 +450,10 @@ class Race:
         raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
 
     def _becomes_quiet(self) -> bool:
-        """Whether the GPU is quiet within a few seconds."""
+        """Whether the GPU is quiet within a few seconds, and stays so: a neighbour that works now and then has quiet moments too."""
         for pause_s in PATIENCE_S:
             time.sleep(pause_s)
-            if self._judge.gauge.is_quiet():
+            if all(self._judge.gauge.is_quiet() for _ in range(QUIET_LOOKS)):
                 return True
         return False
 

@@ -49,7 +49,7 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
 
     Raises:
         CheckFailed: the tool found something in the student's kernels, or the answer is wrong.
-        ContenderFault: there is nothing to run; or skipped, where the tool cannot be used here.
+        ContenderFault: there is nothing to run, or it cannot be loaded; or skipped, where the tool cannot be used here.
     """
     assert case.case.tool is not None
     call = case.inputs(judge.seed, 0, judge.device)
@@ -58,11 +58,12 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
         worker = judge.watched_worker(case.assignment, command(case.case.tool))
     except WorkerUnavailable as unavailable:
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
-    fault, reply = None, None
+    fault, reply, loaded = None, None, False
     with arena_for(call, shapes, case.dtype, judge.device) as arena, worker:
         upstream = None if call.upstream is None else UPSTREAM
         try:
             load_file(worker, judge.job.submission, case.assignment)
+            loaded = True
             reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
@@ -73,6 +74,8 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
         raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
+    if fault is not None and not loaded and (own := judge.fault_of_file(case.assignment, fault)) is not None:
+        raise own
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")

@@ -34,6 +34,7 @@ from grader.report.model import WorkerLog
 GRADER_FRAME = re.compile(
     r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
 )
+FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
 
@@ -185,6 +186,12 @@ class Judge:
         self._loadable.add(assignment.name)
         self._contenders[assignment.name, lane] = contender
         return contender
+
+    def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
+        """What to say of a file that could not be loaded under a tool; None where that is the tool's fault, or may be."""
+        if assignment.name in self._loadable:
+            return None
+        return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
 
     def watched_worker(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
         """A worker that a tool watches, with nothing loaded. Raises ContenderFault where there is nothing to run; WorkerUnavailable."""

@@ -15,7 +15,7 @@ the same batch from outside:
     end       -----------------------------------------------------------------------------------------------------
     freeze    SIGSTOP to the worker's processes
     probe     a small piece of the judge's own work finds the GPU to itself, before anyone else is timed
-    check     the judge takes a copy of each output for itself; it must have the sum that was sealed, and be what the oracle says
+    check     the judge takes a copy of each output for itself; it must have the sum that was sealed, and be within its error budget
 
 (A function in CUDA C++ writes to outputs that lie beside its inputs: those are sealed, and nothing is wiped or collected before.)
 

@@ -341,7 +341,8 @@ class Report(Model):
     duration_s: float = Field(ge=0)
     seed: int = Field(ge=0, description="replays the run: grader run --seed")
     effort: Effort = Field(
-        default="full", description="a quick run leaves out the largest cases and times fewer rounds"
+        default="full",
+        description="a quick run leaves out the largest cases and compute-sanitizer, and times fewer rounds",
     )
     isolation: Isolation = Isolation(jail="none")
     environment: Environment

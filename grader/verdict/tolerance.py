@@ -101,7 +101,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
     worst, square = 0.0, 0.0
     for _, error in _chunks(got, expected, scale, kind):
         worst = max(worst, float(error.max()))
-        square += float(torch.linalg.vector_norm(error)) ** 2
+        square += float(torch.linalg.vector_norm(error, dtype=torch.float64)) ** 2
     return Errors(worst, math.sqrt(square / expected.numel()))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -17,6 +19,7 @@ from grader import protocol
 from grader.contender import contender as contender_module
 from grader.contender.arena import Arena
 from grader.contender.contender import Build, Contender, Limits
+from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.replies import ContenderFault, Reply, WorkerError, build_fault
 from grader.report.model import UNDECIDED
@@ -269,3 +272,32 @@ def test_a_trusted_worker_must_stand_still_too(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Contender, "kill", lambda _self: None)
     with pytest.raises(ContenderFault, match="could not be made to stand still"):
         contender.freeze()
+
+
+def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a pool would be closed while a thread still cleans up behind a worker."""
+    begun, done = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def end(*_: Any, **__: Any) -> None:
+        begun.set()
+        done.wait(10)
+        order.append("cleaned up")
+
+    monkeypatch.setattr(contender_module.processes, "end", end)
+    contender = standing(False)
+    contender._ending, contender._watched, contender._jail = threading.RLock(), False, NO_JAIL
+    contender._connection, contender.log = SimpleNamespace(close=lambda: None), SimpleNamespace(finish=lambda: None)  # type: ignore[assignment]
+    contender._replies, contender._scratch = os.open(os.devnull, os.O_RDONLY), Path("/no/such/folder")
+    first = threading.Thread(target=contender.kill)
+    first.start()
+    assert begun.wait(10)
+    second = threading.Thread(target=lambda: (contender.kill(), order.append("returned")))
+    second.start()
+    second.join(0.1)
+    done.set()
+    first.join(10)
+    second.join(10)
+    assert order == ["cleaned up", "returned"]

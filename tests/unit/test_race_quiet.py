@@ -28,8 +28,10 @@ class Worker:
         self._looks[:] = [False] * self._after + [True]
 
 
-def race_on(monkeypatch: pytest.MonkeyPatch, looks: list[bool], after: int = 1000) -> tuple[Race, Worker]:
-    """A race where looks at the GPU find what `looks` says, its last one for ever."""
+def race_on(
+    monkeypatch: pytest.MonkeyPatch, looks: list[bool], after: int = 1000, others: tuple[int, ...] = ()
+) -> tuple[Race, Worker]:
+    """A race where looks at the GPU find what `looks` says, its last one for ever; `others` is who the driver says uses it."""
     monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
     worker = Worker(looks, after)
 
@@ -38,7 +40,7 @@ def race_on(monkeypatch: pytest.MonkeyPatch, looks: list[bool], after: int = 100
             yield looks.pop(0) if len(looks) > 1 else looks[0]
 
     looked = found()
-    gauge = SimpleNamespace(is_quiet=lambda: next(looked), others=lambda: [4711])
+    gauge = SimpleNamespace(is_quiet=lambda: next(looked), others=lambda: list(others))
     race = Race.__new__(Race)
     race._judge = SimpleNamespace(gauge=gauge)  # type: ignore[assignment]
     race._submission = SimpleNamespace(contender=worker)  # type: ignore[assignment]
@@ -62,8 +64,19 @@ def test_work_that_ends_with_the_submissions_process_is_its_fault(monkeypatch: p
 
 
 def test_work_that_goes_on_without_the_submission_is_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    race, _ = race_on(monkeypatch, [False])
+    race, _ = race_on(monkeypatch, [False], others=(4711,))
     with pytest.raises(CaseRefused, match=r"another program is using this GPU \(processes 4711\)"):
+        race._wait_for_quiet(race._submission, attempt=1)
+
+
+def test_a_neighbour_that_rests_now_and_then_is_not_the_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known to the driver, it is named; unknown, as in a container, a quiet moment is not enough to blame anyone."""
+    race, _ = race_on(monkeypatch, [False], after=0, others=(4711,))
+    with pytest.raises(CaseRefused, match="4711"):
+        race._wait_for_quiet(race._submission, attempt=1)
+    race, worker = race_on(monkeypatch, [False])
+    monkeypatch.setattr(worker, "kill", lambda: worker._looks.__setitem__(slice(None), [True, True, False] * 9))
+    with pytest.raises(CaseRefused, match="another program"):
         race._wait_for_quiet(race._submission, attempt=1)
 
 

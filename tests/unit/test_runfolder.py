@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from grader import runfolder
+from grader.contender.jail import NO_JAIL
 from tests.conftest import ROOT
 
 HOLDS_ONE = """
@@ -58,3 +59,19 @@ def test_a_link_is_not_followed(temporary: Path, tmp_path_factory: pytest.TempPa
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (temporary / f"{runfolder.PREFIX}link").symlink_to(elsewhere)
     assert runfolder.abandoned() == []
+
+
+def test_a_judge_empties_a_workers_folder_by_programs_that_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that it does not know counts as left behind by some worker: another thread that ends one would kill it half-way."""
+    folder = tmp_path / "scratch"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a").chmod(0)
+
+    def unknown(*_: object, **__: object) -> None:
+        raise AssertionError("a child that nobody knows")
+
+    monkeypatch.setattr(subprocess, "run", unknown)
+    NO_JAIL.empty(folder)
+    assert not folder.exists()

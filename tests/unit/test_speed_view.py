@@ -310,7 +310,7 @@ def test_a_case_whose_bands_are_worth_nothing_is_no_reason(report_with: Callable
 
 
 def test_a_quick_look_says_what_a_full_run_adds(report_with: Callable[..., str]) -> None:
-    words = "a quick look: a full run tries larger cases too, and times more rounds"
+    words = "a quick look: a full run tries more and larger cases, and times more rounds"
     assert words in report_with(timed(), effort="quick")
     assert words not in report_with(timed())
 

@@ -20,6 +20,7 @@ from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault, Reply
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.state import Judge
 from grader.problem import Call
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
 
@@ -171,6 +172,7 @@ def run(
     language: str = "cuda",
     answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
     load_fault: ContenderFault | None = None,
+    of_file: ContenderFault | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
     monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
@@ -205,6 +207,7 @@ def run(
         seed=1,
         job=SimpleNamespace(info=info, submission=Path("/s")),
         watched_worker=watched_worker,
+        fault_of_file=lambda _assignment, _fault: of_file,
     )
     sanitizing.run_watched(judge, case, Evidence())
     assert worker.killed
@@ -232,6 +235,37 @@ def test_what_cannot_be_loaded_there_costs_nothing(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ContenderFault) as skipped:
         run(monkeypatch, CLEAN, load_fault=ContenderFault("timed_out", "the import took longer than 20 s"))
     assert skipped.value.outcome == "skipped"
+
+
+def test_a_file_that_cannot_be_loaded_is_told_so_and_no_tool_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ContenderFault("build_failed", "gelu.cu(9): error")
+    with pytest.raises(ContenderFault) as told:
+        run(monkeypatch, CLEAN, load_fault=refused, of_file=refused)
+    assert told.value is refused
+    with pytest.raises(ContenderFault, match="gave no verdict") as skipped:  # it was loaded: the call is what failed
+        run(monkeypatch, CLEAN, ContenderFault("crashed", "an illegal memory access"), of_file=refused)
+    assert skipped.value.outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("loadable", "unloadable", "outcome", "expected"),
+    [
+        (False, None, "build_failed", "now"),
+        (False, None, "timed_out", None),  # everything takes longer there
+        (False, "before", "timed_out", "before"),
+        (False, "before", "build_failed", "before"),
+        (True, None, "failed", None),
+    ],
+)
+def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
+    loadable: bool, unloadable: str | None, outcome: Any, expected: str | None
+) -> None:
+    judge = Judge.__new__(Judge)
+    assignment: Any = SimpleNamespace(name="gelu")
+    judge._loadable = {"gelu"} if loadable else set()
+    judge._unloadable = {} if unloadable is None else {"gelu": ContenderFault("failed", unloadable)}
+    told = judge.fault_of_file(assignment, ContenderFault(outcome, "now"))
+    assert (told.message if told is not None else None) == expected
 
 
 def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
