@@ -1,16 +1,20 @@
-"""Whose fault a GPU is that does not become quiet."""
+"""What a race decides before and between batches: whose fault a busy GPU is, and who is too slow to be timed."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from grader.contender.contender import Limits
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.race import MAX_REPEATS, PATIENCE_S, Race
+from grader.judge.race import MAX_REPEATS, NOISE_S, PATIENCE_S, WARM_SETS, Race, Runner
+
+LIMITS = Limits(1.0, 1.0)
 
 
 class Worker:
@@ -92,3 +96,89 @@ def test_a_gpu_that_is_busy_after_each_batch_of_a_baseline_is_not(monkeypatch: p
     other: Any = SimpleNamespace()
     with pytest.raises(CaseRefused, match="another program"):
         race._wait_for_quiet(other, attempt=MAX_REPEATS + 1)
+
+
+# Too slow ------------------------------------------------------------------------------------------------------------
+
+BASELINE_S = 0.01
+SLOW_LIMIT = 20.0
+
+
+class Warming(Race):
+    """A race that is only warmed up, on a submission whose calls take what `took` says, one look after another."""
+
+    def __init__(self, took: list[float]) -> None:
+        self.took, self.looks = took, []  # type: ignore[var-annotated]
+        self.settled: list[str] = []
+        self.stopped_after_s = None
+        self._others = [Runner("eager", SimpleNamespace(), LIMITS, warm_s=BASELINE_S)]  # type: ignore[arg-type]
+        self._null = Runner("null", SimpleNamespace(), LIMITS)  # type: ignore[arg-type]
+        self._submission = Runner("submission", SimpleNamespace(), LIMITS)  # type: ignore[arg-type]
+        self._rules = SimpleNamespace(slow_limit=SLOW_LIMIT)  # type: ignore[assignment]
+        self._case = SimpleNamespace(opponents=["eager"])  # type: ignore[assignment]
+        self._judge = SimpleNamespace()  # type: ignore[assignment]
+
+    def _bench(self, _sets: int, collected: int) -> Any:
+        return contextlib.nullcontext(SimpleNamespace(calls=[None] * collected))
+
+    def _roofline_of(self, *_: Any) -> Any:
+        return None
+
+    def _count_bytes(self, *_: Any) -> int:
+        return 0
+
+    def _note(self, text: str) -> None:
+        pass
+
+    def _invite(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def _check_baseline(self, *_: Any) -> None:
+        pass
+
+    def _settle(self, _bench: Any, runner: Runner) -> None:
+        self.settled.append(runner.name)
+
+    def _run(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(collected=True)
+
+    def _call_s(self, _bench: Any, calls: int) -> float:
+        self.looks.append(calls)
+        return self.took.pop(0)
+
+
+def warmed_up(monkeypatch: pytest.MonkeyPatch, *took: float) -> Warming:
+    monkeypatch.setattr(module, "Ruler", lambda *_: None)
+    race = Warming(list(took))
+    race._warm_up()
+    assert race.took == []
+    return race
+
+
+def test_a_call_that_is_far_too_slow_twice_is_stopped_with_the_shorter_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = warmed_up(monkeypatch, 2.5, 2.0)
+    assert race.stopped_after_s == 2.0
+    assert race.looks == [1, 1]
+    assert "submission" not in race.settled
+
+
+def test_one_hiccup_of_the_host_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = warmed_up(monkeypatch, 2.5, 0.01, 0.01, 0.01)
+    assert race.stopped_after_s is None
+    assert race.settled[-1] == "submission"
+
+
+def test_near_the_limit_whole_batches_decide_and_the_shorter_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single call by the judge's clock may be off by `NOISE_S`."""
+    limit_s = SLOW_LIMIT * BASELINE_S
+    race = warmed_up(monkeypatch, limit_s + NOISE_S / 2, limit_s + NOISE_S / 3, limit_s / 2, 3 * limit_s)
+    assert race.stopped_after_s is None
+    assert race.looks == [1, 1, WARM_SETS, WARM_SETS]
+    slow = warmed_up(monkeypatch, limit_s / 2, 1.5 * limit_s, 1.2 * limit_s)
+    assert slow.stopped_after_s == pytest.approx(1.2 * limit_s)
+
+
+def test_a_claim_of_nothing_does_not_count_as_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or so many calls would be wanted that no memory is enough."""
+    race = warmed_up(monkeypatch, 0.04, 0.03, 0.05)
+    assert race._submission.warm_s == pytest.approx(0.015)
