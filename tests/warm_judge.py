@@ -222,7 +222,7 @@ def _judge(task: _Task, sender: Connection) -> None:
         from tests.warm import Warm
 
         warm = Warm()
-        stand_in = SimpleNamespace(Popen=warm.start, TimeoutExpired=subprocess.TimeoutExpired)
+        stand_in = SimpleNamespace(**vars(subprocess) | {"Popen": warm.start})
         patch.object(processes, "subprocess", stand_in).start()
     try:
         with run_folder() as folder:
