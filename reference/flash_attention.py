@@ -47,8 +47,8 @@ class Tile(NamedTuple):
     num_stages: int  # tiles of the inner loop in shared memory at a time: loads run ahead of the products
 
 
-# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits are the fastest of many on an H200, the others
-# like them. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
+# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits are the fastest of many on an H200; the others were
+# not searched for. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
 FORWARD_TILES = {
     (2, 16): Tile(128, 64, 4, 3),
     (2, 32): Tile(128, 64, 4, 3),
@@ -157,7 +157,7 @@ def attend(
             scores = tl.where(visible, scores, float("-inf"))
 
         # scale > 0, so the maximum may be scaled in place of every score. The very first tile holds key 0,
-        # which every query sees: from then on row_max is finite, and no −inf − (−inf) can arise.
+        # which every query sees: from then on row_max is finite, and no −inf − (−inf) can arise, if scores are finite.
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
         p = tl.exp2(scores * scale_log2 - new_max[:, None])
         rescale = tl.exp2(row_max - new_max)
