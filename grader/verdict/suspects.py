@@ -200,7 +200,7 @@ def _other_strides(scene: Scene) -> Iterator[Suspect]:
         if changed := _restrided(tensors, strides):
             yield Suspect(
                 f"when {words} read {how}",
-                "strides that are ignored or mixed up: not every input is contiguous",
+                "strides that are ignored or mixed up: each input has its own",
                 lambda: scene.oracle(
                     Call(
                         {name: changed[name] for name in call.args}, call.options, changed.get("the upstream gradient")

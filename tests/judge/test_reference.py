@@ -1,4 +1,6 @@
-"""What of the reference kernels no grading on a CPU runs: tiles by tensor descriptors, which only a GPU with a copy engine gets."""
+"""What of the reference kernels no grading on a CPU runs: tiles by tensor descriptors, which only a GPU with a copy engine gets, and
+what GPUs that are not here have room for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.conftest import ROOT
 
@@ -90,3 +95,60 @@ def test_descriptors_and_pointers_give_the_same_right_answers() -> None:
     for worst, alone in found:
         assert worst < 40, found  # times the dtype's resolution
         assert alone, f"a batch element's results depend on the next one's: {found}"
+
+
+COMPILING = """
+import contextlib, io, json, re, sys
+import torch
+from triton import knobs
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+from grader.worker.compiling import AbsentGpu
+from reference import flash_attention as reference
+
+arch, by_descriptors = int(sys.argv[1]), sys.argv[1] == "90"
+knobs.nvidia.dump_ptxas_log = True
+driver.set_active(AbsentGpu(arch))
+reference.has_copy_engine = lambda x: by_descriptors
+launch, found = JITFunction.run, []
+
+def compile_only(function, *args, grid, warmup, **options):
+    words = io.StringIO()
+    with contextlib.redirect_stdout(words):
+        kernel = launch(function, *args, grid=grid, warmup=True, **options)
+    spills = max(map(int, re.findall(r"(\\d+) bytes spill stores", words.getvalue())), default=-1)
+    found.append([function.fn.__name__, kernel.metadata.shared, spills])
+    return kernel
+
+JITFunction.run = compile_only
+for dtype, d, causal in json.loads(sys.argv[2]):
+    found.append([f"{dtype} {d} {causal}", 0, 0])
+    q, k, v = (torch.zeros(2, 200, d, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
+    o = reference.flash_attention(q, k, v, causal)
+    torch.autograd.grad(o, (q, k, v), torch.zeros_like(o))
+json.dump(found, sys.stdout)
+"""
+SHARED_BYTES = {"80": 163 << 10, "86": 99 << 10, "90": 227 << 10}  # that a block may have (CUDA C++ Programming Guide)
+SPILLED_BYTES = 128  # in the widest tiles; thousands are what a form that does not fit has
+
+
+# Each dtype with each head_dim, every other one causal. sm_80 has more room than sm_86, and the same tiles.
+KINDS = [
+    (dtype, d, (number + place) % 2 == 0)
+    for number, dtype in enumerate(("bfloat16", "float32"))
+    for place, d in enumerate((16, 32, 64, 128))
+]
+
+
+@pytest.mark.parametrize("arch", ["86", "90"])
+def test_every_kernel_fits_gpus_that_are_not_here(arch: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-c", COMPILING, arch, json.dumps(KINDS)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found) == 4 * len(KINDS), found
+    for name, shared, spilled in found:
+        assert shared <= SHARED_BYTES[arch], (name, found)
+        assert 0 <= spilled <= SPILLED_BYTES, (name, found)
