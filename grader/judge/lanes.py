@@ -72,7 +72,8 @@ class Lanes:
         self._then: Callable[[], None] | None = None
 
     def begin(self, works: Iterable[Work], then: Callable[[], None]) -> None:
-        """Start on these. What is given first is begun first within its assignment.
+        """Start on these. What is given first is begun first within its assignment; of what starts workers of its own, CUDA C++ is, which
+        each of them has to build.
 
         Args:
             then: called once, when little is left: what it starts in the background has time until the last lane is done.
@@ -81,7 +82,7 @@ class Lanes:
             then()
             return
         self._then = then
-        for work in works:
+        for work in sorted(works, key=lambda one: not (one.apart and one.assignment.spec.language == "cuda")):
             assert work.key not in self._ahead, f"two pieces of work are called {work.key}"
             self._ahead[work.key] = Future()
             self._waiting.setdefault(work.queue, deque()).append((work, self._ahead[work.key]))

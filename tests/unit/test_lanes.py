@@ -153,31 +153,44 @@ def test_cuda_is_not_built_in_every_lane(judge: StubJudge) -> None:
 
 def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: StubJudge) -> None:
     """A file in CUDA C++ stays in one lane; its cases under a tool do not wait there, nor for one another."""
-    begun: list[str] = []
-    together, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(3 + 1, timeout=20)
+    waited: list[str] = []
+
+    def ordinary(_lane: int, _evidence: Evidence) -> None:
+        if not waited:
+            waited.append("for all that run under a tool to have begun")
+            together.wait()
 
     def watched(_lane: int, _evidence: Evidence) -> None:
-        nonlocal together, most
-        with lock:
-            begun.append(f"after {len(judge.ran)}")
-            together += 1
-            most = max(most, together)
-        time.sleep(0.1)
-        with lock:
-            together -= 1
+        together.wait()
 
-    ordinary = cases(12, of="gelu", language="cuda")
-    works = [case_work(judge, case) for case in ordinary]  # type: ignore[arg-type]
-    works += [Work(f"tool-{index}", ordinary[0].assignment, watched, apart=True) for index in range(3)]
+    gelu = cases(1, of="gelu", language="cuda")[0].assignment
+    works = [Work(f"ordinary-{index}", gelu, ordinary) for index in range(12)]
+    works += [Work(f"tool-{index}", gelu, watched, apart=True) for index in range(3)]
     lanes = Lanes(judge, 4)  # type: ignore[arg-type]
+    lanes.begin(works, lambda: None)
+    for work in works:
+        lanes.run(work, Evidence())  # raises BrokenBarrierError where one of them had to wait
+    lanes.finish()
+    assert waited
+    assert judge.prepared == 1
+
+
+def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: StubJudge) -> None:
+    begun: list[str] = []
+    triton, cuda = cases(1)[0].assignment, cases(1, of="gelu", language="cuda")[0].assignment
+    works = [
+        Work(f"{of.name}-{index}", of, lambda *_, of=of: begun.append(of.name), apart=True)
+        for index in range(4)
+        for of in (triton, cuda)
+    ]
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
     lanes.begin(works, lambda: None)
     for work in works:
         lanes.run(work, Evidence())
     lanes.finish()
-    assert most == 3
-    assert all(one in ("after 0", "after 1") for one in begun)
-    assert judge.together == 1
-    assert judge.prepared == 1
+    assert begun[:3] == ["gelu"] * 3  # the fourth and the next one begin at the same moment
+    assert sorted(begun) == ["gelu"] * 4 + ["softmax"] * 4
 
 
 def test_a_case_under_a_tool_starts_its_own_worker(judge: StubJudge) -> None:
