@@ -200,7 +200,7 @@ def test_a_case_under_a_tool_starts_its_own_worker(judge: StubJudge) -> None:
 
 
 def test_no_assignment_has_a_second_lane_before_all_have_one(judge: StubJudge) -> None:
-    listed = cases(60, of="attention") + cases(6, of="softmax") + cases(4, of="gelu", language="cuda")
+    listed = cases(60, of="attention") + cases(30, of="softmax") + cases(20, of="gelu", language="cuda")
     run_all(judge, 3, listed)
     assert {next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(3)} == {
         "attention",
