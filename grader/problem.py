@@ -64,7 +64,11 @@ class Cost(NamedTuple):
 
 
 class Problem(Protocol):
-    """What a `problem.py` provides. Outputs are named: one for the function's result, or one for each gradient in the order of `args`."""
+    """What a `problem.py` provides. Outputs are named: one for the function's result, or one for each gradient in the order of `args`.
+
+    It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
+    are held against it first; how far it is off itself is measured, so it can be as wrong as it likes.
+    """
 
     def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
         """New inputs from the generator, on the generator's device."""

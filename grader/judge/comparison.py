@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -65,17 +65,21 @@ def _budgets(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) ->
 class Ruler:
     """The budget of one call, for looking quickly at many calls of the same kind: how far PyTorch is off is asked once, not each time.
 
-    The oracle takes several times as long as PyTorch, in float64. So outputs are held against PyTorch's first. If those are off by e, and
-    the outputs differ from them by d, then the outputs are off by d + e at most; of d relative to PyTorch's numbers, by (1 + e) d + e.
-    The e of other inputs of the same kind is taken to be no more than `CAUTION` times the one that was measured.
+    The oracle takes several times as long as PyTorch, in float64. So outputs are held against PyTorch's first, those of the problem's
+    `stand_in` where it has one. If those are off by e, and the outputs differ from them by d, then the outputs are off by d + e at most;
+    of d relative to PyTorch's numbers, by (1 + e) d + e. The e of other inputs of the same kind is taken to be no more than `CAUTION`
+    times the one that was measured.
     """
 
     def __init__(self, judge: Judge, case: BoundCase, call: Call) -> None:
         self._case = case
-        yardsticks = Scale(case, call).measure(case.problem.baseline(call))
+        scale = Scale(case, call)
+        yardsticks = scale.measure(case.problem.baseline(call))
         self._budgets = _budgets(judge, case, yardsticks)
-        off = max((one.worst for one in yardsticks.values()), default=0.0)  # a scale may be common to all outputs
-        self._nearer = {name: _nearer(budget, yardsticks[name], off) for name, budget in self._budgets.items()}
+        self._stand_in: Callable[[Call], Outputs] = getattr(case.problem, "stand_in", case.problem.baseline)
+        own = scale.measure(self._stand_in(call))
+        off = max((one.worst for one in own.values()), default=0.0)  # a scale may be common to all outputs
+        self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self._budgets.items()}
 
     def accepts(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are right by that budget; where not, `compare` has the last word."""
@@ -83,15 +87,15 @@ class Ruler:
 
     def is_near(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are so near to PyTorch's that they are right, whatever the oracle says."""
-        baseline = {name: tensor.float() for name, tensor in self._case.problem.baseline(call).items()}
-        if not all(bool(tensor.isfinite().all()) for tensor in baseline.values()):
+        theirs = {name: tensor.float() for name, tensor in self._stand_in(call).items()}
+        if not all(bool(tensor.isfinite().all()) for tensor in theirs.values()):
             return False  # where PyTorch overflows the oracle may not
-        return _within(Scale(self._case, call, baseline).measure(got), self._nearer)
+        return _within(Scale(self._case, call, theirs).measure(got), self._nearer)
 
 
-def _nearer(budget: Errors, yardstick: Errors, off: float) -> Errors:
-    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `yardstick`, and its scale by `off`."""
-    worst, rms, wider = CAUTION * yardstick.worst, CAUTION * yardstick.rms, 1 + CAUTION * off
+def _nearer(budget: Errors, own: Errors, off: float) -> Errors:
+    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `own`, and its scale by `off`."""
+    worst, rms, wider = CAUTION * own.worst, CAUTION * own.rms, 1 + CAUTION * off
     return Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LITTLE = 4  # pieces of work for each lane
 WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
 APART = "/apart"  # the queue of what needs no lane's worker; no assignment is called so
-APART_WEIGHT = 4  # each of these takes as long as so many others, and the last to end is waited for
+APART_WEIGHT = 40  # each takes as long as many others, and the last to end is waited for: they begin first
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,18 @@ def load(path: Path, entry: str, build: dict[str, Any] | None, compiled: bool = 
 
 @functools.cache
 def _start_compiler() -> None:
-    """Have torch.compile import what its first call on a GPU needs: that takes seconds."""
-    if torch.cuda.is_available():
-        torch.compile(torch.neg, dynamic=False)(torch.zeros(8, device="cuda"))
+    """Have torch.compile import and prepare what its first calls on a GPU need, with gradients and without: that takes seconds."""
+    if not torch.cuda.is_available():
+        return
+
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x.transpose(-1, -2), dim=-1) @ x
+
+    for wants_gradients in (False, True):
+        x = torch.ones(2, 16, 16, dtype=torch.float16, device="cuda", requires_grad=wants_gradients)
+        y = torch.compile(small, dynamic=False)(x)
+        if wants_gradients:
+            y.sum().backward()
 
 
 def _load_python(path: Path, entry: str) -> Callable[..., Any]:

@@ -64,7 +64,7 @@ def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
 def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
     """Errors go the way that PyTorch's go, so that they add up: `factor` budgets from PyTorch in one element of each output."""
     ruler, case, call = ruler_and_call(name, seed)
-    exact, baseline = Scale(case, call), case.problem.baseline(call)
+    exact, baseline = Scale(case, call), ruler._stand_in(call)
     got = {}
     for key, expected in exact.expected.items():
         kind = case.assignment.spec.tolerance.scale[key]
@@ -96,7 +96,7 @@ def test_where_pytorch_has_no_number_the_oracle_is_asked(wrong: float) -> None:
     ruler, case, call = ruler_and_call("softmax-softmax-127x781")
     spoilt = {"y": case.problem.baseline(call)["y"].clone()}
     spoilt["y"][3, 5] = wrong
-    ruler._case = changed(case, baseline=lambda _call: spoilt)
+    ruler._stand_in = lambda _call: spoilt
     assert not ruler.is_near(call, spoilt)
     assert not ruler.accepts(call, spoilt)
 
@@ -109,3 +109,23 @@ def test_a_yardstick_that_is_not_finite_is_none() -> None:
     ruler._case = case
     assert not ruler.is_near(call, case.problem.baseline(call))
     assert ruler.accepts(call, {"y": case.problem.oracle(call)["y"].float()})
+
+
+@pytest.mark.parametrize("name", [one for one in KINDS if one.startswith("flash")])
+def test_attention_is_held_against_a_fused_one_first(name: str) -> None:
+    ruler, case, call = ruler_and_call(name)
+    ruler._case = changed(case, oracle=no_oracle, baseline=no_oracle)
+    assert ruler.accepts(call, case.problem.baseline(call))
+    assert ruler.accepts(call, ruler._stand_in(call))
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.7, 1.0001])
+def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
+    """Its own errors are subtracted from the budget: nothing of it is left, and the oracle decides."""
+    case = CASES["softmax-softmax-127x781"]
+    call = case.inputs(1, 0, CPU)
+    wrong = {"y": case.problem.baseline(call)["y"] * factor}
+    ruler = Ruler(JUDGE, changed(case, stand_in=lambda _call: wrong), call)
+    ruler._case = case
+    assert not ruler.accepts(call, wrong)
+    assert ruler.accepts(call, case.problem.baseline(call))
