@@ -19,8 +19,8 @@ from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.surroundings import WatchedFolder, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
-MAX_AT_ONCE = 8
-CORES_PER_WORKER = 2
+MAX_AT_ONCE = 12  # with 16 on 16 cores a grading takes longer: each has to start
+SHARE_OF_CORES = 0.75  # the judge and the compilers that workers start need the rest
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
 
@@ -28,7 +28,7 @@ MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
 def workers_at_once(gpu_gib: float = math.inf) -> int:
     """How many of a submission's workers this machine is good for, with a GPU that has so much free memory."""
     cores = len(os.sched_getaffinity(0))
-    return int(max(1, min(MAX_AT_ONCE, cores // CORES_PER_WORKER, gpu_gib / GIB_PER_WORKER)))
+    return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
 class WorkerPool:

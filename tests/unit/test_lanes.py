@@ -266,10 +266,11 @@ def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
 def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, gib, expected in [
         (1, 80, 1),
-        (3, 80, 1),
-        (4, 80, 2),
-        (16, 80, 8),
-        (128, 140, 8),
+        (2, 80, 1),
+        (4, 80, 3),
+        (8, 80, 6),
+        (16, 80, 12),
+        (128, 140, 12),
         (16, 23, 5),
         (16, 0, 1),
     ]:
