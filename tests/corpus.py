@@ -17,12 +17,13 @@ from grader.assignment import Device
 from grader.report.model import CaseResult, Outcome, Report
 from tests.conftest import ROOT
 from tests.data import Pattern, Strict
-from tests.warm_judge import judge
+from tests.warm_judge import ELSEWHERE, Cases, judge
 
 # On a GPU as well, where there is one: `make gpu-corpus` runs those.
 ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
 DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
-HANGING_LIMIT_S = 2  # for kernels without an end: every case waits for its own
+# For kernels without an end: every case waits for its own. On a GPU others may be at work, and a kernel's first call loads it.
+HANGING_LIMIT_S: dict[Device, int] = {"cpu": 2, "cuda": 5}
 
 
 class Expected(Strict):
@@ -88,6 +89,68 @@ class Accepted(Changed):
     how: str = Field(min_length=10, pattern=r"^[^\n]+$")
 
 
+class Found(Strict):
+    """What a grading found, as far as the corpus is concerned; of a kernel that is graded twice, of either half of the cases.
+
+    cases: with the part of each, in the order of problem.toml.
+    loses_points: in some group of cases.
+    missed: what kept those of its cases from being run that were to run alone.
+    """
+
+    cases: tuple[tuple[str, CaseResult], ...] = ()
+    infra_errors: tuple[str, ...] = ()
+    loses_points: bool = False
+    missed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        return cls(
+            cases=tuple(
+                (
+                    part.name,
+                    CaseResult(
+                        name=case.name, tries="", outcome=case.outcome, message=case.message, diagnosis=case.diagnosis
+                    ),
+                )
+                for one in report.assignments
+                for part in one.parts
+                for case in part.cases
+            ),
+            infra_errors=report.infra_errors,
+            loses_points=report.correctness.earned < report.correctness.graded,
+        )
+
+    @property
+    def ran(self) -> list[tuple[str, CaseResult]]:
+        """Name, with its part where there are several, and result of each case that was not skipped."""
+        return [(self._name(part, case), case) for part, case in self.cases if case.outcome != "skipped"]
+
+    @property
+    def left_out(self) -> list[CaseResult]:
+        """Those that run alone, where they have not been run."""
+        return [case for _, case in self.cases if case.outcome == "skipped" and case.message == ELSEWHERE["alone"]]
+
+    @property
+    def names_left_out(self) -> list[str]:
+        return [self._name(part, case) for part, case in self.cases if case in self.left_out]
+
+    def _name(self, part: str, case: CaseResult) -> str:
+        return f"{part} {case.name}" if len({one for one, _ in self.cases}) > 1 else case.name
+
+    def with_those_alone(self, alone: Self) -> Self:
+        """This, of what runs beside others, and what was found of the rest."""
+        taken = {number for number, (_, case) in enumerate(self.cases) if case in self.left_out}
+        pairs = zip(self.cases, alone.cases, strict=True) if alone.cases else ()  # none where there was no report
+        both = tuple(second if number in taken else first for number, (first, second) in enumerate(pairs))
+        missed = [case for number, (_, case) in enumerate(both) if number in taken and case.outcome == "skipped"]
+        return type(self)(
+            cases=both or self.cases,
+            infra_errors=self.infra_errors + alone.infra_errors,
+            loses_points=self.loses_points or alone.loses_points,
+            missed=tuple(f"{case.name} was skipped: {case.message}" for case in missed),
+        )
+
+
 Model = TypeVar("Model", Mutant, Accepted)
 
 
@@ -134,34 +197,48 @@ class Entry:
         both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
         return {device: one for device, one in both.items() if one is not None}
 
-    def grade(self, device: Device, scratch: Path, *, stop_early: bool = False) -> Report:
-        """The report on this folder, of the part with the mistake; in `scratch` lies what it needs beside."""
+    def hangs(self, device: Device) -> bool:
+        """Whether it is expected to."""
         expected = self.expected.get(device)
-        hangs = expected is not None and expected.outcome == "timed_out"
-        course = _impatient_course(scratch, self.assignment) if hangs else ROOT
-        part = self.mutant.part if self.expected else None
-        return judge(self.submission(scratch), course, self.assignment, device, stop_early, part)
+        return expected is not None and expected.outcome == "timed_out"
 
-    def fault(self, device: Device, report: Report) -> str:
+    def grade(self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all") -> Found:
+        """What the grader finds of this folder, in the part with the mistake; in `scratch` lies what it needs beside."""
+        course = _impatient_course(scratch, self.assignment, device) if self.hangs(device) else ROOT
+        part = self.mutant.part if self.expected else None
+        report = judge(self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only)
+        return Found.of(report)
+
+    def fault(self, device: Device, found: Found) -> str:
         """How the grader was wrong about this kernel, or nothing."""
-        if report.infra_errors:
-            return f"infra errors: {report.infra_errors}"
-        ran = [case for case in cases(report) if case.outcome != "skipped"]
+        if found.infra_errors:
+            return f"infra errors: {'; '.join(found.infra_errors)}"
+        ran = [case for _, case in found.ran]
         first = next((case for case in ran if case.outcome != "passed"), None)
         if not ran:
             return "every case was skipped"
+        skipped = "".join(f"; {one}" for one in found.missed)
         expected = self.expected.get(device)
         if expected is None:
-            return "" if first is None else f"{first.name} {first.outcome}: {words(first)}"
+            told = "" if first is None else f"{first.name} {first.outcome}: {words(first)}"
+            return (told + skipped).removeprefix("; ")
         if first is None:
-            return "every case that ran passed"
+            return f"every case that ran passed{skipped}"
         told = f"{first.name} {first.outcome}: {words(first)}"
         if first.outcome != expected.outcome or expected.case not in (None, first.name):
-            return f"expected {expected.case or 'a case'} to be {expected.outcome}; got {told}"
+            return f"expected {expected.case or 'a case'} to be {expected.outcome}; got {told}{skipped}"
         unsaid = [pattern for pattern in expected.says if not re.search(pattern, words(first))]
         if unsaid:
             return f"{unsaid} is not in: {told}"
-        return "" if report.correctness.earned < report.correctness.possible else "full points"
+        return "" if found.loses_points else "full points"
+
+    def needs_those_alone(self, device: Device, found: Found) -> bool:
+        """Whether the cases that run alone are worth their time: for right kernels, for wrong ones that are to be caught by one of
+        them, and for those about which the grader was wrong without them.
+        """
+        left_out = {case.name for case in found.left_out}
+        expected = self.expected.get(device)
+        return bool(left_out) and (expected is None or expected.case in left_out or self.fault(device, found) != "")
 
 
 def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:
@@ -180,13 +257,17 @@ def words(case: CaseResult) -> str:
     return "\n".join([case.message, *case.diagnosis])
 
 
-def _impatient_course(scratch: Path, assignment: str) -> Path:
+def _impatient_course(scratch: Path, assignment: str, device: Device) -> Path:
     """The course with time limits of a few seconds."""
     course = scratch / "course"
     for room in ("assignments", "reference", "starter"):
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
     toml = course / "assignments" / assignment / "problem.toml"
-    limit = f"{{ cpu = {HANGING_LIMIT_S}, cuda = {HANGING_LIMIT_S} }}"
-    text = re.sub(r"time_limit_s = \{.*?\}", f"time_limit_s = {limit}", toml.read_text(encoding="utf-8"))
-    toml.write_text(re.sub(r"time_limit_s = \d+", f"time_limit_s = {HANGING_LIMIT_S}", text), encoding="utf-8")
+    limit = HANGING_LIMIT_S[device]
+    text = re.sub(
+        r"time_limit_s = \{.*?\}",
+        f"time_limit_s = {{ cpu = {limit}, cuda = {limit} }}",
+        toml.read_text(encoding="utf-8"),
+    )
+    toml.write_text(re.sub(r"time_limit_s = \d+", f"time_limit_s = {limit}", text), encoding="utf-8")
     return course

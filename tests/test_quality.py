@@ -9,7 +9,8 @@ import pytest
 
 from grader.assignment import Device
 from tests.corpus import entries
-from tests.quality import DEVICE_NAMES, PAGE, RECORD, faults, page
+from tests.quality import PAGE, RECORD, faults
+from tests.quality_page import DEVICE_NAMES, page
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 

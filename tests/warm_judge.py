@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import multiprocessing
-import os
-import queue
-import secrets
 import subprocess
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 from unittest.mock import patch
 
 import torch
 
 from grader.assignment import Assignment, Device, load_course
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
-from grader.judge.loading import load_file
+from grader.judge.lanes import shares_the_machine
 from grader.judge.state import Judge
-from grader.problem import Call
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from grader.submission import stage
@@ -38,8 +32,13 @@ WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
 # What has asked for a GPU once is no process to be forked from.
 CONTEXT = multiprocessing.get_context("forkserver" if WARM else "spawn")
 CONTEXT.set_forkserver_preload(["tests.warm_imports", "grader.judge.session", "hypothesis", "tests.warm_judge"])
+# Those that may run beside other judges' on one GPU, or those that may not: they need much of its memory, or look at how much is free.
+Cases = Literal["all", "beside others", "alone"]
+ELSEWHERE: dict[Cases, str] = {
+    "beside others": "only what runs alone is of interest",
+    "alone": "runs alone",
+}  # why they are skipped
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
-MEASURES_MEMORY = "flash_attention"  # has a case that looks at how much of the GPU's memory is free
 PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
 
 
@@ -51,20 +50,24 @@ def judge(
     stop_early: bool = False,
     part: str | None = None,
     without: Check | None = None,
+    cases: Cases = "all",
 ) -> Report:
     """The report of a judge in a process where everything is imported: seconds less than a new one for each.
 
-    On a CPU that is a fork; on a GPU one judge grades one submission after another, and each GPU has one.
+    On a CPU that is a fork; on a GPU one judge grades one submission after another (see `tests.steady`).
 
     Args:
         stop_early: skip what comes after the first case that does not pass.
         part: skip the cases of every other part.
         without: a check that this judge lacks; on a CPU.
+        cases: skip the others.
     """
-    task = _Task(submission, course, assignment, device, stop_early, part, without)
+    task = Task(submission, course, assignment, device, stop_early, part, without, cases)
     if not WARM and device == "cuda":
+        from tests import steady
+
         assert without is None
-        return _steady_judges().grade(task)
+        return steady.grade(task)
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_judge, args=(task, sender))
     process.start()
@@ -78,7 +81,7 @@ def judge(
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """The arguments of `judge`."""
 
     submission: Path
@@ -88,123 +91,10 @@ class _Task:
     stop_early: bool
     part: str | None
     without: Check | None
+    cases: Cases
 
 
-class _SteadyJudge:
-    """A process that grades what it is given, one after another, until this one ends; on the GPU of this number."""
-
-    def __init__(self, gpu: str) -> None:
-        with patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": gpu}):
-            self._pipe, theirs = CONTEXT.Pipe()
-            self._process = CONTEXT.Process(target=_serve, args=(theirs,))
-            self._process.start()
-        theirs.close()
-        atexit.register(self.close)
-
-    def grade(self, task: _Task) -> Report:
-        self._pipe.send(task)
-        try:
-            answer: bytes | str = self._pipe.recv()
-        except EOFError:
-            raise AssertionError("the judge ended without a report") from None
-        assert isinstance(answer, bytes), answer
-        return Report.model_validate_json(answer)
-
-    def close(self) -> None:
-        self._pipe.close()
-        self._process.join()
-
-
-class _SteadyJudges:
-    """One for each GPU, started when first needed."""
-
-    def __init__(self) -> None:
-        named = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for gpu in named.split(",") if named else map(str, range(torch.cuda.device_count())):
-            self._free.put(gpu)
-        self._judges: dict[str, _SteadyJudge] = {}
-
-    def grade(self, task: _Task) -> Report:
-        """By whichever is free; waits for one."""
-        gpu = self._free.get()
-        try:
-            if gpu not in self._judges:
-                self._judges[gpu] = _SteadyJudge(gpu)
-            return self._judges[gpu].grade(task)
-        except AssertionError:
-            self._judges.pop(gpu).close()
-            raise
-        finally:
-            self._free.put(gpu)
-
-
-@functools.cache
-def _steady_judges() -> _SteadyJudges:
-    return _SteadyJudges()
-
-
-def _serve(tasks: Connection) -> None:
-    """What the steady judge does: answer each task with a report, or with what went wrong."""
-    from grader.judge import session
-
-    with ExitStack() as lasting, ExitStack() as stack:
-        lasting.enter_context(patch.object(session, "Judge", _state_with_a_lasting_reference(lasting)))
-        ready: tuple[Path, WorkerPool] | None = None
-        while True:
-            try:
-                task: _Task = tasks.recv()
-            except EOFError:
-                return
-            with ExitStack() as own:
-                folder, pool = ready or _place(own, task.device)
-                if ready is not None:
-                    own.enter_context(stack.pop_all())
-                # The next one's worker starts meanwhile, where nobody looks at how much memory of the GPU is free.
-                ready = None if task.assignment == MEASURES_MEMORY else _place(stack, task.device)
-                try:
-                    tasks.send(_report(task, folder, pool))
-                except Exception:
-                    tasks.send(traceback.format_exc())
-
-
-def _state_with_a_lasting_reference(stack: ExitStack) -> type[Judge]:
-    """A judge's state whose worker with the reference kernel serves all that come after it, until `stack` ends, and that keeps no spare."""
-    lasting: dict[str, Contender] = {}
-    folder = stack.enter_context(run_folder())
-
-    class State(Judge):
-        def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
-            super().__init__(job, pool, emit)
-            self._references = lasting
-
-        def _ask_reference(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
-            kept = lasting.get(case.assignment.name)
-            if kept is None or not kept.lives():
-                pool = WorkerPool(self.device_name, folder / secrets.token_hex(8))
-                stack.callback(pool.close)
-                kept = pool.start(self._kind(case.assignment))
-                kept.ready()
-                load_file(kept, self.job.course / "reference", case.assignment)
-                lasting[case.assignment.name] = kept
-            return super()._ask_reference(case, call)
-
-        def _needs_a_spare(self, _assignment: Assignment) -> bool:
-            return self._crashed
-
-    return State
-
-
-def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:
-    """A run's folder with a worker that is on its way; both end with `stack`."""
-    folder = stack.enter_context(run_folder())
-    pool = WorkerPool(device, folder)
-    stack.callback(pool.close)
-    pool.prepare()
-    return folder, pool
-
-
-def _judge(task: _Task, sender: Connection) -> None:
+def _judge(task: Task, sender: Connection) -> None:
     """What a judge does that is there for one task."""
     from grader.contender import processes
     from grader.judge import loading
@@ -228,7 +118,7 @@ def _judge(task: _Task, sender: Connection) -> None:
         with run_folder() as folder:
             pool = WorkerPool(task.device, folder)
             try:
-                sender.send_bytes(_report(task, folder, pool))
+                sender.send_bytes(report(task, folder, pool))
             finally:
                 pool.close()
     finally:
@@ -236,7 +126,7 @@ def _judge(task: _Task, sender: Connection) -> None:
             warm.close()
 
 
-def _report(task: _Task, folder: Path, pool: WorkerPool) -> bytes:
+def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
     """Grade in this process; the report as JSON."""
     from grader.judge.session import run_session
 
@@ -259,8 +149,7 @@ def _report(task: _Task, folder: Path, pool: WorkerPool) -> bytes:
         if isinstance(event, Finished):
             reports.append(event.report.model_dump_json().encode())
 
-    others = _without_all_parts_but(task.part) if task.part is not None else nullcontext()
-    with (folder / "log").open("w") as log, redirect_stdout(log), others:
+    with (folder / "log").open("w") as log, redirect_stdout(log), _only(task):
         run_session(job, pool, on_event)
     return reports[0]
 
@@ -278,14 +167,18 @@ def _be_patient() -> None:
 
 
 @contextmanager
-def _without_all_parts_but(wanted: str) -> Iterator[None]:
+def _only(task: Task) -> Iterator[None]:
+    """Skip the cases that the task is not about."""
     from grader.judge.plugin import JudgePlugin
 
     reason_to_skip = JudgePlugin._reason_to_skip
 
     def reason(plugin: JudgePlugin, assignment: Assignment, case: BoundCase | None) -> str:
-        if case is not None and case.part.name != wanted:
-            return f"only {wanted} is of interest"
+        if case is not None and task.part not in (None, case.part.name):
+            return f"only {task.part} is of interest"
+        own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
+        if task.cases not in ("all", own):
+            return ELSEWHERE[own]
         return reason_to_skip(plugin, assignment, case)
 
     with patch.object(JudgePlugin, "_reason_to_skip", reason):
