@@ -26,9 +26,9 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -152,26 +152,26 @@ def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> in
         what = said.get("fault") or f"{len(said['caught_by'])} of {said['ran']} cases do not pass"
         print(f"{time.monotonic() - started:5.0f} s  {entry.id}, {seconds:.1f} s: {what[:SHOWN]}", flush=True)
 
-    for entry, found, seconds in _graded(
-        beside, device, jobs, "beside others" if several else "all", started + limit_s
-    ):
-        half = several and entry.needs_those_alone(device, found)
-        if half:
-            halves[entry.id] = found
-        left -= not half
-        tell(entry, entry_of(entry, device, found, half), seconds)
+    deadline = started + limit_s
+    with closing(_graded(beside, device, jobs, "beside others" if several else "all", deadline)) as done:
+        for entry, found, seconds in done:
+            half = several and entry.needs_those_alone(device, found)
+            if half:
+                halves[entry.id] = found
+            left -= not half
+            tell(entry, entry_of(entry, device, found, half), seconds)
     alone = [one for one in wanted if one.id in halves]
-    count = len(steady.gpus()) if several else jobs
-    for entry, found, seconds in _graded(alone, device, count, "alone", started + limit_s):
-        left -= 1
-        tell(entry, entry_of(entry, device, halves[entry.id].with_those_alone(found)), seconds)
+    with closing(_graded(alone, device, len(steady.gpus()) if several else jobs, "alone", deadline)) as done:
+        for entry, found, seconds in done:
+            left -= 1
+            tell(entry, entry_of(entry, device, halves[entry.id].with_those_alone(found)), seconds)
     print(f"{len(wanted) - left} kernels in {time.monotonic() - started:.0f} s")
     return left
 
 
 def _graded(
     wanted: Sequence[Entry], device: Device, jobs: int, only: Cases, deadline: float
-) -> Iterator[tuple[Entry, Found, float]]:
+) -> Generator[tuple[Entry, Found, float], None, None]:
     """Each with what was found and the seconds that took, in the order in which they end; none is begun after the deadline."""
 
     def grade(entry: Entry) -> tuple[Found, float] | None:

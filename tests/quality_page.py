@@ -66,8 +66,9 @@ def _tables(device: str, assignment: str, found: dict[str, Any]) -> list[str]:
     lines = [f"## {assignment} on a {device}", ""]
     if left_out:
         lines += [
-            "Cases that need much of the GPU's memory, or look at how much is free, cannot run beside others. They ran for right kernels,",
-            "and for those wrong ones that were to be caught by them, or about which the grader was wrong without them. Left out for others:",
+            "Cases that need much of the GPU's memory, or look at how much is free, cannot run beside others. They ran for right",
+            "kernels, and for those wrong ones that were to be caught by them, or about which the grader was wrong without them.",
+            "Left out for others:",
             f"{', '.join(f'{case} for {count}' for case, count in left_out.items())} of {len(found)}.",
             "What follows is of the cases that ran.",
             "",
