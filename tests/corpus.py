@@ -233,12 +233,10 @@ class Entry:
         return "" if found.loses_points else "full points"
 
     def needs_those_alone(self, device: Device, found: Found) -> bool:
-        """Whether the cases that run alone are worth their time: for right kernels, for wrong ones that are to be caught by one of
-        them, and for those about which the grader was wrong without them.
+        """Whether the cases that run alone are worth their time: for right kernels, and for wrong ones about which the grader was wrong
+        without them, as it is about those that are to be caught by one of them.
         """
-        left_out = {case.name for case in found.left_out}
-        expected = self.expected.get(device)
-        return bool(left_out) and (expected is None or expected.case in left_out or self.fault(device, found) != "")
+        return bool(found.left_out) and (not self.expected.get(device) or self.fault(device, found) != "")
 
 
 def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:

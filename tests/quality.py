@@ -25,7 +25,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, nullcontext
@@ -181,8 +180,8 @@ def _graded(
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 found = entry.grade(device, Path(scratch), only=only)
-            except Exception:  # the others are to be graded all the same
-                found = Found(infra_errors=(traceback.format_exc(),))
+            except Exception as error:  # the others are to be graded all the same
+                found = Found(infra_errors=(f"{type(error).__name__}: {error}",))
         return found, time.monotonic() - begun
 
     if not wanted:

@@ -85,7 +85,8 @@ class SteadyJudge:
             answer: bytes | str = self._pipe.recv()
         except (EOFError, OSError):
             raise AssertionError("the judge ended without a report") from None
-        assert isinstance(answer, bytes), answer
+        if isinstance(answer, str):
+            raise AssertionError(f"{answer.strip().splitlines()[-1]}\n{answer}")
         return Report.model_validate_json(answer)
 
     def strike(self) -> None:

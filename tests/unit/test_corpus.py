@@ -50,6 +50,8 @@ def test_both_halves_together_are_in_the_order_of_problem_toml() -> None:
     said = entry_of(WRONG, "cuda", both)
     assert (said["ran"], said["outcome"], said["caught_by"]) == (3, "crashed", ["huge", "wide"])
     assert "left_out" not in said
+    assert both.loses_points
+    assert failing.with_those_alone(alone(case("huge"))).loses_points
 
 
 def test_a_right_kernel_needs_both_halves() -> None:
