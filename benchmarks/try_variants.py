@@ -1,6 +1,7 @@
 """Times variants of the reference kernels against each other, in interleaved rounds, for somebody who looks for a faster one.
 
     python benchmarks/try_variants.py gelu|softmax|forward|dq|dk_dv|fused [--best 12] [--rounds 20]
+    python benchmarks/try_variants.py forward|dq|dk_dv|fused [--dtype float32] [--head-dim 32] [--not-causal]
 
 This is no grading: kernels run in this process, and are trusted. Each variant is compared with PyTorch once, and left out where it is
 wrong or cannot be compiled, which is told. Times are medians of CUDA events behind a wiped cache.
@@ -23,11 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks.variants import attention, elementwise
+from reference import flash_attention as reference
 
 WIPE_BYTES = 256 << 20
 LAUNCH_CYCLES = 1_000_000  # half a millisecond
 PROCESSES = 14  # that compile at once
-ATTENTION = [(48, 4096, 64, True), (16, 16384, 64, True), (64, 4096, 128, True)]
+ATTENTION = [(48, 4096, 64), (16, 16384, 64), (64, 4096, 128)]  # batch, tokens, head_dim
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 SOFTMAX = [
     (16384, 16384, torch.float32),
     (65536, 4096, torch.bfloat16),
@@ -48,9 +51,21 @@ def main() -> None:
     parser.add_argument("--only", default="", help="variants with this word in their name")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--case", type=int, help="only this one, from 0")
+    parser.add_argument("--dtype", choices=list(DTYPES), help="of attention; bfloat16 unless given")
+    parser.add_argument(
+        "--head-dim", type=int, choices=[16, 32, 64, 128], help="of attention: one problem of 48 × 4096"
+    )
+    parser.add_argument("--not-causal", action="store_true", help="attention without the mask")
     parser.add_argument("--compile", type=int, help=argparse.SUPPRESS)  # one of PROCESSES that fill Triton's cache
     arguments = parser.parse_args()
-    problems = {"gelu": gelu, "softmax": softmax}.get(arguments.what, lambda: attention_problems(arguments.what))
+    of_attention = arguments.dtype or arguments.head_dim or arguments.not_causal
+    if arguments.what in ("gelu", "softmax") and of_attention:
+        parser.error("--dtype, --head-dim and --not-causal are for attention")
+    sizes = [(48, 4096, arguments.head_dim)] if arguments.head_dim else ATTENTION
+    dtype = DTYPES[arguments.dtype or "bfloat16"]
+    problems = {"gelu": gelu, "softmax": softmax}.get(
+        arguments.what, lambda: attention_problems(arguments.what, sizes, dtype, not arguments.not_causal)
+    )
     for number, problem in enumerate(problems()):
         if arguments.case not in (None, number):
             continue
@@ -60,8 +75,7 @@ def main() -> None:
                 with suppress(Exception):
                     function(*problem[1])
             continue
-        command = [sys.executable, __file__, arguments.what, "--only", arguments.only]
-        command += ["--case", str(number), "--compile"]
+        command = [sys.executable, __file__, *sys.argv[1:], "--case", str(number), "--compile"]
         others = [subprocess.Popen([*command, str(index)], stderr=subprocess.DEVNULL) for index in range(PROCESSES)]
         for process in others:
             process.wait()
@@ -91,19 +105,19 @@ def _eager_softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, dim=-1)
 
 
-def attention_problems(what: str) -> Iterator[Problem]:
-    for batch, n, d, causal in ATTENTION:
-        q, k, v, do = (torch.randn(batch, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+def attention_problems(
+    what: str, sizes: list[tuple[int, int, int]], dtype: torch.dtype, causal: bool
+) -> Iterator[Problem]:
+    bytes_each = dtype.itemsize
+    for batch, n, d in sizes:
+        q, k, v, do = (torch.randn(batch, n, d, device="cuda", dtype=dtype) for _ in range(4))
         flops = 4.0 * batch * n * n * d / (2 if causal else 1)
-        name = f"{what} {batch, n, d} causal"
+        name = f"{what} {batch, n, d} {'causal' if causal else 'not causal'}"
+        name += "" if dtype == torch.bfloat16 else f" {dtype}"
         if what == "forward":
-
-            def right(q: Any, k: Any, v: Any, causal: bool) -> Any:
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-            yield name, (q, k, v, causal), right, list(attention.forward_variants(d)), vendors(), flops
+            yield name, (q, k, v, causal), right, list(attention.forward_variants(d, bytes_each)), vendors(dtype), flops
             continue
-        o, lse = attention._forward((128, 64, 4, 3))(q, k, v, causal)
+        o, lse = attention._forward(reference.FORWARD_TILES[bytes_each, d])(q, k, v, causal)
         variants = {"dq": attention.dq_variants, "dk_dv": attention.dk_dv_variants, "fused": attention.fused_variants}
         expected = reference_gradients(q, k, v, do, causal)
         chosen = {"dq": expected[:1], "dk_dv": expected[1:], "fused": expected}[what]
@@ -111,22 +125,30 @@ def attention_problems(what: str) -> Iterator[Problem]:
             name,
             (q, k, v, o, lse, do, causal),
             lambda *_, chosen=chosen: chosen,
-            list(variants[what](d)),
+            list(variants[what](d, bytes_each)),
             {},
             2.5 * flops,
         )
 
 
-def vendors() -> dict[str, Callable[..., Any]]:
+def right(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    # As heads of one batch element: for three dimensions PyTorch would keep all scores in memory.
+    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
+
+
+def vendors(dtype: torch.dtype) -> dict[str, Callable[..., Any]]:
+    """Float32 is taken by one of PyTorch's fused kernels only."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def by(backend: SDPBackend) -> Callable[..., Any]:
         def run(q: Any, k: Any, v: Any, causal: bool) -> Any:
             with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
+                return right(q, k, v, causal)
 
         return run
 
+    if dtype == torch.float32:
+        return {"memory-efficient": by(SDPBackend.EFFICIENT_ATTENTION)}
     return {"cuDNN": by(SDPBackend.CUDNN_ATTENTION), "flash": by(SDPBackend.FLASH_ATTENTION)}
 
 
