@@ -35,6 +35,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least finite float32
 CACHE_BYTES = 48 << 20  # of L2, about what an H200 has; less elsewhere costs loads, not correctness
 
 
@@ -147,7 +148,7 @@ def attend(
     """Lines 6 to 11 of Algorithm 1 over keys first_key … last_key: the online softmax, weighing V as it goes.
 
     Invariant, over the keys j seen so far and with s = scale · log₂e · q kᵀ:
-        row_max = max_j s_j,   row_sum = Σ_j exp2(s_j − row_max),   acc = Σ_j exp2(s_j − row_max) v_j
+        row_max = max(LOWEST, max_j s_j),   row_sum = Σ_j exp2(s_j − row_max),   acc = Σ_j exp2(s_j − row_max) v_j
     """
     for start in range(first_key, last_key, block_n):
         k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
@@ -156,8 +157,8 @@ def attend(
             visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
             scores = tl.where(visible, scores, float("-inf"))
 
-        # scale > 0, so the maximum may be scaled in place of every score. The very first tile holds key 0,
-        # which every query sees: from then on row_max is finite, and no −inf − (−inf) can arise, if scores are finite.
+        # scale > 0, so the maximum may be scaled in place of every score. While all scores of a row are −inf, its
+        # maximum is LOWEST, and its sums are 0: with −inf for the maximum, −inf − (−inf) would be NaN.
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
         p = tl.exp2(scores * scale_log2 - new_max[:, None])
         rescale = tl.exp2(row_max - new_max)
@@ -186,7 +187,7 @@ def flash_forward_kernel(
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
 
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
-    row_max = tl.full((block_m,), float("-inf"), dtype=tl.float32)
+    row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
 

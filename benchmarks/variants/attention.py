@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from reference import flash_attention as reference
-from reference.flash_attention import attend, is_visible, load_tile, place_of, store_tile
+from reference.flash_attention import LOWEST, attend, is_visible, load_tile, place_of, store_tile
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -143,7 +143,7 @@ def ahead_forward_kernel(
     queries = first_query + tl.arange(0, block_m)
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
-    row_max = tl.full((block_m,), float("-inf"), dtype=tl.float32)
+    row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
     n_full = n_k // block_n * block_n
@@ -215,7 +215,7 @@ def forward_block(
     """What the reference's forward kernel does once it has its place and q: block_m rows of O and L."""
     queries = first_query + tl.arange(0, block_m)
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
-    row_max = tl.full((block_m,), float("-inf"), dtype=tl.float32)
+    row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     n_full = n_k // block_n * block_n
     n_end = n_k

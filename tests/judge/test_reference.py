@@ -97,6 +97,51 @@ def test_descriptors_and_pointers_give_the_same_right_answers() -> None:
         assert alone, f"a batch element's results depend on the next one's: {found}"
 
 
+OVERFLOWING = """
+import json, sys
+import torch
+from reference.flash_attention import flash_attention
+
+def naive(q, k, v, causal):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+torch.manual_seed(0)
+found = []
+for n, causal in ((200, False), (200, True), (150, False)):
+    leaves = torch.randn(3, 2, n, 16)
+    # The first 140 keys, more than a tile of any kernel, have a score of -1e40 with the first 100 queries, which is -inf.
+    leaves[0, :, :, 0], leaves[0, :, :100, 0] = 0.0, 1e20
+    leaves[1, :, :, 0], leaves[1, :, :140, 0] = 0.0, -1e20
+    q, k, v = (x.requires_grad_() for x in leaves)
+    o, expected = flash_attention(q, k, v, causal), naive(q, k, v, causal)
+    pairs = [(o, expected)]
+    if not causal:  # else rows that see no other key are NaN, and with them all gradients
+        do = torch.randn_like(o)
+        gradients = (torch.autograd.grad(one, (q, k, v), do) for one in (o, expected))
+        pairs += [(one[..., 1:], other[..., 1:]) for one, other in zip(*gradients)]
+    for one, other in pairs:
+        same = one.isnan() == other.isnan()
+        found.append([bool(same.all()), float((one - other).nan_to_num().abs().max()), bool(other.isnan().any())])
+json.dump(found, sys.stdout)
+"""
+
+
+def test_scores_that_overflow_count_for_nothing_as_in_pytorch() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", OVERFLOWING], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [has_nan for _, _, has_nan in found] == [False] * 4 + [True] + [False] * 4
+    for as_many_nan, worst, _ in found:
+        assert as_many_nan, found
+        assert worst < 1e-5, found
+
+
 COMPILING = """
 import contextlib, io, json, re, sys
 import torch
