@@ -348,8 +348,11 @@ def on_device(x: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 
 def addressable(x: Tensor) -> Tensor:
-    """x, or a copy of it, laid out as kernels and descriptors want it: dense, and from a multiple of 16 bytes on."""
-    x = x.contiguous()
+    """x, or a copy of it, laid out as kernels and descriptors want it: dense, and from a multiple of 16 bytes on.
+
+    Nor may its numbers stand in memory with the opposite sign, as those of z.conj().imag do.
+    """
+    x = x.resolve_neg().contiguous()
     return x if x.data_ptr() % 16 == 0 else x.clone()
 
 
@@ -415,6 +418,7 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """dq, dk, dv. No second derivatives: asked for one, PyTorch raises a RuntimeError."""
         q, k, v, o, lse = ctx.saved_tensors
         (batch, n_q, head_dim), n_k = q.shape, k.shape[1]
         if o.numel() == 0:

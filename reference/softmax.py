@@ -56,8 +56,10 @@ def softmax_kernel(
 
 
 @triton.jit
-def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, block_cols: tl.constexpr):
-    """Longer rows: one program each, in steps of block_cols. x_ptr's rows are dense. n_cols + block_cols ≤ 2³¹."""
+def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, block_cols: tl.constexpr, is_huge: tl.constexpr):
+    """Longer rows: one program each, in steps of block_cols. x_ptr's rows are dense. is_huge: n_cols + block_cols > 2³¹."""
+    if is_huge:
+        n_cols = n_cols.to(tl.int64)  # and with it the columns: the last step passes 2³¹
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * x_row_stride
     y_row_ptr = y_ptr + row * n_cols
@@ -98,6 +100,7 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise TypeError(f"softmax: x must be float32, float16 or bfloat16, not {x.dtype}")
 
+    x = x.resolve_neg()  # a kernel reads what stands in memory: for z.conj().imag, numbers of the opposite sign
     n_rows, n_cols = x.shape
     y = torch.empty((n_rows, n_cols), dtype=x.dtype, device=x.device)
     if y.numel() == 0:
@@ -119,5 +122,8 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             )  # fmt: skip
         else:
             x = x if x.stride(1) == 1 else x.contiguous()
-            softmax_long_row_kernel[(n_rows,)](x, y, n_cols, x.stride(0), block_cols=LONG_ROW_BLOCK, num_warps=32)
+            softmax_long_row_kernel[(n_rows,)](
+                x, y, n_cols, x.stride(0),
+                block_cols=LONG_ROW_BLOCK, is_huge=n_cols + LONG_ROW_BLOCK > 2**31, num_warps=32,
+            )  # fmt: skip
     return y

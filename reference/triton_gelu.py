@@ -52,6 +52,7 @@ def triton_gelu(x: torch.Tensor) -> torch.Tensor:
     if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise TypeError(f"triton_gelu: x must be float32, float16 or bfloat16, not {x.dtype}")
 
+    x = x.resolve_neg()  # a kernel reads what stands in memory: for z.conj().imag, numbers of the opposite sign
     # An elementwise function needs no shape, only the same order of elements in x and y. empty_like keeps the
     # order of a dense x, so a transposed matrix is read straight through. For an x with gaps or overlaps
     # (x[:, ::2], an expanded x) it chooses a dense order, into which x is first copied.

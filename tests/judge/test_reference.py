@@ -1,5 +1,5 @@
 """What of the reference kernels no grading on a CPU runs: tiles by tensor descriptors, which only a GPU with a copy engine gets, and
-what GPUs that are not here have room for.
+what GPUs that are not here have room for. And values and views that no case has.
 """
 
 from __future__ import annotations
@@ -9,10 +9,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
+
+
+def interpreted(program: str) -> Any:
+    """What a Python program prints as JSON where Triton's kernels run under its CPU interpreter."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
 
 PROGRAM = """
 import json, sys
@@ -85,12 +97,7 @@ json.dump(found, sys.stdout)
 
 
 def test_descriptors_and_pointers_give_the_same_right_answers() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = interpreted(PROGRAM)
     assert len(found) == 26
     for worst, alone in found:
         assert worst < 40, found  # times the dtype's resolution
@@ -130,16 +137,62 @@ json.dump(found, sys.stdout)
 
 
 def test_scores_that_overflow_count_for_nothing_as_in_pytorch() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", OVERFLOWING], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = interpreted(OVERFLOWING)
     assert [has_nan for _, _, has_nan in found] == [False] * 4 + [True] + [False] * 4
     for as_many_nan, worst, _ in found:
         assert as_many_nan, found
         assert worst < 1e-5, found
+
+
+NEGATED = """
+import json, sys
+import torch
+from reference.flash_attention import flash_attention
+from reference.softmax import softmax
+from reference.triton_gelu import triton_gelu
+
+torch.manual_seed(0)
+found = []
+for negated in (
+    torch._neg_view(torch.randn(2, 40, 16)),  # dense, so that nothing else makes a copy of it
+    torch.randn(2, 40, 16, dtype=torch.complex64).conj().imag,
+):
+    plain = negated + 0.0
+    assert negated.is_neg() and not plain.is_neg()
+    answers = []
+    for x in (negated, plain):
+        leaves = [x.detach().requires_grad_() for _ in range(3)]
+        o = flash_attention(*leaves)
+        answers.append([softmax(x[0]), triton_gelu(x), o, *torch.autograd.grad(o, leaves, x)])
+    found += [torch.equal(one, other) for one, other in zip(*answers)]
+json.dump(found, sys.stdout)
+"""
+
+
+def test_tensors_that_stand_in_memory_with_the_opposite_sign() -> None:
+    assert interpreted(NEGATED) == [True] * 12
+
+
+HUGE = """
+import contextlib, json, sys
+import torch
+from reference import softmax as reference
+
+torch.manual_seed(0)
+x = torch.randn(3, 70001)
+answers = []
+for is_huge in (False, True):
+    y = torch.empty_like(x)
+    reference.softmax_long_row_kernel[(3,)](x, y, 70001, 70001, block_cols=reference.LONG_ROW_BLOCK, is_huge=is_huge)
+    answers.append(y)
+json.dump([torch.equal(*answers), float((answers[0] - x.softmax(-1)).abs().max())], sys.stdout)
+"""
+
+
+def test_columns_counted_in_64_bits_are_the_same_columns() -> None:
+    same, worst = interpreted(HUGE)
+    assert same
+    assert worst < 1e-7
 
 
 COMPILING = """
