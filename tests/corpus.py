@@ -204,7 +204,9 @@ class Entry:
 
     def grade(self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all") -> Found:
         """What the grader finds of this folder, in the part with the mistake; in `scratch` lies what it needs beside."""
-        course = _impatient_course(scratch, self.assignment, device) if self.hangs(device) else ROOT
+        hangs = self.hangs(device)
+        course = _impatient_course(scratch, self.assignment, device) if hangs else ROOT
+        stop_early |= hangs and device == "cuda"  # a kernel without an end takes half of the GPU from all others
         part = self.mutant.part if self.expected else None
         report = judge(self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only)
         return Found.of(report)

@@ -24,9 +24,14 @@ def mapped(where: dict[str, Any], files: list[int], device: str) -> Iterator[tor
     if status != runtime.cudaError_t.cudaSuccess:
         raise RuntimeError(f"cudaIpcOpenMemHandle: {status.name}")
     try:
-        yield torch.as_tensor(_Pointer(int(pointer), where["bytes"]), device="cuda")
+        yield bytes_at(int(pointer), where["bytes"])
     finally:
         runtime.cudaIpcCloseMemHandle(pointer)
+
+
+def bytes_at(address: int, length: int) -> torch.Tensor:
+    """GPU memory at an address, as a tensor of bytes."""
+    return torch.as_tensor(_Pointer(address, length), device="cuda")
 
 
 class _Pointer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,11 +10,12 @@ import torch
 from grader import protocol
 from grader.worker.errors import describe
 from grader.worker.load import check_signature
-from grader.worker.memory import mapped, tensor_at
+from grader.worker.memory import bytes_at, mapped, tensor_at
 from grader.worker.operators import OperatorWatch
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
+SMALL_BLOCK_BYTES = 1 << 20  # the largest that PyTorch takes from a segment for small tensors; two fill one
 
 
 def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], device: str) -> protocol.Frame:
@@ -120,17 +121,29 @@ def _apart(tensor: torch.Tensor) -> torch.Tensor:
 def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
     """Leave poison in the memory that the student's next torch.empty will get, so that elements they never write show.
 
-    On the CPU the allocator does it (MALLOC_PERTURB_, set by the contender).
+    That is whatever PyTorch keeps for later: gaps in segments that it could not give back, which it takes first, and new segments,
+    of which one for small tensors and some for large ones are asked for here. On the CPU the allocator does it (MALLOC_PERTURB_, set
+    by the contender).
     """
     if device != "cuda":
         return
     torch.cuda.empty_cache()
-    sizes = [min(slot.numel() * slot.element_size(), FILL_BLOCK_BYTES) for slot in slots]
-    blocks = [
-        torch.full((max(size, 512),), protocol.POISON_BYTE, dtype=torch.uint8, device="cuda") for size in sizes * 2
-    ]
-    torch.cuda.synchronize()
+    sizes = [SMALL_BLOCK_BYTES, *(min(slot.numel() * slot.element_size(), FILL_BLOCK_BYTES) for slot in slots)]
+    blocks = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes * 2]
     del blocks
+    for address, size in unused_blocks(torch.cuda.memory_snapshot()):
+        bytes_at(address, size).fill_(protocol.POISON_BYTE)
+    torch.cuda.synchronize()
+
+
+def unused_blocks(segments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
+    """Address and bytes of each free block of PyTorch's memory, from `torch.cuda.memory_snapshot()`."""
+    for segment in segments:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                yield address, block["size"]
+            address += block["size"]
 
 
 def context_is_lost() -> bool:

@@ -621,6 +621,14 @@ def test_equal_values_have_no_order() -> None:
     assert not any("another order" in line for line in story(got.float(), expected))
 
 
+def test_values_that_are_a_little_off_in_their_own_places_are_in_no_other_order() -> None:
+    """Sorted, they are as near to the right ones as they are where they stand."""
+    expected = normal(2, 1, 64)
+    got = expected.clone()
+    got[1, 0, ::9] *= 1.01
+    assert not any("another order" in line for line in story(got.float(), expected))
+
+
 def test_errors_of_a_few_roundings_in_16_bits_are_called_low_precision() -> None:
     expected = normal(40, 50)
     got = expected * (1 + 0.01 * normal(40, 50, seed=3).clamp(-2, 2))
