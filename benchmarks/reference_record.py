@@ -227,7 +227,7 @@ def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str,
     judge.baselines.begin([case], everyone=True)
     try:
         with pool.start("cuda", cache_folder() / "speed-record") as worker:
-            return repetition(judge, worker, case, folder)
+            return repetition(judge, pool, worker, case, folder)
     except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
         return {"failed": str(error) or type(error).__name__}
 

@@ -3,9 +3,9 @@
     python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ...] [--output benchmarks/NAME]
 
 Writes NAME.json, everything that was measured, and NAME.md, the tables made from it. Each repetition is a race of its own with a
-new worker, new inputs and new rounds, as a grading of its own would have it; what differs is that correctness is not graded again,
-that nobody asks whether PyTorch's operators did the work or memory is hoarded, and that workers share what Triton has compiled. The
-first repetition times the reference and the vendors' kernels too.
+new worker, new inputs and new rounds, as a grading of its own would have it, and a second one where the claim is not believed; what
+differs is that correctness is not graded again, that nobody asks whether memory is hoarded, and that workers share what Triton has
+compiled. The first repetition times the reference and the vendors' kernels too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from grader.job import Job
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
+from grader.judge.heats import run_heat, run_second_heat
 from grader.judge.loading import load_file
-from grader.judge.measurement import band_results, measurement
-from grader.judge.race import Race
+from grader.judge.measurement import band_results
 from grader.judge.state import Judge
 from grader.report.model import SubmissionInfo
 
@@ -114,34 +114,38 @@ def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Pa
         judge.job = judge.job.model_copy(update={"contenders": "needed" if number else "all"})
         judge.seed = secrets.randbits(53)
         with worker:
-            found.append(repetition(judge, worker, case, folder))
+            found.append(repetition(judge, pool, worker, case, folder))
     return found
 
 
-def repetition(judge: Judge, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
-    """One race: what it measured, and the points."""
+def repetition(judge: Judge, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
+    """What a grading would make of the case: what was measured, and the points."""
     started = time.monotonic()
-    worker.ready()
-    load_file(worker, folder, case.assignment)
+    _load(worker, folder, case)
     loaded = time.monotonic()
-    with Race(judge, case, worker, Evidence()) as race:
-        lined_up = time.monotonic()
-        if race.stopped_after_s is not None:
-            return {"stopped_after_s": race.stopped_after_s, "points": 0.0}
-        while len(race.rounds) < race.first_rounds or race.is_worth_another_round():
-            race.round()
-        race.end_submission()
-        verdict = race.verdict()
-    bands = band_results(case, verdict)
-    seconds = {"load": loaded - started, "warm up": lined_up - loaded, "rounds": time.monotonic() - lined_up}
+    heat = run_heat(judge, case, worker, Evidence())
+    if raced_twice := heat.is_doubted:
+        worker.kill()
+        with pool.start("cuda", cache_folder() / "speed-record") as another:
+            _load(another, folder, case)
+            heat = run_second_heat(judge, case, heat, another, Evidence())
+    if heat.verdict is None or heat.measured is None:
+        return {"stopped_after_s": heat.stopped_after_s, "points": 0.0}
+    bands = band_results(case, heat.verdict)
     return {
         "points": sum(band.points for band in bands if band.reached),
         "possible": sum(band.points for band in bands),
         "undecided": any(band.undecided for band in bands),
-        "speedups": {name: asdict(estimate) for name, estimate in verdict.speedups.items()},
-        "measured": measurement(case, race, verdict).model_dump(),
-        "seconds": seconds,
+        "speedups": {name: asdict(estimate) for name, estimate in heat.verdict.speedups.items()},
+        "measured": heat.measured.model_dump(),
+        "raced_twice": raced_twice,
+        "seconds": {"load": loaded - started, "race": time.monotonic() - loaded},
     }
+
+
+def _load(worker: Contender, folder: Path, case: BoundSpeedCase) -> None:
+    worker.ready()
+    load_file(worker, folder, case.assignment)
 
 
 def page(record: dict[str, Any]) -> str:
@@ -202,9 +206,13 @@ def repetition_lines(runs: list[dict[str, Any]]) -> list[str]:
         spread = (max(medians) - min(medians)) / 2 / middle
         lines.append(f"- × {name}: {min(medians):.4f} to {max(medians):.4f}, ± {spread:.2%}")
     gaps = [run["measured"]["judged_s"]["median"] / run["measured"]["claimed_s"]["median"] - 1 for run in runs]
-    corroborated = sum(run["measured"]["corroborated"] for run in runs)
+    corroborated, twice = (
+        sum(run["measured"]["corroborated"] for run in runs),
+        sum(run.get("raced_twice", False) for run in runs),
+    )
     lines.append(
-        f"- the judge's clock against the claim: {min(gaps):+.1%} to {max(gaps):+.1%}; corroborated {corroborated} of {len(runs)}"
+        f"- the judge's clock against the claim: {min(gaps):+.1%} to {max(gaps):+.1%}; corroborated {corroborated} of {len(runs)}, "
+        f"raced twice for it: {twice}"
     )
     rounds = [len(run["measured"]["rounds"]) for run in runs]
     seconds = {name: sum(run["seconds"][name] for run in runs) / len(runs) for name in runs[0]["seconds"]}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.measurement import band_results, measurement, stopped
+from grader.judge.heats import run_heat, run_second_heat
+from grader.judge.measurement import band_results, stopped
 from grader.judge.memory import hoarding_is_a_fault
 from grader.judge.race import Race
 from grader.judge.state import Judge
@@ -21,20 +22,23 @@ def test_speed(
 ) -> None:
     """How many times as fast as its baselines, in interleaved rounds; more of them while a band is in doubt."""
     assignment = speed_case.assignment
-    with hoarding_is_a_fault(judge, assignment), Race(judge, speed_case, contender, evidence) as race:
-        if race.stopped_after_s is not None:
-            evidence.bands, evidence.words = stopped(speed_case, race.stopped_after_s)
-            return
+
+    def first_rounds(race: Race) -> None:
         benchmark.pedantic(
             race.run_submission, setup=race.open_round, teardown=race.close_round, rounds=race.first_rounds
         )
-        while race.is_worth_another_round():
-            race.round()
-        race.look_again()
-        race.end_submission()
-        verdict = race.verdict()
+
+    with hoarding_is_a_fault(judge, assignment):
+        heat = run_heat(judge, speed_case, contender, evidence, first_rounds)
+        if heat.is_doubted and judge.job.effort != "quick":
+            contender.kill()
+            heat = run_second_heat(judge, speed_case, heat, judge.contender(assignment), evidence)
+    if heat.stopped_after_s is not None:
+        evidence.bands, evidence.words = stopped(speed_case, heat.stopped_after_s)
+        return
+    verdict, evidence.measured = heat.verdict, heat.measured
+    assert verdict is not None
     evidence.bands = band_results(speed_case, verdict)
-    evidence.measured = measurement(speed_case, race, verdict)
     assert benchmark.stats is not None
     benchmark.stats.stats.data[:] = verdict.counted_s  # those of further rounds too, and by the clock that counts
     benchmark.group = speed_case.id

@@ -1,0 +1,79 @@
+"""A speed case from its first race to its verdict, with a second race for a claim that the first one did not confirm.
+
+The judge's clock is a few percent off now and then, and then for a whole race: how fast a batch's results are collected depends on where in
+the GPU's memory they and the inputs happen to lie. An honest claim is then not believed, once in 80 races on an H200. The memory of a new
+worker lies somewhere else, so it gets a second race. A false claim is as far from the judge's time there as in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from grader.contender.contender import Contender
+from grader.judge.cases import BoundSpeedCase
+from grader.judge.evidence import Evidence
+from grader.judge.measurement import measurement
+from grader.judge.race import Race
+from grader.judge.state import Judge
+from grader.report.model import SpeedMeasurement
+from grader.verdict.speed import Verdict, milliseconds
+
+
+@dataclass(frozen=True)
+class Heat:
+    """What a race found. `stopped_after_s` is all there is where a call takes so long that there were no rounds."""
+
+    verdict: Verdict | None = None
+    measured: SpeedMeasurement | None = None
+    stopped_after_s: float | None = None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the judge's clock counts, and not the claim."""
+        return self.verdict is not None and not self.verdict.corroborated
+
+
+def run_first_rounds(race: Race) -> None:
+    """The rounds before anyone asks whether more would help."""
+    while len(race.rounds) < race.first_rounds:
+        race.round()
+
+
+def run_heat(
+    judge: Judge,
+    case: BoundSpeedCase,
+    contender: Contender,
+    evidence: Evidence,
+    first_rounds: Callable[[Race], None] = run_first_rounds,
+) -> Heat:
+    """One race. Raises as `Race` does. What it held of the GPU's memory is free afterwards."""
+    with Race(judge, case, contender, evidence) as race:
+        if race.stopped_after_s is not None:
+            return Heat(stopped_after_s=race.stopped_after_s)
+        first_rounds(race)
+        while race.is_worth_another_round():
+            race.round()
+        race.look_again()
+        race.end_submission()
+        verdict = race.verdict()
+    return Heat(verdict, measurement(case, race, verdict))
+
+
+def run_second_heat(
+    judge: Judge, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
+) -> Heat:
+    """The race of a new worker after one whose claim did not stand: what it found if its claim stands, else what the first did.
+
+    Raises as `Race` does.
+    """
+    second = run_heat(judge, case, contender, evidence)
+    if second.verdict is None or second.measured is None or doubted.verdict is None or second.is_doubted:
+        return doubted
+    first = doubted.verdict
+    flags = (
+        *second.verdict.flags,
+        f"raced twice: in the first race the worker said {milliseconds(first.claimed.median)} a call, by the judge's clock it was "
+        f"{milliseconds(first.judged.median)}; in this one both agree",
+    )
+    return Heat(replace(second.verdict, flags=flags), second.measured.model_copy(update={"flags": flags}))

@@ -1,0 +1,114 @@
+"""A claim that was not believed gets a second race, and only one that stands there is worth more than the first verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grader.assignment import Band
+from grader.judge import heats
+from grader.judge.heats import Heat, run_heat, run_second_heat
+from grader.report.model import Interval, SpeedMeasurement
+from grader.verdict.speed import Lap, Roofline, judge_laps
+
+MS = 1e-3
+ROOFLINE = Roofline("copy", 1.0, 1.0)
+ONE = Interval(median=MS, low=MS, high=MS)
+MEASURED = SpeedMeasurement(
+    roofline="copy", contenders=(), claimed_s=ONE, judged_s=ONE, corroborated=True, flags=("as it was",), rounds=()
+)
+
+
+def heat(judged_ms: float) -> Heat:
+    """A race of a submission that says 1 ms; the baseline takes 2."""
+    laps = [Lap({"submission": MS, "eager": 2 * MS, "copy": 0.5 * MS}, judged_ms * MS)] * 5
+    verdict = judge_laps(laps, [Band(vs="eager", speedup=1.9, points=1)], ROOFLINE, 0.05)
+    return Heat(verdict, MEASURED.model_copy(update={"corroborated": verdict.corroborated, "flags": verdict.flags}))
+
+
+def second(monkeypatch: pytest.MonkeyPatch, first: Heat, then: Heat) -> Heat:
+    monkeypatch.setattr(heats, "run_heat", lambda *_: then)
+    nobody: Any = None
+    return run_second_heat(nobody, nobody, first, nobody, nobody)
+
+
+def test_who_is_believed_in_a_second_race_has_what_that_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, then = heat(1.07), heat(1.01)
+    assert first.is_doubted
+    assert not then.is_doubted
+    found = second(monkeypatch, first, then)
+    assert found.verdict is not None
+    assert then.verdict is not None
+    assert found.measured is not None
+    assert found.verdict.reached == (True,)
+    assert found.verdict.speedups == then.verdict.speedups
+    assert found.verdict.flags == found.measured.flags
+    assert found.verdict.flags[-1] == (
+        "raced twice: in the first race the worker said 1 ms a call, by the judge's clock it was 1.07 ms; in this one both agree"
+    )
+
+
+@pytest.mark.parametrize("then", [heat(1.07), heat(3.0), Heat(stopped_after_s=1.0)])
+def test_who_is_not_keeps_the_first_verdict(monkeypatch: pytest.MonkeyPatch, then: Heat) -> None:
+    first = heat(1.07)
+    assert second(monkeypatch, first, then) == first
+    assert first.verdict is not None
+    assert first.verdict.reached == (False,)
+
+
+def test_who_was_stopped_early_is_not_doubted() -> None:
+    assert not Heat(stopped_after_s=1.0).is_doubted
+
+
+class StubRace:
+    """Notes what is asked of it."""
+
+    def __init__(self, *_: object, stopped_after_s: float | None = None, first_rounds: int = 3) -> None:
+        self.stopped_after_s, self.first_rounds = stopped_after_s, first_rounds
+        self.rounds: list[int] = []
+        self.asked: list[str] = []
+        self.is_open = True
+
+    def __enter__(self) -> StubRace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+
+    def round(self) -> None:
+        self.rounds.append(len(self.rounds))
+
+    def is_worth_another_round(self) -> bool:
+        return len(self.rounds) < 5
+
+    def look_again(self) -> None:
+        self.asked.append("look again")
+
+    def end_submission(self) -> None:
+        self.asked.append("end")
+
+    def verdict(self) -> Any:
+        self.asked.append("verdict")
+        return heat(1.0).verdict
+
+
+def run(monkeypatch: pytest.MonkeyPatch, race: StubRace) -> Heat:
+    nobody: Any = None
+    monkeypatch.setattr(heats, "Race", lambda *_: race)
+    monkeypatch.setattr(heats, "measurement", lambda _case, timed, verdict: (timed.is_open, verdict))
+    return run_heat(nobody, nobody, nobody, nobody)
+
+
+def test_a_race_has_its_first_rounds_and_more_where_they_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = StubRace()
+    found = run(monkeypatch, race)
+    assert len(race.rounds) == 5
+    assert race.asked == ["look again", "end", "verdict"]
+    assert found.measured == (False, found.verdict)  # told when the race's memory is free
+
+
+def test_who_is_too_slow_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    race = StubRace(stopped_after_s=2.0)
+    assert run(monkeypatch, race) == Heat(stopped_after_s=2.0)
+    assert race.asked == []
