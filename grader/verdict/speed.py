@@ -85,13 +85,13 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
     corroborated = claimed.median >= (1 - margin) * judged.low
     if corroborated:
         # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
-        floors = [(1 - margin) * min(judged.low, full) for full in full_s]
+        floors = [(1 - margin) * min(judged.median, full) for full in full_s]
         times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
-        if claimed.median < (1 - 2 * margin) * judged.median:
-            longer = sum(claim < (1 - margin) * full for claim, full in zip(claims, full_s, strict=True))
+        if (counted := median_interval(times).median) > claimed.median * (1 + margin):
+            raised = sum(time > claim for time, claim in zip(times, claims, strict=True))
             flags.append(
-                f"by the judge's clock calls took longer in {longer} of {len(laps)} rounds, {milliseconds(judged.median)}: the worker says "
-                f"{milliseconds(claimed.median)}, which the others confirm and which counts; batches may be too short for that clock"
+                f"by the judge's clock calls took longer in {raised} of {len(laps)} rounds: the worker says "
+                f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; batches may be too short for that clock"
             )
     else:
         times = [max(claim, full) for claim, full in zip(claims, full_s, strict=True)]

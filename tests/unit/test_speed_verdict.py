@@ -110,21 +110,15 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
     assert verdict.reached == (False,)
 
 
-def test_a_claim_that_stands_counts_as_it_is_and_where_most_rounds_say_more_that_is_told() -> None:
-    """The judge's clock has hiccups, and they only ever add: the lower end of its interval agrees with the claim."""
+def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
+    """The lower end of the judge's interval agrees with the claim; most rounds do not."""
     verdict = verdict_on(laps_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
     assert verdict.corroborated
-    assert verdict.counted["submission"].median == pytest.approx(MS)
+    assert verdict.counted["submission"].median == pytest.approx(0.95 * 1.4 * MS)
     assert verdict.flags[:1] == (
-        "by the judge's clock calls took longer in 3 of 5 rounds, 1.4 ms: the worker says 1 ms, which the others confirm and which "
-        "counts; batches may be too short for that clock",
+        "by the judge's clock calls took longer in 3 of 5 rounds: the worker says 1 ms a call, 1.33 ms counts; "
+        "batches may be too short for that clock",
     )
-
-
-@pytest.mark.parametrize(("usual", "told"), [(1.10, False), (1.12, True)])
-def test_a_few_percent_are_the_noise_of_that_clock(usual: float, told: bool) -> None:
-    verdict = verdict_on(laps_of([1.0] * 5, [1.0, 1.0, usual, usual, usual]))
-    assert any("took longer" in flag for flag in verdict.flags) is told
 
 
 @pytest.mark.parametrize(("judged", "told"), [(0.39, True), (0.41, False)])
