@@ -67,7 +67,7 @@ class Problem(Protocol):
     """What a `problem.py` provides. Outputs are named: one for the function's result, or one for each gradient in the order of `args`.
 
     It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
-    are held against it first; how far it is off itself is measured, so it can be as wrong as it likes.
+    are held against it first. How far it is off itself is measured on one call of each race, and others may be off by twice as much.
     """
 
     def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
@@ -117,6 +117,8 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     except (Exception, SystemExit) as error:
         raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
     missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
+    if (stand_in := getattr(module, "stand_in", None)) is not None and not callable(stand_in):
+        raise CourseError(f"{path}: stand_in must be a function, or left out")
     if missing:
         raise CourseError(f"{path}: lacks the function {missing[0]}(); needed are {', '.join(_FUNCTIONS)}")
     models = [

@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -144,6 +145,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed at the other end
+            stream.flush()
     os._exit(code)  # all is closed: taking the interpreter and what it has imported apart takes a second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from grader.judge.state import Judge
 
 Outputs: TypeAlias = Mapping[str, torch.Tensor]
-
-CAUTION = 2.0
 
 
 class Scale:
@@ -56,47 +54,10 @@ def _floor(judge: Judge, case: BoundCase) -> Errors:
     return Errors(spec.floor[precision], spec.floor_rms[precision])
 
 
-def _budgets(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
+def budgets_of(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
     """By output: k times the yardstick's errors plus the floor."""
     k, floor = case.assignment.spec.tolerance.k, _floor(judge, case)
     return {name: tolerance.budget(k, errors, floor) for name, errors in yardsticks.items()}
-
-
-class Ruler:
-    """The budget of one call, for looking quickly at many calls of the same kind: how far PyTorch is off is asked once, not each time.
-
-    The oracle takes several times as long as PyTorch, in float64. So outputs are held against PyTorch's first, those of the problem's
-    `stand_in` where it has one. If those are off by e, and the outputs differ from them by d, then the outputs are off by d + e at most;
-    of d relative to PyTorch's numbers, by (1 + e) d + e. The e of other inputs of the same kind is taken to be no more than `CAUTION`
-    times the one that was measured.
-    """
-
-    def __init__(self, judge: Judge, case: BoundCase, call: Call) -> None:
-        self._case = case
-        scale = Scale(case, call)
-        yardsticks = scale.measure(case.problem.baseline(call))
-        self._budgets = _budgets(judge, case, yardsticks)
-        self._stand_in: Callable[[Call], Outputs] = getattr(case.problem, "stand_in", case.problem.baseline)
-        own = scale.measure(self._stand_in(call))
-        off = max((one.worst for one in own.values()), default=0.0)  # a scale may be common to all outputs
-        self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self._budgets.items()}
-
-    def accepts(self, call: Call, got: Outputs) -> bool:
-        """Whether the outputs are right by that budget; where not, `compare` has the last word."""
-        return self.is_near(call, got) or _within(Scale(self._case, call).measure(got), self._budgets)
-
-    def is_near(self, call: Call, got: Outputs) -> bool:
-        """Whether the outputs are so near to PyTorch's that they are right, whatever the oracle says."""
-        theirs = {name: tensor.float() for name, tensor in self._stand_in(call).items()}
-        if not all(bool(tensor.isfinite().all()) for tensor in theirs.values()):
-            return False  # where PyTorch overflows the oracle may not
-        return _within(Scale(self._case, call, theirs).measure(got), self._nearer)
-
-
-def _nearer(budget: Errors, own: Errors, off: float) -> Errors:
-    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `own`, and its scale by `off`."""
-    worst, rms, wider = CAUTION * own.worst, CAUTION * own.rms, 1 + CAUTION * off
-    return Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)
 
 
 def compare(
@@ -109,15 +70,15 @@ def compare(
     scale = Scale(case, call)
     expected = scale.expected
     pytorch = scale.measure(case.problem.baseline(call))
-    budgets = _budgets(judge, case, pytorch)
+    budgets = budgets_of(judge, case, pytorch)
     errors = scale.measure(got)
     reference: dict[str, Errors] | None = None
-    if not _within(errors, budgets):
+    if not within(errors, budgets):
         # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
         # for its own.
         reference = scale.measure(judge.reference_answer(case, call))
         _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
-        budgets = _budgets(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
+        budgets = budgets_of(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
     if not drawn:
         _refuse_trivial(case, call, scale, budgets)
     evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
@@ -145,7 +106,7 @@ def _earlier(judge: Judge, case: BoundCase, call: Call) -> list[Call]:
     return []
 
 
-def _within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool:
+def within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool:
     return all(errors[name].within(budgets[name]) for name in budgets)
 
 
@@ -166,7 +127,7 @@ def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[
         (
             name
             for name, outputs in _trivial_answers(case, call, scale.expected)
-            if _within(scale.measure(outputs), budgets)
+            if within(scale.measure(outputs), budgets)
         ),
         None,
     )

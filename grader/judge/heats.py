@@ -1,8 +1,8 @@
-"""A speed case from its first race to its verdict, with a second race for a claim that the first one did not confirm.
+"""A speed case from its first race to its verdict, with a second race where the judge's clock has counted more than was claimed.
 
-The judge's clock is a few percent off now and then, and then for a whole race: how fast a batch's results are collected depends on where in
-the GPU's memory they and the inputs happen to lie. An honest claim is then not believed, once in 80 races on an H200. The memory of a new
-worker lies somewhere else, so it gets a second race. A false claim is as far from the judge's time there as in the first.
+That clock is a few percent off now and then, and then for a whole race: how fast a batch's results are collected depends on where in
+the GPU's memory they and the inputs happen to lie. On an H200 an honest claim was lifted in 2 of 80 races, and in one of them not
+believed at all. The memory of a new worker lies somewhere else, so it gets a second race. A false claim is as far off there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from grader.judge.measurement import measurement
 from grader.judge.race import Race
 from grader.judge.state import Judge
 from grader.report.model import SpeedMeasurement
-from grader.verdict.speed import Verdict, milliseconds
+from grader.verdict.speed import RESOLUTION_S, SUBMISSION, Verdict, milliseconds
+
+DOUBT = 0.005
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,16 @@ class Heat:
     stopped_after_s: float | None = None
 
     @property
+    def lift(self) -> float:
+        """How much more than was claimed has been counted, as a share of the claim."""
+        if self.verdict is None:
+            return 0.0
+        return self.verdict.counted[SUBMISSION].median / max(self.verdict.claimed.median, RESOLUTION_S) - 1
+
+    @property
     def is_doubted(self) -> bool:
         """Whether the judge's clock counts, and not the claim."""
-        return self.verdict is not None and not self.verdict.corroborated
+        return self.lift > DOUBT
 
 
 def run_first_rounds(race: Race) -> None:
@@ -63,17 +72,17 @@ def run_heat(
 def run_second_heat(
     judge: Judge, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
 ) -> Heat:
-    """The race of a new worker after one whose claim did not stand: what it found if its claim stands, else what the first did.
+    """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
 
-    Raises as `Race` does.
+    So a forger has two draws of the clock's noise. Raises as `Race` does.
     """
     second = run_heat(judge, case, contender, evidence)
-    if second.verdict is None or second.measured is None or doubted.verdict is None or second.is_doubted:
+    if second.verdict is None or second.measured is None or doubted.verdict is None or second.lift >= doubted.lift:
         return doubted
     first = doubted.verdict
     flags = (
         *second.verdict.flags,
         f"raced twice: in the first race the worker said {milliseconds(first.claimed.median)} a call, by the judge's clock it was "
-        f"{milliseconds(first.judged.median)}; in this one both agree",
+        f"{milliseconds(first.judged.median)}",
     )
     return Heat(replace(second.verdict, flags=flags), second.measured.model_copy(update={"flags": flags}))

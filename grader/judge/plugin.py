@@ -409,7 +409,7 @@ class JudgePlugin:
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
-        end = _end(error)
+        end = _end(error, asserts=_case_of(item) is None)
         return CaseResult(
             name=place.name,
             tries=place.tries,
@@ -485,7 +485,8 @@ class _End:
     traceback: str = ""
 
 
-def _end(error: BaseException | None) -> _End:
+def _end(error: BaseException | None, asserts: bool = False) -> _End:
+    """`asserts`: whether an AssertionError is what the test says of the submission; else the course or the grader has failed."""
     match error:
         case None:
             return _End("passed")
@@ -493,7 +494,7 @@ def _end(error: BaseException | None) -> _End:
             return _End(error.outcome, error.message, error.details, error.traceback)
         case CheckFailed():
             return _End("failed", error.message, error.details)
-        case AssertionError():
+        case AssertionError() if asserts:
             return _End("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():
             return _End("skipped", str(error) or "skipped")

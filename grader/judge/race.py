@@ -23,10 +23,11 @@ from grader.job import CaseNote
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
 from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
-from grader.judge.comparison import Ruler, compare
+from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
 from grader.judge.ownership import check_operators
+from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
 from grader.judge.trial import check_returned
 from grader.problem import Call
@@ -114,6 +115,7 @@ class Race:
         self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
         self._nothing_alone_s: list[float] = []  # and after its process had been ended
         self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
+        self._repeats = 0  # of batches of the submission, after which the GPU was not quiet
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
         judge.settle()
@@ -166,6 +168,8 @@ class Race:
             for name, alone_s in self._alone_s.items()
             if (beside_s := median_interval([one.times_s[name] for one in self.rounds]).median) > self._slack * alone_s
         ]
+        if self._repeats:
+            slowed.append(f"the GPU was busy after batches of your code, which were run again: {self._repeats} times")
         return replace(verdict, flags=(*verdict.flags, *slowed))
 
     @property
@@ -425,6 +429,7 @@ class Race:
             if batch.quiet:
                 break
             self._wait_for_quiet(runner, attempt)
+            self._repeats += runner is self._submission
             bench.renew(self._draw)  # nobody runs twice on the same inputs
         return batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -129,8 +130,9 @@ def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
         return
     torch.cuda.empty_cache()
     sizes = [SMALL_BLOCK_BYTES, *(min(slot.numel() * slot.element_size(), FILL_BLOCK_BYTES) for slot in slots)]
-    blocks = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes * 2]
-    del blocks
+    with suppress(torch.OutOfMemoryError):  # then there is little left to be dirty
+        blocks = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes * 2]
+        del blocks
     for address, size in unused_blocks(torch.cuda.memory_snapshot()):
         bytes_at(address, size).fill_(protocol.POISON_BYTE)
     torch.cuda.synchronize()

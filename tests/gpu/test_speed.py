@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -330,19 +334,33 @@ def double(x):
 }
 
 
+NEIGHBOUR = """
+import torch
+x = torch.randn(8192, 8192, device="cuda")
+while True:
+    x @ x
+    torch.cuda.synchronize()
+    print("works", flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    folder = tmp_path_factory.mktemp("speed")
+    return start(tmp_path_factory.mktemp("speed"), CHEATS | HONEST).finish(450)
+
+
+def start(folder: Path, answers: dict[str, str]) -> Running:
+    """Grade these, each an assignment of its own."""
     course = Course(folder / "course")
     submission = folder / "submission"
     submission.mkdir()
-    for name, source in (CHEATS | HONEST).items():
+    for name, source in answers.items():
         limit = 20 if name == "slow" else 100
         toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=SPEED.format(slow_limit=limit))
         course.add(name, toml=toml)
         (course.folder / "assignments" / name / "baselines.py").write_text(BASELINES)
         (submission / f"{name}.py").write_text(PRELUDE + source)
-    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cuda"]).finish(450)
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cuda"])
 
 
 def timed(ran: Ran, name: str) -> SpeedCaseResult:
@@ -433,3 +451,19 @@ def test_the_record_is_complete(ran: Ran) -> None:
 
 def test_nothing_is_left(ran: Ran) -> None:
     assert ran.left == []
+
+
+def test_another_program_on_the_gpu_is_no_fault_of_the_submission(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as neighbour:
+        try:
+            assert neighbour.stdout is not None
+            assert neighbour.stdout.readline() == "works\n"
+            reading = threading.Thread(target=neighbour.stdout.read, daemon=True)
+            reading.start()
+            ran = start(tmp_path, {"right": HONEST["right"]}).finish(200)
+        finally:
+            neighbour.kill()
+    result = timed(ran, "right")
+    assert result.outcome == "infra_error", everything(result)
+    assert "another program is using this GPU" in result.message
+    assert (result.points.graded, ran.code) == (0, 3)

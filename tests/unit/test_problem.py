@@ -99,6 +99,7 @@ def test_a_problem_is_loaded_with_its_params(write: Write) -> None:
         (("import torch", "import no_such_module"), "ModuleNotFoundError: No module named 'no_such_module'"),
         (("import torch", "1 / 0"), "ZeroDivisionError"),
         (("import torch", "def"), "SyntaxError"),
+        (("import torch", "import torch\nstand_in = 3"), "stand_in must be a function, or left out"),
     ],
 )  # fmt: skip
 def test_a_problem_that_cannot_be_used_is_refused_by_name(write: Write, problem: tuple[str, str], words: str) -> None:

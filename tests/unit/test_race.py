@@ -91,6 +91,24 @@ def test_a_gpu_that_is_busy_after_each_batch_of_the_submission_is_its_fault(monk
         race._wait_for_quiet(race._submission, attempt=MAX_REPEATS + 1)
 
 
+def test_batches_that_were_run_again_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the submission alone: whoever leaves work running after a slow batch would choose among them unseen."""
+    race, _ = race_on(monkeypatch, [True])
+    race._repeats, race._collects, race._check = 0, True, lambda *_: None  # type: ignore[method-assign]
+    race._judge.device_name = "cuda"
+    quiet = iter([False, False, True, False, True])
+    batch = SimpleNamespace(collected=True)
+    bench: Any = SimpleNamespace(
+        run=lambda *_, **__: SimpleNamespace(**vars(batch), quiet=next(quiet)), renew=lambda _draw: None
+    )
+    other: Any = SimpleNamespace(contender=None, limits=LIMITS)
+    race._submission.limits, race._null = LIMITS, other
+    race._run(bench, race._submission, 1)
+    assert race._repeats == 2
+    race._run(bench, other, 1)
+    assert race._repeats == 2
+
+
 def test_a_gpu_that_is_busy_after_each_batch_of_a_baseline_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     race, _ = race_on(monkeypatch, [True])
     other: Any = SimpleNamespace()

@@ -12,7 +12,9 @@ import torch
 
 from grader.assignment import load_course
 from grader.judge.cases import BoundCase, bind_cases
-from grader.judge.comparison import Ruler, Scale
+from grader.judge.comparison import Scale
+from grader.judge.evidence import CaseRefused
+from grader.judge.ruler import Ruler
 from grader.problem import Call
 
 CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}
@@ -39,7 +41,7 @@ def ruler_and_call(name: str, seed: int = 1) -> tuple[Ruler, BoundCase, Call]:
 
 def changed(case: BoundCase, **functions: Any) -> BoundCase:
     """The case with another `oracle` or `baseline`."""
-    both = {"oracle": case.problem.oracle, "baseline": case.problem.baseline} | functions
+    both = {name: getattr(case.problem, name) for name in ("oracle", "baseline", "outputs")} | functions
     return replace(case, problem=SimpleNamespace(**both))  # type: ignore[arg-type]
 
 
@@ -129,3 +131,24 @@ def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
     ruler._case = case
     assert not ruler.accepts(call, wrong)
     assert ruler.accepts(call, case.problem.baseline(call))
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "says"),
+    [
+        (lambda _call: 1 / 0, "stand_in in .*problem.py: ZeroDivisionError"),
+        (lambda _call: None, "must return a dict of y"),
+        (lambda call: {"o": call.args["x"]}, "must return a dict of y"),
+        (lambda call: {"y": call.args["x"], "z": call.args["x"]}, "must return a dict of y"),
+        (
+            lambda call: {"y": call.args["x"][None]},
+            r"y must be a tensor of floating-point numbers and of shape \(31, 781\)",
+        ),
+        (lambda call: {"y": call.args["x"].int()}, "y must be a tensor of floating-point numbers"),
+        (lambda _call: {"y": 3.0}, "y must be a tensor"),
+    ],
+)
+def test_a_stand_in_that_breaks_its_contract_is_the_courses_fault(stand_in: Any, says: str) -> None:
+    case = CASES["softmax-softmax-127x781"]
+    with pytest.raises(CaseRefused, match=says):
+        Ruler(JUDGE, changed(case, stand_in=stand_in), case.inputs(1, 0, CPU))

@@ -110,6 +110,15 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
     assert verdict.reached == (False,)
 
 
+@pytest.mark.parametrize("lucky", [0.5, 0.0, -0.3])
+@pytest.mark.parametrize("claim", [0.1, 0.5, 0.9])
+def test_one_lucky_round_of_the_judges_clock_pays_no_lie(lucky: float, claim: float) -> None:
+    """Of five rounds the interval's lower end is the shortest; what counts goes by their median."""
+    verdict = verdict_on(laps_of([claim] * 5, [lucky, 1.0, 1.0, 1.0, 1.0], copy=0.001))
+    assert verdict.counted["submission"].median >= (1 - MARGIN) * MS
+    assert verdict.speedups["eager"].median <= 2.0 / (1 - MARGIN) + 1e-9
+
+
 def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
     """The lower end of the judge's interval agrees with the claim; most rounds do not."""
     verdict = verdict_on(laps_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
