@@ -172,11 +172,12 @@ def broken(function: str, line: str) -> str:
     [
         (broken("oracle", "raise RuntimeError('oracle is out')"), "oracle is out"),
         (broken("make_inputs", "raise MemoryError"), "MemoryError"),
+        (broken("oracle", "assert False, 'no such number'"), "no such number"),
         (broken("oracle", "return {'y': torch.zeros_like(args[0].args['x']).double()}"), "zeros would pass"),
         (PROBLEM.replace("2 * call", "1 * call"), "a copy of x would pass"),
         (PROBLEM.replace('2 * call.args["x"]', 'torch.ones_like(call.args["x"])'), "ones would pass"),
     ],
-    ids=["oracle fails", "no memory", "zeros pass", "a copy passes", "ones pass"],
+    ids=["oracle fails", "no memory", "oracle asserts", "zeros pass", "a copy passes", "ones pass"],
 )
 def test_a_fault_of_the_grader_is_never_a_zero(
     course: Course, start_run: StartRun, tmp_path: Path, problem: str, words: str
