@@ -312,11 +312,14 @@ class Attention:
             ("the row sum of dO", do.sum(-1, keepdim=True)),
             ("the row sum of q ∘ dO", (self.q * do).sum(-1, keepdim=True)),
             ("its negative", -delta),
+            ("the row mean of dO ∘ O", delta / self.d),
             *([("the row sum of dO ∘ V", (do * self.v).sum(-1, keepdim=True))] if self.n == self.m else []),
         ):
             cause = (
-                "delta missing in dS"
+                "delta missing in dS, or made from an o that is 0"
                 if words == "0"
+                else "a mean in place of a sum in delta"
+                if "mean" in words
                 else "delta with the wrong sign"
                 if "neg" in words
                 else "delta from the wrong operand"
@@ -391,6 +394,12 @@ class Attention:
                     f"when each block of {b} keys begins with the block of queries after its own",
                     "a loop over the query blocks that starts one block after the diagonal",
                     lambda: of_p(p * (self.i // b > self.j // b)),
+                )
+                yield suspect(
+                    f"when each block of {b} keys begins with the next multiple of {2 * b} queries",
+                    "a loop over the query blocks that begins too late for every second block of keys: "
+                    "a start that is rounded up and not down",
+                    lambda: of_p(p * (self.i >= (self.j // b + 1) // 2 * 2 * b)),
                 )
         for words, cause, keep in self._kept(self.n, "queries"):
             yield suspect(words, cause, lambda: (None, *of_p(p * keep(self.i))[1:]))

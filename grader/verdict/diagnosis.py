@@ -27,6 +27,7 @@ CONSTANTS = {
 }
 CLOSE = 0.02
 MOVED = 0.1  # what is nearer to its own place has not been moved
+SAME_VALUES = 2e-3  # what is left of the error when values in another order are sorted
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
@@ -79,7 +80,20 @@ def explain_call(
         if number == 0 and mine is None and (sentence := _odd_strides(scene)):
             here.insert(1, sentence)
         lines += here
+    if not found and (sentence := _two_lengths(scene)):
+        lines.append(sentence)
     return lines
+
+
+def _two_lengths(scene: Scene) -> str:
+    """How many queries and keys there are, where that differs."""
+    tensors = list(scene.call.args.values())
+    if len(tensors) != 3 or any(tensor.ndim != 3 for tensor in tensors) or tensors[0].shape[1] == tensors[1].shape[1]:
+        return ""
+    return (
+        f"in this call there are {tensors[0].shape[1]} queries and {tensors[1].shape[1]} keys: where the cases with as many "
+        "of both pass, it is consistent with an offset or a bound that takes one number for the other"
+    )
 
 
 def _odd_strides(scene: Scene) -> str:
@@ -139,7 +153,7 @@ def explain(
                 sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}"
             )
             break
-    if count < total and (sentence := _where(bad)):
+    if count < total and (sentence := _where(bad, explained is None)):
         lines.append(sentence)
     return lines
 
@@ -312,14 +326,25 @@ def _row_factor(seen: Seen) -> str:
 
 
 def _permuted(seen: Seen) -> str:
-    """The right values in another order, in each entry of dimension 0 or altogether."""
+    """The right values in another order, in each entry of dimension 0 or altogether.
+
+    In order they must agree almost to the last digit: as many values of the same spread come close, and a few large ones hide
+    that small ones are missing.
+    """
     if seen.expected.ndim < 2 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
         return ""
     if _agrees(seen.got64, seen.expected, MOVED):
         return ""  # so near to their own places all values are as near in order
+    rounding = torch.finfo(seen.got.dtype).eps
+    error = float((seen.got64 - seen.expected).square().mean().sqrt())
     for rows in (len(seen.expected), 1):
         got, expected = (one.reshape(rows, -1).sort(-1).values for one in (seen.got64, seen.expected))
-        if got.shape[1] >= 16 and _agrees(got, expected) and bool((expected[:, 1:] > expected[:, :-1]).any()):
+        if got.shape[1] < 16 or not bool((expected[:, 1:] > expected[:, :-1]).any()):
+            continue
+        rest = (got - expected).abs()
+        if float(rest.square().mean().sqrt()) <= max(SAME_VALUES, rounding) * error and bool(
+            (rest <= 10 * SAME_VALUES * error + rounding * expected.abs()).all()
+        ):
             return "the right values, but in another order: consistent with strides that are ignored, of an input or of the output"
     return ""
 
@@ -378,11 +403,14 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
 
 
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
-    """Whether an element of a function of each element is wrong just where the input is large, or small."""
+    """Whether an element of a function of each element is wrong just where the input is large, or small.
+
+    Nothing where most are: a formula that is wrong everywhere still gives the right answer at an end, where it is 0 or x.
+    """
     if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
         return ""
     ((name, x),) = scene.call.args.items()
-    if x.shape != bad.shape or bool(bad.all()) or not bool(bad.any()) or int(bad.sum()) < 3:
+    if x.shape != bad.shape or not 3 <= int(bad.sum()) <= bad.numel() // 2:
         return ""
     for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
         lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
@@ -394,8 +422,8 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
     return ""
 
 
-def _where(bad: torch.Tensor) -> str:
-    """Which positions along a dimension are wrong, when it is only some of them."""
+def _where(bad: torch.Tensor, why: bool) -> str:
+    """Which positions along a dimension are wrong, when it is only some of them; with `why`, what that is consistent with."""
     describe: Sequence[tuple[int, Callable[[int], str]]]
     if bad.ndim == 1:
         describe = [(0, lambda _: "element")]
@@ -408,12 +436,12 @@ def _where(bad: torch.Tensor) -> str:
         size = bad.shape[axis]
         others = [other for other in range(bad.ndim) if other != axis]
         hit = bad.any(dim=others) if others else bad
-        if size > 1 and not bool(hit.all()) and (sentence := _along(hit, size, noun(axis))):
+        if size > 1 and not bool(hit.all()) and (sentence := _along(hit, size, noun(axis), why)):
             return sentence
     return ""
 
 
-def _along(hit: torch.Tensor, size: int, noun: str) -> str:
+def _along(hit: torch.Tensor, size: int, noun: str, why: bool) -> str:
     wrong = torch.nonzero(hit).flatten()
     low, high, count = int(wrong[0]), int(wrong[-1]), int(wrong.numel())
     plural = (
@@ -425,10 +453,8 @@ def _along(hit: torch.Tensor, size: int, noun: str) -> str:
         span = f"{noun} {low} of {size} is" if count == 1 else f"{plural} {low}–{high} of {size} are"
         block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
         if high == size - 1 and block is not None:
-            return (
-                f"only {span} wrong, what is left after full blocks of {block}: "
-                "consistent with a last, partial block that is not handled or masked"
-            )
+            where = f"only {span} wrong, what is left after full blocks of {block}"
+            return where + (": consistent with a last, partial block that is not handled or masked" if why else "")
         return f"only {span} wrong"
     if count > 2:
         gaps = wrong.diff()

@@ -79,6 +79,21 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
             "brackets that are missing",
             lambda: 0.5 * x * (1 + torch.tanh(root * x + 0.044715 * x**3)),
         ),
+        (
+            "with √(2/π) x (x + 0.044715 x²)",
+            "an x that is taken out of the second term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
+            lambda: 0.5 * x * (1 + torch.tanh(root * x * (x + 0.044715 * x**2))),
+        ),
+        (
+            "with √(2/π) (1 + 0.044715 x²)",
+            "an x that is taken out and lost: x + 0.044715 x³ = x (1 + 0.044715 x²)",
+            lambda: 0.5 * x * (1 + torch.tanh(root * (1 + 0.044715 * x**2))),
+        ),
+        (
+            "with √(2/π) x (1 + 0.044715 x³)",
+            "an x that is taken out of the first term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
+            lambda: 0.5 * x * (1 + torch.tanh(root * x * (1 + 0.044715 * x**3))),
+        ),
         ("as relu(x)", "tanh cut off too early", lambda: x.clamp(min=0)),
     ]
     for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715):

@@ -110,9 +110,12 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor) -> float:
     after = torch.where(finite, got - candidate, zero)
     error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
     scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
+    own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())
     if not bool(finite.all()) and error <= 1e-3 * scale:  # only what is not finite is wrong
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
     if int((before != 0).sum()) < FEW and rest > UNEXPLAINED_FEW * error:
+        return math.inf
+    if not bool(got.any()) and rest > max(UNEXPLAINED * own_scale, EXACT * error):  # 0 is near to all that is small
         return math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf

@@ -629,6 +629,16 @@ def test_values_that_are_a_little_off_in_their_own_places_are_in_no_other_order(
     assert not any("another order" in line for line in story(got.float(), expected))
 
 
+@pytest.mark.parametrize("shape", [(2, 40, 16), (2, 128, 64), (1, 1024, 128)])
+def test_other_values_of_the_same_spread_are_not_the_right_ones_in_another_order(shape: tuple[int, ...]) -> None:
+    expected = normal(*shape)
+    got = expected.clone()
+    rows = slice(0, shape[1] // 2)
+    got[:, rows] = normal(*shape, seed=1)[:, rows]
+    assert not any("another order" in line for line in story(got.float(), expected))
+    assert not any("another order" in line for line in story(normal(*shape, seed=2).float(), expected))
+
+
 def test_errors_of_a_few_roundings_in_16_bits_are_called_low_precision() -> None:
     expected = normal(40, 50)
     got = expected * (1 + 0.01 * normal(40, 50, seed=3).clamp(-2, 2))
@@ -771,6 +781,89 @@ def test_delta_from_the_wrong_operand_is_named() -> None:
     assert "when delta is the row sum of o ∘ o: consistent with delta from the wrong operand" in lines[1]
 
 
+def gradients(
+    call: Call, weights: torch.Tensor | float = 1.0, delta: torch.Tensor | float = 1.0
+) -> dict[str, torch.Tensor]:
+    """Of causal attention, with P times `weights` and delta times `delta`."""
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert call.upstream is not None
+    do, scale = call.upstream.double(), q.shape[-1] ** -0.5
+    later = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(1)
+    p = torch.softmax((scale * q @ k.mT).masked_fill(later, -INF), -1)
+    right = (do * (p @ v)).sum(-1, keepdim=True)
+    p = p * weights
+    ds = p * (do @ v.mT - delta * right)
+    return {"dq": scale * ds @ k, "dk": scale * ds.mT @ q, "dv": p.mT @ do}
+
+
+@pytest.mark.parametrize("n", [100, 128, 192])
+def test_a_block_of_queries_left_out_for_every_second_block_of_keys_is_named(n: int) -> None:
+    """Neither another order nor a last block that is not masked."""
+    call = attention_call(n=n, keys=n, causal=True, backward=True)
+    i, j = torch.arange(n)[:, None], torch.arange(n)[None, :]
+    wrong = gradients(call, ((i // 64 > j // 64) | (j // 64 % 2 == 0)).double())
+    lines = told(call, attention_oracle, {name: wrong[name] for name in ("dk", "dv")})
+    assert lines[1].startswith("dk and dv are what comes out when each block of 64 keys begins with the next multiple")
+    assert not any("another order" in line or "partial block" in line for line in lines)
+
+
+@pytest.mark.parametrize("n", [100, 128, 192])
+def test_a_few_large_rows_do_not_hide_that_small_ones_are_missing(n: int) -> None:
+    """In gradients of causal attention the first keys, which all queries see, have the largest."""
+    call = attention_call(n=n, keys=n, d=64, causal=True, backward=True)
+    i, j = torch.arange(n)[:, None], torch.arange(n)[None, :]
+    wrong, right = gradients(call, ((i // 64 > j // 64) | (j // 64 % 2 == 0)).double()), attention_oracle(call)
+    for name in ("dk", "dv"):
+        assert not any("another order" in line for line in story(wrong[name].float(), right[name]))
+
+
+def test_a_mean_in_place_of_delta_is_named() -> None:
+    call = attention_call(causal=True, backward=True)
+    wrong = gradients(call, delta=1 / 16)
+    lines = told(call, attention_oracle, {name: wrong[name] for name in ("dq", "dk")})
+    assert "the row mean of dO ∘ O: consistent with a mean in place of a sum in delta" in lines[1]
+
+
+def test_a_delta_that_is_0_may_come_from_an_o_that_is_0() -> None:
+    call = attention_call(n=1, keys=1, causal=True, backward=True)
+    wrong = gradients(call, delta=0.0)
+    lines = told(call, attention_oracle, {name: wrong[name] for name in ("dq", "dk")})
+    assert "consistent with delta missing in dS, or made from an o that is 0: it is rowsum(dO ∘ O)" in lines[1]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_zeros_are_not_what_a_mistake_gives_that_makes_everything_small(n: int) -> None:
+    """With 127 keys of zeros beside the only one, o is a 128th of what it should be, which is nearly 0."""
+    call = attention_call(n=n, keys=n)
+    lines = told(call, attention_oracle, {"o": torch.zeros(2, n, 16)})
+    assert not any("padded" in line for line in lines)
+    assert lines[1].startswith("every element is 0")
+
+
+def test_a_mistake_that_gives_0_accounts_for_a_few_roundings_and_for_0() -> None:
+    """Of a single key dS is 0, in a kernel almost."""
+    call = attention_call(n=1, keys=1, backward=True)
+    for wrong in (1e-6 * normal(2, 1, 16), torch.zeros(2, 1, 16)):
+        assert "from dS in place of P" in told(call, attention_oracle, {"dv": wrong})[1]
+
+
+def test_two_lengths_are_pointed_out_where_nothing_else_explains_the_error() -> None:
+    def wrong(call: Call) -> dict[str, torch.Tensor]:
+        right = attention_oracle(call)
+        return {name: torch.cat([right[name][:1], normal(*right[name][1:].shape)]) for name in ("dk", "dv")}
+
+    words = "in this call there are 40 queries and 70 keys: where the cases with as many of both pass, it is consistent with"
+    call = attention_call(keys=70, backward=True)
+    assert told(call, attention_oracle, wrong(call))[-1].startswith(words)
+    call = attention_call(backward=True)
+    assert not any("queries and" in line for line in told(call, attention_oracle, wrong(call)))
+    call = attention_call(keys=70)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert not any(
+        "queries and" in line for line in told(call, attention_oracle, {"o": attention(q, k, v, False, 1.0)})
+    )
+
+
 def softmax_oracle(call: Call) -> dict[str, torch.Tensor]:
     return {"y": torch.softmax(call.args["x"].double(), -1)}
 
@@ -778,6 +871,10 @@ def softmax_oracle(call: Call) -> dict[str, torch.Tensor]:
 def gelu_oracle(call: Call) -> dict[str, torch.Tensor]:
     x = call.args["x"].double()
     return {"y": 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))}
+
+
+LN_2 = math.log(2)
+ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
 
 
 @pytest.mark.parametrize(
@@ -789,6 +886,9 @@ def gelu_oracle(call: Call) -> dict[str, torch.Tensor]:
             "with 0.044175 in place of 0.044715",
             lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044175 * x**3)),
         ),
+        ("with √(2/π) x (x + 0.044715 x²)", lambda x: x * torch.sigmoid(ROOT * x * (x + 0.044715 * x**2))),
+        ("with √(2/π) (1 + 0.044715 x²)", lambda x: x * torch.sigmoid(ROOT * (1 + 0.044715 * x**2))),
+        ("with √(2/π) x (1 + 0.044715 x³)", lambda x: x * torch.sigmoid(ROOT * x * (1 + 0.044715 * x**3))),
         ("without the factor 1/2", lambda x: 2 * torch.nn.functional.gelu(x, approximate="tanh")),
     ],
 )
@@ -818,9 +918,6 @@ def test_a_usual_mistake_of_gelu_is_named(words: str, form: Callable[[torch.Tens
 def test_a_usual_mistake_of_softmax_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = normal(20, 50)
     assert words in told(Call({"x": x}), softmax_oracle, {"y": form(x)})[1]
-
-
-LN_2 = math.log(2)
 
 
 def mixed(x: torch.Tensor, above: float, below: float) -> torch.Tensor:
@@ -888,6 +985,14 @@ def test_where_x_is_too_large_is_said() -> None:
     x = torch.linspace(-20, 20, 401, dtype=torch.float64)
     wrong = gelu_oracle(Call({"x": x}))["y"].masked_fill(x > 9.05, NAN)
     assert any("wrong just where x is above 9" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
+
+
+def test_a_formula_that_is_wrong_nearly_everywhere_does_not_overflow() -> None:
+    """It still gives x where x is large."""
+    x = normal(31).sort().values
+    x[-1] = 6.0
+    wrong = torch.where(x < 6, 0.3 * x.cos() + x, x)
+    assert not any("wrong just where" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
 
 
 def test_of_a_row_no_element_is_wrong_because_of_its_own_size() -> None:
