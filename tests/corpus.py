@@ -84,9 +84,13 @@ class Mutant(Changed):
 
 
 class Accepted(Changed):
-    """accepted.toml: how this right kernel differs from the others."""
+    """accepted.toml: how this right kernel differs from the others.
+
+    devices: where it can run at all.
+    """
 
     how: str = Field(min_length=10, pattern=r"^[^\n]+$")
+    devices: tuple[Device, ...] = Field(("cpu", "cuda"), min_length=1)
 
 
 class Found(Strict):
@@ -196,6 +200,12 @@ class Entry:
             return {}
         both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
         return {device: one for device, one in both.items() if one is not None}
+
+    def runs_on(self, device: Device) -> bool:
+        """Whether it is graded there: a wrong kernel where it is wrong, a right one where it can run."""
+        if (self.folder / "mutant.toml").is_file():
+            return device in self.expected
+        return device in self.accepted.devices
 
     def hangs(self, device: Device) -> bool:
         """Whether it is expected to."""

@@ -57,12 +57,7 @@ class Record:
         self._path = path
         self.whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         self._device = device
-        self.listed = {
-            one.id: (kind, one)
-            for kind in KINDS
-            for one in entries(kind)
-            if kind == "accepted" or one.mutant.on(device) is not None
-        }
+        self.listed = {one.id: (kind, one) for kind in KINDS for one in entries(kind) if one.runs_on(device)}
 
     @property
     def mine(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from grader.report.model import CaseResult, Outcome
 from tests import quality, steady
 from tests.corpus import Entry, Found, entries
 from tests.quality import HALF, Record, entry_of
-from tests.quality_page import _tables
+from tests.quality_page import _tables, not_run, page
 from tests.warm_judge import ELSEWHERE
 
 RIGHT = next(one for one in entries("accepted") if one.assignment == "softmax")
@@ -93,8 +93,33 @@ def test_a_wrong_kernel_that_loses_no_points_is_a_fault() -> None:
 
 def test_the_page_says_what_did_not_run_everywhere() -> None:
     one = {"ran": 2, "outcome": "failed", "caught_by": ["1x7"], "left_out": ["huge"]}
-    assert "huge for 1 of 1." in "\n".join(_tables("GPU", "softmax", {WRONG.id: one}))
-    assert "Left out" not in "\n".join(_tables("GPU", "softmax", {WRONG.id: one | {"left_out": []}}))
+    text = "\n".join(_tables("GPU", "softmax", {WRONG.id: one}))
+    assert "- huge: left out for 1\n" in text
+    assert "left out" not in "\n".join(_tables("GPU", "softmax", {WRONG.id: one | {"left_out": []}}))
+
+
+def test_the_only_case_that_ran_is_not_called_the_only_one() -> None:
+    one = {"ran": 2, "outcome": "failed", "caught_by": ["1x7"], "left_out": ["huge"]}
+    other = next(entry for entry in entries("mutants") if entry.id == "softmax-in_place")
+    text = "\n".join(_tables("GPU", "softmax", {WRONG.id: one, other.id: one | {"left_out": []}}))
+    assert "| of which no other does | of which no other that ran does; those left out were not tried |" in text
+    assert "| 1x7 | 2 | in_place | base_two |" in text
+
+
+def test_what_has_not_been_run_is_named_and_counts_nowhere() -> None:
+    one = {"ran": 2, "outcome": "failed", "caught_by": ["1x7"]}
+    mutants = {WRONG.id: one, "softmax-in_place": one | {"fault": "unsaid"}}
+    text = page({"cuda": {"machine": "a GPU", "torch": "2", "mutants": mutants, "accepted": {}}})
+    (told,) = (line for line in text.splitlines() if line.startswith(not_run("cuda")))
+    assert f"`{RIGHT.id}`" in told
+    assert f"`{WRONG.id}`" not in told
+    assert "| a GPU, torch 2 | softmax | 1 of 2 | 0 of 0 |" in text
+
+
+def test_a_right_kernel_is_only_run_where_it_can_be() -> None:
+    torch_form = next(one for one in entries("accepted") if one.id == "cuda_gelu-torch_form")
+    assert torch_form.id in Record("cuda").listed
+    assert torch_form.id not in Record("cpu").listed
 
 
 def test_a_run_goes_on_with_what_is_missing_or_has_a_fault(tmp_path: Path) -> None:
