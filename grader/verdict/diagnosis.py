@@ -250,7 +250,7 @@ def _not_finite(seen: Seen) -> str:
     cause = (
         "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
         if nans
-        else "an overflow"
+        else "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
     )
     index = _first_index(strange)
     start = _brackets((index[0] + seen.origin, *index[1:]) if index else index)

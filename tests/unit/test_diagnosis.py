@@ -181,7 +181,11 @@ def test_what_was_never_written_has_a_cause_by_its_place(unwritten: slice, cause
             "NaN",
             "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN",
         ),
-        ([INF, -INF], "infinite", "an overflow"),
+        (
+            [INF, -INF],
+            "infinite",
+            "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end",
+        ),
         (
             [INF, NAN],
             "NaN or infinite",
