@@ -2,16 +2,20 @@
 
 A submission may use PyTorch for plumbing (memory, views, copies) and for what its assignment's policy names beside that; the work is
 its kernels'. The source is read as a syntax tree, not as text: aliases are followed, and whatever would hide a name from
-a reader (`exec`, a computed `getattr`, an odd import) is refused as such. What nobody calls is not looked at: a comparison with PyTorch
-under `if __name__ == "__main__":` or in a function of one's own for testing is good practice. The run is watched by the worker, which names
-every ATen operator that came from the student's code; `foreign_operators` picks those that are not allowed. A submission that
-tampers with its own process can hide from the second, and has to use what the first refuses to do so.
+a reader (`exec`, a computed `getattr`, a module that is passed on as a value, a way out of PyTorch to Python's threads) is refused as
+such. What nobody calls is not looked at: a comparison with PyTorch under `if __name__ == "__main__":` or in a function of one's own
+for testing is good practice. The run is watched by the worker, which names every ATen operator that came from the student's code, in
+threads that it starts too; `foreign_operators` picks those that are not allowed. On a CPU it counts the launches of the student's kernels.
+
+Neither is a proof. A submission that tampers with its own process hides from the second, and what the first refuses is what is
+known to lead there. A kernel that is launched for show beside arithmetic in plain Python, element by element, is not found on a CPU.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -37,16 +41,89 @@ HIDING = {
     "eval": "runs code from a string",
     "compile": "runs code from a string",
     "__import__": "imports by a computed name",
+    "vars": "looks up names by computed words",
+    "globals": "looks up names by computed words",
+    "locals": "looks up names by computed words",
+    "__builtins__": "looks up names by computed words",
     "sys.modules": "reaches into the modules of the process",
     "sys._getframe": "reaches into its caller",
     "sys.settrace": "reaches into its caller",
     "sys.setprofile": "reaches into its caller",
     "torch.utils._python_dispatch*": "reaches into PyTorch's dispatcher",
     "torch.overrides*": "reaches into PyTorch's dispatcher",
-    "torch._C*": "reaches into PyTorch's internals",
+    "torch._*": "reaches into PyTorch's internals",
+    "triton._C*": "reaches into Triton's internals",
     "torch.ops*": "calls PyTorch's operators by their inner names",
+    "torch.classes*": "calls PyTorch's operators by their inner names",
+    "torch.library*": "calls PyTorch's operators by their inner names",
+    "torch.multiprocessing*": "starts processes",
+    "torch.distributed*": "starts processes",
+    "torch.utils.data*": "starts processes",
+    "torch.futures*": "starts threads",
+    "torch.nn.parallel*": "starts threads",
+    "torch.hub*": "loads code",
+    "torch.package*": "loads code",
+    "os.fork*": "starts processes",
+    "os.exec*": "starts processes",
+    "os.spawn*": "starts processes",
+    "os.posix_spawn*": "starts processes",
+    "os.system": "starts processes",
+    "os.popen": "starts processes",
+    "torch.from_numpy": "computes on the host",
+    "torch.frombuffer": "computes on the host",
+    ".numpy": "computes on the host",
+    ".tolist": "computes on the host",
 }
-INNARDS = {"__dict__", "__getattribute__", "__globals__", "__builtins__", "__subclasses__", "__code__", "__closure__"}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Attributes of objects that nobody can follow, which lead to all that Python can do.
+ESCAPES = _words(
+    """
+    builtins concurrent ctypes importlib inspect multiprocessing np os subprocess sys threading torch
+    _thread _C _ops _DisableTorchDispatch
+    """
+)
+# Python has modules of these names too; what other modules call so is something else, or does no harm.
+NO_ESCAPES = _words("abc array chunk code copy functools math random select signal trace types warnings")
+# Of PyTorch's own modules and classes, those that may be looked into: others import what they please, as torch.functional.F.
+FAMILIAR = _words(
+    """
+    Generator Size Tensor accelerator amp autograd backends compile compiler cpu cuda device dtype fft finfo iinfo jit
+    linalg mps nn nested profiler random signal sparse special testing types utils version xpu
+    """
+)
+DTYPE = re.compile(r"(b?float|complex|u?int|bits)[\dx]+\w*|bool|half|float|double|long|int|short")
+# PyTorch's modules, without `torch.`, that must not be passed on as values.
+MODULES = _words(
+    """
+    accelerator amp autograd backends compiler cpu cuda fft jit linalg mps nested nn nn.functional special sparse testing
+    utils xpu
+    """
+)
+# Names between two underscores that a right submission may use as attributes.
+HARMLESS = _words(
+    """
+    __annotations__ __call__ __class__ __doc__ __enter__ __eq__ __exit__ __file__ __func__ __getitem__ __hash__ __init__
+    __iter__ __len__ __module__ __name__ __new__ __next__ __post_init__ __qualname__ __repr__ __setitem__ __str__
+    __version__
+    """
+)
+MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
+LOOKERS = _words("getattr setattr delattr")
+# Decorators after which a definition still waits until somebody calls it by its name.
+PATIENT = _words(
+    """
+    triton.jit triton.runtime.jit triton.runtime.jit.jit triton.autotune triton.heuristics
+    torch.no_grad torch.enable_grad torch.inference_mode torch.compile torch.autograd.function.once_differentiable
+    torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd
+    functools.lru_cache functools.cache functools.wraps functools.cached_property contextlib.contextmanager
+    dataclasses.dataclass typing.final typing.overload property classmethod staticmethod
+    """
+)
 OWN_OBJECTS = {"self", "cls", "ctx"}  # whose attributes are the student's own
 
 
@@ -112,16 +189,28 @@ def _imported_from(file: str, sources: Mapping[str, str]) -> list[_Module]:
             continue
         modules[name] = module = _Module(name, sources[name])
         todo += [other for other in sources if set(PurePosixPath(other).with_suffix("").parts) & module.imported]
+    own = {PurePosixPath(name).stem: module for name, module in modules.items()}
+    for module in modules.values():
+        module.link(own)
     return list(modules.values())
 
 
 def cuda_findings(sources: Mapping[str, str], forbidden: Sequence[str]) -> list[Finding]:
-    """Forbidden uses in CUDA C++ files: `forbidden` are names and header prefixes, as `at::gelu` and `cublas`."""
+    """Forbidden uses in CUDA C++ files: `forbidden` are names and header prefixes, as `at::gelu` and `cublas`.
+
+    A name without `::` is a library's: its namespace, or how its functions begin, as `cublasSgemm(`. A variable may have it.
+    """
     found = []
     for file, text in sorted(sources.items()):
         code = _without_comments(text)
         for name in forbidden:
-            pattern = rf'(?<![\w:]){re.escape(name)}\b|#\s*include\s*[<"]{re.escape(name)}'
+            word = r"\s*::\s*".join(re.escape(part) for part in name.split("::"))
+            named = (
+                rf"{word}\b"
+                if "::" in name
+                else rf"{word}(?=\s*::)|{word}[A-Z]\w*(?=\s*\()|(?<=namespace ){word}(?=\s*;)"
+            )
+            pattern = rf'(?<!\w)(?<!\w::)(?:{named})|#\s*include\s*[<"]{re.escape(name)}'
             for match in re.finditer(pattern, code):
                 found.append(Finding(file, code.count("\n", 0, match.start()) + 1, f"uses {name}"))
     return sorted(set(found), key=lambda one: (one.file, one.line))
@@ -163,66 +252,168 @@ class _Module:
             body = ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             body = []
-        self.units = [
-            _Unit(node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else None, node)
-            for node in body
-            if not _is_main_guard(node)
-        ]
-        self._stands_for: dict[str, str] = {}
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        if not any(_renames(node) for node in nodes):
+            body = [one for node in body for one in (node.orelse if _is_main_guard(node) else [node])]  # type: ignore[attr-defined]
+        self._nodes = [node for statement in body for node in ast.walk(statement)]
+        self._stands_for: dict[str, set[str]] = {}
+        self._stars: set[str] = set()
+        self._own: dict[str, _Module] = {}
         self.imported: set[str] = set()  # every part of every name of a module
-        for node in (node for statement in body for node in ast.walk(statement)):
-            match node:
-                case ast.Import(names=names):
-                    for alias in names:
-                        self.imported |= set(alias.name.split("."))
-                        first = alias.name.split(".")[0]
-                        self._stands_for[alias.asname or first] = alias.name if alias.asname else first
-                case ast.ImportFrom(module=module, names=names, level=level):
-                    self.imported |= {*(module or "").split("."), *(alias.name for alias in names)}
-                    if level or module is None:
-                        continue
-                    self._stands_for |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in names}
+        self.followed: set[int] = set()  # nodes that may be a module, for somebody follows them
+        self.called: set[int] = set()  # nodes that name what is called there
+        self._methods: dict[str, set[str]] = {}  # by the submission's class
+        self._instances: dict[str, set[str]] = {}  # classes, by what was assigned one of them
+        for node in self._nodes:
+            self._note(node)
+        self._follow()
+        self.units = [_Unit(getattr(node, "name", None) if _waits(self, node) else None, node) for node in body]
+
+    def _note(self, node: ast.AST) -> None:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    self.imported |= set(alias.name.split("."))
+                    first = alias.name.split(".")[0]
+                    self._means(alias.asname or first, alias.name if alias.asname else first)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                self.imported |= {*(module or "").split("."), *(alias.name for alias in names)}
+                for alias in names:
+                    if alias.name == "*":
+                        self._stars.add((module or "").split(".")[-1])
+                    elif not level and module is not None:
+                        self._means(alias.asname or alias.name, f"{module}.{alias.name}")
+                    else:  # of the submission
+                        self._means(alias.asname or alias.name, f"{module}.{alias.name}" if module else alias.name)
+            case ast.Attribute(value=value):
+                self.followed.add(id(value))
+            case ast.Call(func=ast.Name(id=name) as called, args=arguments):
+                self.called.add(id(called))
+                if name in ("getattr", "hasattr"):
+                    self.followed |= {id(value) for value in arguments[:1]}
+            case ast.ClassDef(name=name, body=body):
+                self._methods[name] = {one.name for one in body if isinstance(one, ast.FunctionDef)}
+            case _:
+                pass
+        for target, value in _assigned(node):
+            match value:
+                case ast.Call(func=ast.Name(id=name)):
+                    self._instances.setdefault(ast.unparse(target), set()).add(name)
                 case _:
                     pass
-        for _ in range(3):  # aliases of aliases
-            for node in (node for statement in body for node in ast.walk(statement)):
-                if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                    meant = self.resolve(node.value)
-                    for target in targets:
-                        if isinstance(target, ast.Name) and meant is not None and not meant.startswith("."):
-                            self._stands_for.setdefault(target.id, meant)
 
-    def resolve(self, node: ast.expr) -> str | None:
-        """The dotted name that an expression stands for, as `torch.nn.functional.softmax`; `.softmax` is one of something unknown."""
+    def _follow(self) -> None:
+        """Aliases, and aliases of aliases."""
+        members = {
+            id(one) for node in self._nodes if isinstance(node, ast.ClassDef) for one in node.body
+        }  # reached by another's name
+        for _ in range(3):
+            for node in self._nodes:
+                for target, value in _assigned(node):
+                    if not isinstance(target, ast.Name) or id(node) in members:
+                        continue
+                    self.followed.add(id(value))
+                    for meant in self.resolve(value):
+                        if not meant.startswith("."):
+                            self._means(target.id, meant)
+
+    def _means(self, name: str, meant: str) -> None:
+        self._stands_for.setdefault(name, set()).add(meant)
+
+    def link(self, own: Mapping[str, _Module]) -> None:
+        """Let names of the submission's other modules, by their files' names, stand for what those mean by them."""
+        self._own = {name: module for name, module in own.items() if module is not self}
+        for star in self._stars & set(self._own):
+            for name, meanings in self._own[star]._stands_for.items():
+                for meant in meanings:
+                    self._means(name, meant)
+        self._follow()
+
+    def resolve(self, node: ast.expr) -> set[str]:
+        """Dotted names that an expression may stand for, as `torch.nn.functional.softmax`; `.softmax` is one of something unknown."""
         match node:
             case ast.Name(id=name):
-                return self._stands_for.get(name)
+                meanings = [meant.rpartition(".") for meant in self._stands_for.get(name, set())]
+                return {one for base, _, last in meanings for one in self._member(base, last)}
             case ast.Attribute(value=value, attr=name):
                 pass
             case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *_]):
                 pass
             case _:
-                return None
+                return set()
         if isinstance(value, ast.Name) and value.id in OWN_OBJECTS:
-            return None
-        base = self.resolve(value)
-        return f".{name}" if base is None or base.startswith(".") else f"{base}.{name}"
+            return set()
+        return {one for base in self.resolve(value) or {"."} for one in self._member(base, name)}
+
+    def _member(self, base: str, name: str) -> set[str]:
+        """What `name` stands for in what `base` stands for."""
+        module = None if base.startswith(("torch", "triton")) else self._own.get(base.split(".")[-1])
+        if module is not None and name in module._stands_for:
+            return module._stands_for[name]
+        if base.startswith("."):
+            return {f".{name}"}
+        return {f"{base}.{name}" if base else name}
+
+    def is_own_method(self, node: ast.AST) -> bool:
+        """Whether an attribute is a method that a class of the submission defines, of that class or of what was made one of it."""
+        match node:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id=name)), attr=method):
+                classes = {name}
+            case ast.Attribute(value=value, attr=method):
+                text = ast.unparse(value)
+                classes = {text, *self._instances.get(text, set())}
+            case _:
+                return False
+        return any(method in self._methods.get(one, set()) for one in classes)
+
+
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Each target of an assignment, and what it is given."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            pairs = [(target, value) for target in targets]
+        case ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
+            pairs = [(node.target, value)]
+        case _:
+            return []
+    found = []
+    for target, value in pairs:
+        match target, value:
+            case ((ast.Tuple(elts=left) | ast.List(elts=left)), (ast.Tuple(elts=right) | ast.List(elts=right))) if len(
+                left
+            ) == len(right) and not any(isinstance(one, ast.Starred) for one in [*left, *right]):
+                found += list(zip(left, right, strict=True))
+            case _:
+                found.append((target, value))
+    return found
 
 
 class _Rules:
     def __init__(self, imports: frozenset[str], forbidden: tuple[str, ...]) -> None:
         self._imports = imports
         self._forbidden = forbidden
+        self._methods = tuple(one for one in forbidden if one.startswith("."))
 
     def check(self, module: _Module, unit: _Unit) -> Iterator[Finding]:
         for node, words in self._look(module, unit.node):
             yield Finding(module.file, getattr(node, "lineno", 1), words)
 
-    def _look(self, module: _Module, node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-        """Forbidden uses below a node; what Triton compiles is the kernel itself and not looked at."""
+    def _look(self, module: _Module, node: ast.AST, kernel: bool = False) -> Iterator[tuple[ast.AST, str]]:
+        """Forbidden uses below a node; of what Triton compiles, which is the kernel itself, only PyTorch's names."""
         if isinstance(node, ast.FunctionDef) and any(_is_kernel(module, one) for one in node.decorator_list):
+            for statement in node.body:
+                yield from self._look(module, statement, kernel=True)
             return
+        if kernel:
+            if isinstance(node, ast.Name | ast.Attribute):
+                for meant in sorted(one for one in module.resolve(node) if one.startswith("torch.")):
+                    yield from self._name(node, meant)
+        else:
+            yield from self._node(module, node)
+        for child in ast.iter_child_nodes(node):
+            yield from self._look(module, child, kernel)
+
+    def _node(self, module: _Module, node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
         match node:
             case ast.Import(names=names):
                 for name in (alias.name for alias in names):
@@ -231,33 +422,94 @@ class _Rules:
                 yield from self._import(node, name)
                 for alias in names:
                     yield from self._name(node, f"{name}.{alias.name}")
+                if name.split(".")[0] == "torch" and any(alias.name == "*" for alias in names):
+                    yield node, f"imports every name of {name}, which nobody can follow"
             case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "@" in self._forbidden:
                 yield node, "uses the operator @"
-            case ast.Call(func=ast.Name(id="getattr"), args=[base, name, *_]) if not isinstance(name, ast.Constant):
-                if not (module.resolve(base) or "").startswith("triton"):
-                    yield node, "picks a function by a computed name (getattr)"
-            case ast.Name(id=name) if module.resolve(node) is None:
+            case ast.Call(func=ast.Name(id=name), args=arguments) as call if name in LOOKERS:
+                yield from self._by_name(module, call, name, arguments)
+            case ast.Name(id=name) if name in LOOKERS and id(node) not in module.called:
+                yield node, f"passes {name} on as a value, which nobody can follow"
+            case ast.Name(id=name) if not module.resolve(node):
                 yield from self._name(node, name)
+            case ast.Attribute(value=value, attr=name, ctx=ast.Store() | ast.Del()):
+                yield from self._changes(module, node, value)
             case _:
                 pass
-        if isinstance(node, ast.Name | ast.Attribute | ast.Call) and (meant := module.resolve(node)):
-            yield from self._name(node, meant)
-        if isinstance(node, ast.Attribute) and node.attr in INNARDS:
-            yield node, f"reaches into the innards of an object ({node.attr})"
-        for child in ast.iter_child_nodes(node):
-            yield from self._look(module, child)
+        if isinstance(node, ast.Name | ast.Attribute | ast.Call):
+            for meant in sorted(module.resolve(node)):
+                if not (meant.startswith(".") and meant[1:] not in ESCAPES and module.is_own_method(node)):
+                    yield from self._name(node, meant)
+                loaded = isinstance(getattr(node, "ctx", None), ast.Load)
+                if loaded and _is_library(meant) and id(node) not in module.followed:
+                    yield node, f"passes {meant} on as a value, which nobody can follow"
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr.endswith("__"):
+            if node.attr in MATRIX_PRODUCTS and "@" in self._forbidden:
+                yield node, "uses the operator @"
+            elif node.attr not in HARMLESS:
+                yield node, f"reaches into the innards of an object ({node.attr})"
+
+    def _by_name(
+        self, module: _Module, node: ast.Call, called: str, arguments: list[ast.expr]
+    ) -> Iterator[tuple[ast.AST, str]]:
+        """What `getattr` and its like do."""
+        match arguments:
+            case [base, ast.Constant(value=str(name)), *_] if not isinstance(base, ast.Starred):
+                if name.startswith("__") and name not in HARMLESS:
+                    yield node, f"reaches into the innards of an object ({name})"
+                if called != "getattr":
+                    yield from self._changes(module, node, base)
+            case [base, name, *_] if (
+                called == "getattr"
+                and not isinstance(base, ast.Starred)
+                and not isinstance(name, ast.Starred)
+                and module.resolve(base)
+                and all(one.split(".")[0] == "triton" for one in module.resolve(base))
+            ):
+                pass
+            case _:
+                yield node, f"picks a function by a computed name ({called})"
+
+    def _changes(self, module: _Module, node: ast.AST, base: ast.expr) -> Iterator[tuple[ast.AST, str]]:
+        """Functions that are put in the place of PyTorch's and Triton's; their settings may be set."""
+        for meant in sorted(module.resolve(base)):
+            if meant.split(".")[0] in ("torch", "triton") and not meant.startswith(("torch.backends", "triton.knobs")):
+                yield node, f"changes {meant}"
 
     def _import(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
         if name.split(".")[0] not in self._imports:
             yield node, f"imports {name}, which this assignment does not allow"
 
     def _name(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
+        first, *parts = name.split(".")
+        last = f".{parts[-1]}" if parts else ""
         for pattern, words in HIDING.items():
-            if fnmatchcase(name, pattern):
+            if fnmatchcase(name, pattern) or (first == "torch" and last == pattern):
                 yield node, f"{words} ({name})"
                 return
         if any(fnmatchcase(name, pattern) for pattern in self._forbidden):
-            yield node, f"uses {name.removeprefix('.') if not name.startswith('.') else 'the method ' + name}"
+            yield node, f"uses {name if first else 'the method ' + name}"
+        elif (
+            first == "torch"
+            and parts[:1] != ["backends"]  # whose names are settings
+            and any(fnmatchcase(last, pattern) for pattern in self._methods)
+        ):
+            yield node, f"uses {name}"
+        elif any(_leads_out(part) for part in parts) if first else parts[-1] in ESCAPES:
+            yield node, f"reaches another module by way of an object ({name})"
+        elif first == "torch" and parts[1:] and parts[0] not in FAMILIAR and not DTYPE.fullmatch(parts[0]):
+            yield node, f"reaches into PyTorch's internals ({name})"
+
+
+def _leads_out(part: str) -> bool:
+    """Whether an attribute of a module is some other module that it imports for itself, or a way to one."""
+    plain = part.strip("_")
+    return part in ESCAPES or (plain in sys.stdlib_module_names and plain not in NO_ESCAPES)
+
+
+def _is_library(meant: str) -> bool:
+    """Whether a name is PyTorch or one of its modules that computes or imports."""
+    return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
 def kernel_definitions(file: str, text: str) -> set[str]:
@@ -284,15 +536,82 @@ def _kernel_definitions(file: str, text: str) -> set[str]:
 
 def _is_main_guard(node: ast.stmt) -> bool:
     """`if __name__ == "__main__":`"""
-    if not isinstance(node, ast.If):
-        return False
-    names = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
-    return names == {"__name__"}
+    match node:
+        case ast.If(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+            sides = {type(one): getattr(one, "id", getattr(one, "value", None)) for one in (left, right)}
+            return sides == {ast.Name: "__name__", ast.Constant: "__main__"}
+        case _:
+            return False
+
+
+def _renames(node: ast.AST) -> bool:
+    """Whether it gives `__name__` another value."""
+    match node:
+        case ast.Name(id="__name__", ctx=ast.Store()) | ast.Attribute(attr="__name__", ctx=ast.Store()):
+            return True
+        case ast.alias(asname="__name__") | ast.FunctionDef(name="__name__") | ast.ClassDef(name="__name__"):
+            return True
+        case _:
+            return False
 
 
 def _is_kernel(module: _Module, decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return (module.resolve(called) or "") in ("triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit")
+    meant = module.resolve(called)
+    return bool(meant) and meant <= {"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"}
+
+
+def _waits(module: _Module, node: ast.stmt) -> bool:
+    """Whether a definition does nothing until somebody calls it by its name."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            if name.startswith("__") and name.endswith("__"):
+                return False  # Python calls those
+            arguments = node.args
+            each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            early = [one.annotation for one in each if one] + [
+                *arguments.defaults,
+                *arguments.kw_defaults,
+                node.returns,
+            ]
+        case ast.ClassDef():
+            known = {"torch", "typing", "enum", "abc", "collections"}
+            if node.keywords or any(
+                not {one.split(".")[0] for one in module.resolve(base)} & known for base in node.bases
+            ):
+                return False  # a class of one's own may look at those that are made from it
+            early = [*node.bases]
+            for statement in node.body:
+                match statement:
+                    case ast.FunctionDef(name=name):
+                        if name in ("__init_subclass__", "__set_name__", "__class_getitem__") or not _waits(
+                            module, _renamed(statement)
+                        ):
+                            return False
+                    case ast.AnnAssign(annotation=annotation, value=value):
+                        early += [annotation, value]
+                    case ast.Assign(value=value) | ast.Expr(value=value):
+                        early.append(value)
+                    case ast.Pass():
+                        pass
+                    case _:
+                        return False
+        case _:
+            return False
+    for decorator in node.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        meant = module.resolve(called) or {ast.unparse(called)}
+        if not meant <= PATIENT:
+            return False
+    acting = (ast.Call, ast.Lambda, ast.NamedExpr, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
+    return not any(isinstance(one, acting) for part in early if part is not None for one in ast.walk(part))
+
+
+def _renamed(method: ast.FunctionDef) -> ast.FunctionDef:
+    """The same under a plain name: a method with underscores is called by a class that somebody has to name first."""
+    copied = ast.FunctionDef(**dict(ast.iter_fields(method)))
+    copied.name = "method"
+    return copied
 
 
 def _without_comments(text: str) -> str:

@@ -81,6 +81,93 @@ REFUSED = {
         "softmax.py:7 uses torch.softmax",
     ),
     "PyTorch's dispatcher": ("from torch.utils._python_dispatch import TorchDispatchMode\n", "dispatcher"),
+    "as a method of the class": ("def softmax(x): return torch.Tensor.softmax(x, -1)", "uses torch.Tensor.softmax"),
+    "a product by its inner name": ("def softmax(x): return x.__matmul__(x)", "uses the operator @"),
+    "a product by its class": ("def softmax(x): return torch.Tensor.__matmul__(x, x)", "uses the operator @"),
+    "in a thread": (
+        "def softmax(x): torch.threading.Thread(target=print).start()",
+        "another module by way of an object (torch.threading",
+    ),
+    "in a thread of logging's": (
+        "import logging as log\ndef softmax(x): log.threading.Thread(target=print).start()",
+        "imports logging",
+    ),
+    "in a thread by way of os": (
+        "import os\ndef softmax(x): os.sys.x.threading.Thread(target=print).start()",
+        "another module by way of an object (os.sys",
+    ),
+    "by a module of Triton's": ("def softmax(x): triton.runtime.jit.os.x", "another module by way of an object"),
+    "by another name of PyTorch's": ("def softmax(x): return torch.functional.F.softmax(x)", "(torch.functional.F"),
+    "by Python's name for getattr": ('look = getattr\ndef softmax(x): return look(torch, "x")', "passes getattr on"),
+    "getattr passed on": ("def softmax(x): return list(map(getattr, [x], ['soft' + 'max']))", "passes getattr on"),
+    "getattr of many": ("def softmax(x): return getattr(*[x, 'soft' + 'max'])(-1)", "by a computed name"),
+    "getattr of innards": ('def softmax(x): return getattr(x, "__matmul__")(x)', "innards of an object (__matmul__)"),
+    "by vars": ('def softmax(x): return vars(torch)["softmax"](x, -1)', "looks up names by computed words (vars)"),
+    "by globals": ('def h(x): ...\ndef softmax(x): return globals()["_" + "h"](x)', "computed words (globals)"),
+    "by locals": ('def softmax(x): return locals()["x"]', "computed words (locals)"),
+    "by builtins": ('def softmax(x): __builtins__["ex" + "ec"]("")', "computed words (__builtins__)"),
+    "on another line of the guard": (
+        'if __name__ != "__main__":\n    def softmax(x): return torch.softmax(x, -1)',
+        "softmax.py:5 uses torch.softmax",
+    ),
+    "beside the guard": (
+        'if __name__ == "__main__":\n    pass\nelse:\n    def softmax(x): return torch.softmax(x, -1)',
+        "softmax.py:7 uses torch.softmax",
+    ),
+    "under a guard that is true": (
+        '__name__ = "__main__"\nif __name__ == "__main__":\n    softmax = torch.softmax',
+        "softmax.py:6 uses torch.softmax",
+    ),
+    "called by its decorator": (
+        "TABLE = []\n@TABLE.append\ndef hidden(x): return torch.softmax(x, -1)\ndef softmax(x): return TABLE[0](x)",
+        "softmax.py:6 uses torch.softmax",
+    ),
+    "called by a class's decorator": (
+        "TABLE = []\n@TABLE.append\nclass Hidden:\n    def run(self, x): return torch.softmax(x, -1)\n"
+        "def softmax(x): return TABLE[0]().run(x)",
+        "softmax.py:7 uses torch.softmax",
+    ),
+    "called by a method's decorator": (
+        "TABLE = []\nclass Hidden:\n    @TABLE.append\n    def run(self, x): return torch.softmax(x, -1)\n"
+        "def softmax(x): return TABLE[0](0, x)",
+        "softmax.py:7 uses torch.softmax",
+    ),
+    "called by a base class": (
+        "class Base:\n    def __init_subclass__(cls): Base.last = cls\n"
+        "class Hidden(Base):\n    def run(self, x): return torch.softmax(x, -1)\ndef softmax(x): return Base.last().run(x)",
+        "softmax.py:7 uses torch.softmax",
+    ),
+    "in a default argument": (
+        "TABLE = []\ndef hidden(x=TABLE.append(lambda x: torch.softmax(x, -1))): ...\ndef softmax(x): return TABLE[0](x)",
+        "softmax.py:5 uses torch.softmax",
+    ),
+    "called by the module": ("def __getattr__(name): return torch.softmax", "softmax.py:4 uses torch.softmax"),
+    "an import of everything": ("from torch import *\ndef softmax(x): ...", "imports every name of torch"),
+    "an alias in a tuple": (
+        "F, n = torch.nn.functional, 1\ndef softmax(x): return F.softmax(x, -1)",
+        "uses torch.nn.functional.softmax",
+    ),
+    "an alias as a default": ("def softmax(x, t=torch): return t.exp(x)", "passes torch on as a value"),
+    "an alias in a loop": ("def softmax(x):\n    for t in (torch,): return t.exp(x)", "passes torch on as a value"),
+    "an alias in a class": ("class A:\n    t = torch\ndef softmax(x): return A.t.exp(x)", "passes torch on as a value"),
+    "an alias with two meanings": (
+        "t = triton\ndef softmax(x): return t.softmax(x)\nt = torch",
+        "softmax.py:5 uses torch.softmax",
+    ),
+    "in place of Triton's own": ("triton.jit = lambda f: f\ndef softmax(x): ...", "changes triton"),
+    "in place of PyTorch's own": ('setattr(torch, "exp", print)\ndef softmax(x): ...', "changes torch"),
+    "in what looks like a kernel": (
+        "@triton.jit\ndef k(x):\n    return torch.softmax(x, -1)\ndef softmax(x): return k.fn(x)",
+        "softmax.py:6 uses torch.softmax",
+    ),
+    "by numpy": ("def softmax(x): return torch.from_numpy(2 ** x.numpy())", "computes on the host (.numpy)"),
+    "by numpy's class": ("def softmax(x): return torch.Tensor.numpy(x)", "computes on the host (torch.Tensor.numpy)"),
+    "by a list": ("def softmax(x): return torch.tensor([math.exp(v) for v in x.tolist()])", "on the host (.tolist)"),
+    "in another process": ("import os\ndef softmax(x): os.fork()", "starts processes (os.fork)"),
+    "hidden by a class of the same name": (
+        "class torch_:\n    def _C(self): ...\ntorch_ = torch\ndef softmax(x): return torch_._C.x",
+        "PyTorch's internals",
+    ),
 }
 
 
@@ -106,6 +193,29 @@ ALLOWED = {
     "a string": 'def softmax(x):\n    """Like torch.softmax(x, -1), and x @ y."""\n    return x',
     "decorators": "from torch.autograd.function import once_differentiable\n@once_differentiable\ndef softmax(x): return x",
     "not Python": "def softmax(x) return x",
+    "a method of its own": (
+        "class Rows:\n    def softmax(self, x): return x\nrows = Rows()\ndef softmax(x): return rows.softmax(x)"
+    ),
+    "a method of its own object": "class Rows:\n    def softmax(self, x): return x\ndef softmax(x): return Rows().softmax(x)",
+    "a method of its part": (
+        "class Rows:\n    def softmax(self, x): return x\nclass F:\n    def __init__(self): self.rows = Rows()\n"
+        "    def run(self, x): return self.rows.softmax(x)\ndef softmax(x): return F().run(x)"
+    ),
+    "settings": "torch.backends.cuda.matmul.allow_tf32 = False\ndef softmax(x): return x",
+    "what a device can do": (
+        "def softmax(x):\n    with torch.cuda.device(x.device):\n"
+        "        return torch.cuda.get_device_properties(x.device).multi_processor_count * torch.float16.itemsize"
+    ),
+    "plain assignments": "f16, pi = torch.float16, math.pi\nfor dtype in (f16, torch.bfloat16): ...\ndef softmax(x): return x",
+    "a class for testing": (
+        "class Naive(torch.nn.Module):\n    def forward(self, x): return torch.softmax(x, -1)\ndef softmax(x): return x"
+    ),
+    "a decorated function for testing": (
+        "@torch.no_grad()\ndef check(block: int = 4) -> None: assert torch.softmax(x, -1)\ndef softmax(x): return x"
+    ),
+    "numbers of the submission's": "def softmax(x):\n    s = max(x.shape)\n    return x.new_empty(s).item()",
+    "PyTorch's modules of Python's names": "def softmax(x):\n    torch.random.seed()\n    return x.select(0, 1), tl.math.exp",
+    "a guard the other way round": 'def softmax(x): return x\nif "__main__" == __name__:\n    print(torch.softmax(x, -1))',
 }
 
 
@@ -136,6 +246,45 @@ def test_cuda_files_are_read_without_their_comments() -> None:
     )
     findings = cuda_findings({"gelu.cu": source}, ("at::gelu", "torch::gelu", "cublas"))
     assert [(one.line, one.words) for one in findings] == [(5, "uses at::gelu")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cub::DeviceReduce::Sum(a, b);",
+        "::cub::DeviceReduce::Sum(a, b);",
+        "using namespace cub;",
+        "cublasSgemm(handle);",
+        "return ::at::gelu(x);",
+        "return at :: gelu(x);",
+    ],
+)
+def test_names_of_libraries_are_found(line: str) -> None:
+    assert len(cuda_findings({"gelu.cu": f"int n;\n{line}\n"}, ("at::gelu", "cublas", "cub"))) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "const float cub = v * v * v;",
+        "y = 0.5f * (v + cub);",
+        "cub_of(v);",
+        "float cubic(float cub);",
+        "my::at::gelu(x);",
+    ],
+)
+def test_a_variable_may_be_called_like_a_library(line: str) -> None:
+    assert cuda_findings({"gelu.cu": line}, ("at::gelu", "cublas", "cub")) == []
+
+
+def test_names_of_another_file_are_followed() -> None:
+    tiles = "import torch as T\n"
+    for use in (
+        "from tiles import T\ndef softmax(x): return T.softmax(x)",
+        "from tiles import *\ndef softmax(x): return T.softmax(x)",
+        "import tiles\ndef softmax(x): return tiles.T.softmax(x)",
+    ):
+        assert found(f"{use}\n", tiles=tiles) == ["softmax.py:2 uses torch.softmax"]
 
 
 def test_headers_are_named_by_their_beginning() -> None:
