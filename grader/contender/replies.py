@@ -90,6 +90,7 @@ class Reply(BaseModel):
     times_s: tuple[Seconds, ...] = Field(default=(), max_length=MAX_CALLS)
     operators: tuple[RanOperator, ...] = Field(default=(), max_length=64)
     kernels: tuple[RanKernel, ...] = Field(default=(), max_length=32)
+    launches: int | None = Field(default=None, ge=0, le=1 << 40)
     ptxas: str = Field(default="", max_length=20_000)
     compiled: CompiledCall | None = None
     error: WorkerError | None = None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault, RanKernel, RanOperator
 from grader.report.model import GpuTime
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, triton_kernels
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, triton_kernels, without_own
 from grader.verdict.policy import Finding, Operator, cuda_findings, foreign_operators, python_findings
 from grader.verdict.resources import kernel_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from grader.judge.state import Judge
 
@@ -55,10 +57,25 @@ def check_operators(operators: Sequence[RanOperator], assignment: Assignment) ->
         raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
 
 
+def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment: Assignment) -> None:
+    """Whether an answer can be a kernel's: outputs that are not all the same value need a launch. Raises ContenderFault.
+
+    Args:
+        launches: of the submission's Triton kernels; None where nobody counts them.
+    """
+    if assignment.spec.policy is None or assignment.spec.language != "triton" or launches != 0:
+        return
+    for output in got:
+        first = output.flatten()[:1].expand(output.numel())
+        if not torch.allclose(output.flatten(), first, rtol=0, atol=0, equal_nan=True):
+            raise ContenderFault("forbidden", f"no kernel of your own was launched; {NOT_YOURS}")
+
+
 def check_kernels(judge: Judge, assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
     """In whose kernels the GPU spent its time; None where the profiler saw none. Raises ContenderFault where they are not the student's."""
-    found = gpu_time([Ran(one.name, one.calls, one.time_s) for one in kernels], own_kernels(judge, assignment))
-    if found is not None and assignment.spec.policy is not None and (words := decoy(found)):
+    ran, own = [Ran(one.name, one.calls, one.time_s) for one in kernels], own_kernels(judge, assignment)
+    found = gpu_time(ran, own)
+    if found is not None and assignment.spec.policy is not None and (words := decoy(found) or without_own(ran, own)):
         raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
     return found
 

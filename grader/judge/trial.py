@@ -19,7 +19,7 @@ from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
-from grader.judge.ownership import check_kernels, check_operators
+from grader.judge.ownership import check_kernels, check_launches, check_operators
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
 from grader.verdict import diagnosis
@@ -44,6 +44,7 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
         return
     got = answer(judge, case, contender, call, evidence)
     compare(judge, case, call, got, evidence)
+    check_launches(evidence.launches, got.values(), case.assignment)
     for _ in range(case.case.repeats - 1):
         _repeat(judge, case, contender, call, got, evidence)
 
@@ -108,6 +109,7 @@ def answer(
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
+    evidence.launches = reply.launches
     check_operators(reply.operators, case.assignment)
     if case.case.profiled:
         evidence.gpu_time = check_kernels(judge, case.assignment, reply.kernels)

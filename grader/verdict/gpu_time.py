@@ -68,6 +68,16 @@ def decoy(found: GpuTime) -> str:
     return f"{percent(found.own_share)} of the GPU's time went into kernels of your own, {percent(first.share)} into {first.name}"
 
 
+def without_own(ran: Sequence[Ran], own: Collection[str]) -> str:
+    """What to say where the GPU only ran what PyTorch brings along; nothing where a kernel may be the student's, or none ran."""
+    if not ran or any(
+        _base(one.name) in own or not (LIBRARY.search(one.name) or PLUMBING.search(one.name)) for one in ran
+    ):
+        return ""
+    longest = max(ran, key=lambda one: one.time_s)
+    return f"no kernel of your own ran on the GPU, only PyTorch's, such as {short_name(longest.name)}"
+
+
 def percent(share: float) -> str:
     """A share as `97 %`; only all of it is `100 %`, and only nothing `0 %`."""
     whole = round(100 * share)

@@ -1,30 +1,38 @@
-"""Which of PyTorch's own operators a call of the submission runs, and from which of its lines."""
+"""Which of PyTorch's own operators a call of the submission runs, and from which of its lines; and what it does on the host instead."""
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.worker.errors import place_of
 
 MAX_OPERATORS = 64
 MAX_DEPTH = 60
+HOST_VALUES = ("numpy", "tolist", "__array__")
 LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
 
 
 class OperatorWatch(TorchDispatchMode):
     """While it is on, notes each ATen operator that runs on this call's behalf; autograd carries it on into backward passes.
 
-    What Triton does for itself, as its interpreter does, is left out.
+    What Triton does for itself, as its interpreter does, is left out. A mode is of one thread: `watching` has it in others too.
+
+    Args:
+        seen: where another of them notes the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seen: dict[str, str] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._seen: dict[str, str] = {}
+        self._seen: dict[str, str] = {} if seen is None else seen
 
     @property
     def seen(self) -> list[dict[str, str]]:
@@ -43,11 +51,73 @@ class OperatorWatch(TorchDispatchMode):
     ) -> Any:
         packet = getattr(func, "overloadpacket", None)
         name = getattr(packet, "__name__", "")
-        if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and len(self._seen) < MAX_OPERATORS:
-            place = _caller()
-            if place is not None:
-                self._seen[name] = place
+        if getattr(func, "namespace", "aten") == "aten" and name not in self._seen:
+            self.note(name, _caller())
         return func(*args, **(kwargs or {}))
+
+    def note(self, name: str, place: str | None) -> None:
+        """That something ran, once; nothing where `place` is None."""
+        if place is not None and name not in self._seen and len(self._seen) < MAX_OPERATORS:
+            self._seen[name] = place
+
+    def another(self) -> OperatorWatch:
+        """For another thread; both note in the same place."""
+        return OperatorWatch(self._seen)
+
+
+@contextlib.contextmanager
+def watching(watch: OperatorWatch) -> Iterator[None]:
+    """Note operators, those of threads that are started meanwhile, and tensors that become arrays or lists."""
+    with watch, _threads(watch), _host_values(watch):
+        yield
+
+
+@contextlib.contextmanager
+def _threads(watch: OperatorWatch) -> Iterator[None]:
+    inner, start = threading.Thread._bootstrap_inner, _thread.start_new_thread  # type: ignore[attr-defined]
+
+    def watched_inner(thread: threading.Thread) -> None:
+        with watch.another():
+            inner(thread)
+
+    def watched_start(function: Callable[..., Any], *arguments: Any) -> int:
+        def run(*args: Any, **options: Any) -> None:
+            with watch.another():
+                function(*args, **options)
+
+        return start(run, *arguments)
+
+    threading.Thread._bootstrap_inner, _thread.start_new_thread = watched_inner, watched_start  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        threading.Thread._bootstrap_inner, _thread.start_new_thread = inner, start  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _host_values(watch: OperatorWatch) -> Iterator[None]:
+    """What `numpy` and lists compute with is no tensor's, and no operator tells of it."""
+    kept = {name: vars(torch.Tensor).get(name) for name in HOST_VALUES}
+
+    def noted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def get(*arguments: Any, **options: Any) -> Any:
+            # PyTorch's own printing makes lists; NumPy asks for an array from its own lines.
+            caller: Any = sys._getframe(1)
+            watch.note(name, _caller() if name == "__array__" else place_of(caller) or None)
+            return method(*arguments, **options)
+
+        return get
+
+    for name in HOST_VALUES:
+        setattr(torch.Tensor, name, noted(name, getattr(torch.Tensor, name)))
+    try:
+        yield
+    finally:
+        for name, method in kept.items():
+            if method is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, method)
 
 
 def _caller() -> str | None:

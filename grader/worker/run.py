@@ -10,9 +10,10 @@ import torch
 
 from grader import protocol
 from grader.worker.errors import describe
+from grader.worker.interpreting import LaunchWatch
 from grader.worker.load import check_signature
 from grader.worker.memory import bytes_at, mapped, tensor_at
-from grader.worker.operators import OperatorWatch
+from grader.worker.operators import OperatorWatch, watching
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
@@ -36,7 +37,7 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         arguments += frame["options"]
         if not apart:
             _dirty_free_memory(slots, device)
-        watch = OperatorWatch()
+        watch, launches = OperatorWatch(), LaunchWatch()
         profile = device == "cuda" and bool(frame.get("profiled"))
         try:
             if hasattr(function, "on_stream"):
@@ -54,11 +55,11 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
             else:
                 check_signature(function, arguments)
                 if profile:  # what is done once, such as tuning, is nobody's GPU time
-                    with watch:
+                    with watching(watch):
                         _answers(function, arguments, inputs, upstream)
                     for tensor in inputs:
                         tensor.grad = None
-                with profiled(profile) as kernels, watch:
+                with profiled(profile) as kernels, launches, watching(watch):
                     results = _answers(function, arguments, inputs, upstream)
                 returned = [deliver(result, slot, inputs) for result, slot in zip(results, slots, strict=True)]
             if device == "cuda":
@@ -66,6 +67,8 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         except BaseException as error:
             return {"ok": False, "error": describe(error), "broken": device == "cuda" and context_is_lost()}
         reply = {"ok": True, "returned": returned, "operators": watch.seen, "kernels": kernels}
+        if device == "cpu":
+            reply["launches"] = launches.count
         del arguments, inputs, upstream, slots, results
         return reply
 

@@ -19,7 +19,7 @@ from grader.worker import yardsticks
 from grader.worker.errors import describe
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
-from grader.worker.operators import OperatorWatch
+from grader.worker.operators import OperatorWatch, watching
 from grader.worker.run import context_is_lost, deliver, gradients
 
 MAX_KINDS = 8
@@ -89,7 +89,7 @@ class Bench:
         try:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
-                with watch if watched else contextlib.nullcontext():
+                with watching(watch) if watched else contextlib.nullcontext():
                     reply = self._run(function, calls, keep, gate)
                 return reply | {"operators": watch.seen}
             stream = torch.cuda.Stream()

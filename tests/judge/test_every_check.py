@@ -78,6 +78,9 @@ NEEDED = {
     "CaseRefused(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
     "CaseRefused(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
     "ContenderFault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
+    "ContenderFault('forbidden', f'no kernel": Needed(
+        "no kernel of your own was launched", "return x.new_tensor([2 * float(one) for one in x])", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")
+    ),
     "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
     "CheckFailed(failed.message": Needed("the smallest input found", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),

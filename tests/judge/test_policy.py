@@ -12,11 +12,54 @@ POLICY = """
 [policy]
 forbidden = ["torch.add", ".add", "@"]
 operators = ["neg"]
+imports = ["numpy", "torch", "triton", "threading"]
 
 [[part]]"""
+BY_HAND = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+def by_hand(x):
+    y = torch.empty_like(x)
+    twice[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    return y
+"""
+NOT_LAUNCHED = "no kernel of your own was launched; the work has to be done by your own kernel"
 SOURCES = {
-    "numpy_does_it": ("import torch\ndef double(x):\n    return torch.from_numpy(2 * x.numpy())\n", "passed", ""),
+    "kernel_does_it": ("def double(x):\n    return by_hand(x)\n", "passed", ""),
+    "tuned": (
+        "@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128})], key=['n'])\n@triton.jit\n"
+        "def tuned(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)\n"
+        "def double(x):\n    y = torch.empty_like(x)\n"
+        "    tuned[lambda meta: (triton.cdiv(x.numel(), meta['BLOCK']),)](x, y, x.numel())\n"
+        "    return y if x.numel() else by_hand(x)\n",
+        "passed",
+        "",
+    ),
     "allowed_operator": ("def double(x):\n    return -(-x.clone()) if x.isnan().any() else by_hand(x)\n", "passed", ""),
+    "by_numbers": (
+        "import torch\ndef double(x):\n    return torch.tensor([2 * float(one) for one in x], dtype=x.dtype)\n",
+        "forbidden",
+        NOT_LAUNCHED,
+    ),
+    "by_numpy": (
+        "import numpy, torch\ndef double(x):\n    return torch.tensor(2 * numpy.asarray(x))\n",
+        "forbidden",
+        "by_numpy.py:3: PyTorch's operator `__array__` ran",
+    ),
+    "by_a_thread": (
+        "from threading import Thread\ndef double(x):\n    out = by_hand(x)\n"
+        "    thread = Thread(target=lambda: out.copy_(x * 2))\n    thread.start()\n    thread.join()\n    return out\n",
+        "forbidden",
+        "by_a_thread.py:4: PyTorch's operator `mul` ran",
+    ),
     "by_name": (
         "import torch\ndef double(x):\n    return torch.add(x, x)\n",
         "forbidden",
@@ -43,7 +86,6 @@ SOURCES = {
         "unknown_import.py, line 1: imports subprocess, which this assignment does not allow",
     ),
 }
-BY_HAND = "import torch\ndef by_hand(x):\n    return torch.tensor([2 * one for one in x.tolist()], dtype=x.dtype)\n"
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +96,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (submission / "helper_of_mine.py").write_text("def help(x):\n    return x * 2\n")
     for name, (source, _, _) in SOURCES.items():
         course.add(name, toml=problem_toml(f"{name}.py", ["one"]).replace("[[part]]", POLICY, 1))
-        own = BY_HAND + source if "by_hand" in source else source
-        (submission / f"{name}.py").write_text(own if own == source else source + BY_HAND)
-        (course.folder / "reference" / f"{name}.py").write_text(SOURCES["numpy_does_it"][0])
+        if name == "tuned":
+            source = BY_HAND + source
+        (submission / f"{name}.py").write_text(source + BY_HAND if "def by_hand" not in source else source)
+        (course.folder / "reference" / f"{name}.py").write_text(SOURCES["kernel_does_it"][0] + BY_HAND)
     return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"]).finish()
 
 

@@ -42,8 +42,25 @@ FAULTS_EXPECTED = {
 STUB = "def double(x):\n    raise NotImplementedError('double: to do')\n"
 WRONG = "def double(x):\n    return x * 3\n"
 # By the work of PyTorch's own operator: whenever speed is measured, or only once the first call there has passed.
-POLICY = "[policy]\nforbidden = []\n\n[[part]]"
-NUMPY = "import torch\n\ndef by_hand(x):\n    return torch.from_numpy(2 * x.numpy())\n\n"
+POLICY = "[policy]\nforbidden = []\noperators = ['add']\n\n[[part]]"
+BY_HAND = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+def by_hand(x):
+    if x.numel() > 1000:
+        return x + x
+    y = torch.empty_like(x)
+    twice[(1,)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+"""
 SWITCHES = {
     "at_once": f"def double(x):\n    return x * 2 if x.numel() >= {N} else by_hand(x)\n",
     "later": f"SEEN = []\n\ndef double(x):\n    SEEN.append(x.numel() >= {N})\n    return x * 2 if sum(SEEN) > 1 else by_hand(x)\n",
@@ -152,7 +169,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     lab.add("stub", ["one"], STUB)
     lab.add("wrong", ["one"], WRONG)
     for name, code in SWITCHES.items():
-        lab.add(name, ["one"], NUMPY + code, policy=True)
+        lab.add(name, ["one"], BY_HAND + code, policy=True)
     return lab
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grader.report.model import GpuTime
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, triton_kernels
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, triton_kernels, without_own
 from tests.conftest import ROOT
 
 COPY = Ran("Memcpy DtoD (Device -> Device)", 1, 0.25e-3)
@@ -63,6 +63,19 @@ def test_a_kernel_for_show_is_named() -> None:
 )
 def test_whoever_may_have_done_the_work_is_left_alone(ran: tuple[Ran, ...]) -> None:
     assert decoy(found(*ran)) == ""
+
+
+def test_copies_alone_are_nobodys_kernel() -> None:
+    """As from an answer that was computed on the host."""
+    assert without_own([COPY, FILL], ["softmax_kernel"]) == (
+        "no kernel of your own ran on the GPU, only PyTorch's, such as Memcpy DtoD"
+    )
+    assert without_own([CUBLAS, COPY], ["softmax_kernel"]).endswith(f"such as {CUBLAS.name}")
+
+
+@pytest.mark.parametrize("ran", [(TRITON, CUBLAS), (COPY, Ran("kernel_made_by_a_macro", 1, 1.0)), ()])
+def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[Ran, ...]) -> None:
+    assert without_own(ran, ["softmax_kernel"]) == ""
 
 
 @pytest.mark.parametrize(
