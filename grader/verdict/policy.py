@@ -55,7 +55,7 @@ HIDING = {
     "triton._C*": "reaches into Triton's internals",
     "torch.ops*": "calls PyTorch's operators by their inner names",
     "torch.classes*": "calls PyTorch's operators by their inner names",
-    "torch.library*": "calls PyTorch's operators by their inner names",
+    "torch.library*": "hides what runs behind an operator of its own",
     "torch.multiprocessing*": "starts processes",
     "torch.distributed*": "starts processes",
     "torch.utils.data*": "starts processes",
@@ -73,6 +73,8 @@ HIDING = {
     "torch.frombuffer": "computes on the host",
     ".numpy": "computes on the host",
     ".tolist": "computes on the host",
+    ".apply_": "computes on the host",
+    ".map_": "computes on the host",
 }
 
 
@@ -88,7 +90,7 @@ ESCAPES = _words(
     """
 )
 # Python has modules of these names too; what other modules call so is something else, or does no harm.
-NO_ESCAPES = _words("abc array chunk code copy functools math random select signal trace types warnings")
+NO_ESCAPES = _words("abc array chunk code copy functools math profile random select signal trace types warnings")
 # Of PyTorch's own modules and classes, those that may be looked into: others import what they please, as torch.functional.F.
 FAMILIAR = _words(
     """
@@ -113,6 +115,7 @@ HARMLESS = _words(
     """
 )
 MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
+DISPATCHERS = _words("__torch_dispatch__ __torch_function__")
 LOOKERS = _words("getattr setattr delattr")
 # Decorators after which a definition still waits until somebody calls it by its name.
 PATIENT = _words(
@@ -430,6 +433,8 @@ class _Rules:
                 yield from self._by_name(module, call, name, arguments)
             case ast.Name(id=name) if name in LOOKERS and id(node) not in module.called:
                 yield node, f"passes {name} on as a value, which nobody can follow"
+            case ast.FunctionDef(name=name) | ast.Name(id=name) | ast.Constant(value=str(name)) if name in DISPATCHERS:
+                yield node, f"reaches into PyTorch's dispatcher ({name})"
             case ast.Name(id=name) if not module.resolve(node):
                 yield from self._name(node, name)
             case ast.Attribute(value=value, attr=name, ctx=ast.Store() | ast.Del()):

@@ -17,7 +17,7 @@ from grader.worker.errors import place_of
 
 MAX_OPERATORS = 64
 MAX_DEPTH = 60
-HOST_VALUES = ("numpy", "tolist", "__array__")
+HOST_VALUES = ("numpy", "tolist", "__array__", "__dlpack__")
 LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
 
 
@@ -103,7 +103,7 @@ def _host_values(watch: OperatorWatch) -> Iterator[None]:
         def get(*arguments: Any, **options: Any) -> Any:
             # PyTorch's own printing makes lists; NumPy asks for an array from its own lines.
             caller: Any = sys._getframe(1)
-            watch.note(name, _caller() if name == "__array__" else place_of(caller) or None)
+            watch.note(name, _caller() if name.startswith("__") else place_of(caller) or None)
             return method(*arguments, **options)
 
         return get

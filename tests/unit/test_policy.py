@@ -163,6 +163,20 @@ REFUSED = {
     "by numpy": ("def softmax(x): return torch.from_numpy(2 ** x.numpy())", "computes on the host (.numpy)"),
     "by numpy's class": ("def softmax(x): return torch.Tensor.numpy(x)", "computes on the host (torch.Tensor.numpy)"),
     "by a list": ("def softmax(x): return torch.tensor([math.exp(v) for v in x.tolist()])", "on the host (.tolist)"),
+    "element by element": ("def softmax(x): return x.clone().apply_(math.exp)", "computes on the host (.apply_)"),
+    "in a tensor of one's own": (
+        "class T(torch.Tensor):\n    @classmethod\n    def __torch_dispatch__(cls, f, *rest): return 2 ** rest[0]\n"
+        "def softmax(x): return x.as_subclass(T).clone()",
+        "PyTorch's dispatcher (__torch_dispatch__)",
+    ),
+    "in a tensor of one's own by a string": (
+        "def softmax(x): return type('T', (torch.Tensor,), {'__torch_dispatch__': print})",
+        "PyTorch's dispatcher (__torch_dispatch__)",
+    ),
+    "behind an operator of one's own": (
+        "from torch.library import custom_op\n@custom_op('a::b')\ndef softmax(x): return 2**x",
+        "behind an operator of its own",
+    ),
     "in another process": ("import os\ndef softmax(x): os.fork()", "starts processes (os.fork)"),
     "hidden by a class of the same name": (
         "class torch_:\n    def _C(self): ...\ntorch_ = torch\ndef softmax(x): return torch_._C.x",
@@ -215,6 +229,8 @@ ALLOWED = {
     ),
     "numbers of the submission's": "def softmax(x):\n    s = max(x.shape)\n    return x.new_empty(s).item()",
     "PyTorch's modules of Python's names": "def softmax(x):\n    torch.random.seed()\n    return x.select(0, 1), tl.math.exp",
+    "a profiler": "from torch.profiler import profile\ndef softmax(x): return x",
+    "a driver": "def softmax(x): return triton.runtime.driver.active.get_active_torch_device()",
     "a guard the other way round": 'def softmax(x): return x\nif "__main__" == __name__:\n    print(torch.softmax(x, -1))',
 }
 
