@@ -37,6 +37,17 @@ SHARED = Path("/dev/shm")
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 
+# The beginning of a submission: `twice` is a kernel of its own, of one program.
+TWICE = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
 PROBLEM = '''
 """y = 2 x, for tests."""
 

@@ -19,7 +19,7 @@ from grader.judge.state import Judge
 from grader.report.model import SpeedMeasurement
 from grader.verdict.speed import RESOLUTION_S, SUBMISSION, Verdict, milliseconds
 
-DOUBT = 0.005
+DOUBT = 0.005  # of the claim: by less the roofline and rounding lift it too
 
 
 @dataclass(frozen=True)

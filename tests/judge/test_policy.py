@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Course, Ran, Running, StartRun, problem_toml
+from tests.conftest import ROOT, TWICE, Course, Ran, Running, StartRun, problem_toml
 
 POLICY = """
 [policy]
@@ -15,21 +15,15 @@ operators = ["neg"]
 imports = ["numpy", "torch", "triton", "threading"]
 
 [[part]]"""
-BY_HAND = """
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
-
+BY_HAND = (
+    TWICE
+    + """
 def by_hand(x):
     y = torch.empty_like(x)
     twice[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
     return y
 """
+)
 NOT_LAUNCHED = "no kernel of your own was launched; the work has to be done by your own kernel"
 SOURCES = {
     "kernel_does_it": ("def double(x):\n    return by_hand(x)\n", "passed", ""),

@@ -18,7 +18,7 @@ import pytest
 
 from grader.report.model import PartResult, SpeedCaseResult
 from tests.cheats import BASELINE, CHEATS, OVERCOME, N, module, speed_cases
-from tests.conftest import Course, Ran, Running, StartRun, problem_toml
+from tests.conftest import TWICE, Course, Ran, Running, StartRun, problem_toml
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.alone]
 
@@ -43,16 +43,9 @@ STUB = "def double(x):\n    raise NotImplementedError('double: to do')\n"
 WRONG = "def double(x):\n    return x * 3\n"
 # By the work of PyTorch's own operator: whenever speed is measured, or only once the first call there has passed.
 POLICY = "[policy]\nforbidden = []\noperators = ['add']\n\n[[part]]"
-BY_HAND = """
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def twice(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    tl.store(y_ptr + i, 2 * tl.load(x_ptr + i, mask=i < n), mask=i < n)
-
+BY_HAND = (
+    TWICE
+    + """
 def by_hand(x):
     if x.numel() > 1000:
         return x + x
@@ -61,6 +54,7 @@ def by_hand(x):
     return y
 
 """
+)
 SWITCHES = {
     "at_once": f"def double(x):\n    return x * 2 if x.numel() >= {N} else by_hand(x)\n",
     "later": f"SEEN = []\n\ndef double(x):\n    SEEN.append(x.numel() >= {N})\n    return x * 2 if sum(SEEN) > 1 else by_hand(x)\n",
