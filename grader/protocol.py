@@ -42,6 +42,9 @@ MATRIX = 8192  # rows and columns of the factors in the contender `matmul`
 # was never set would act as -inf and be right by luck.
 GUARD_BYTE = 0xFF
 POISON_BYTE = 0x7B
+# What an input holds until, on the stream that a function is given, its numbers have arrived. Unlike the poison, or whoever copied it to
+# an output would be told that they never wrote there; and so large that GeLU leaves it as it is.
+EARLY_VALUE = 1234.5
 
 
 class ProtocolError(Exception):

@@ -26,8 +26,6 @@ GAPS = """\
   and sum are rounded to float16 after each tile of 64 keys, and a GeLU in float16 throughout stay within six times PyTorch's own error:
   the budget allows them.
 - **The maximum taken before the mask**, in FlashAttention: harmless unless the scores that are then masked are far above the others.
-- **A launch on the default stream** in place of the given one, in CUDA: after each call of a correctness
-  case the grader waits for the whole GPU, so the answer is there.
 - **A store without a mask**, in Triton: what lies beyond an output that the submission allocated is the submission's own memory. Where
   nothing of it is in use, nothing shows.
 """

@@ -12,6 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from grader.protocol import EARLY_VALUE
+
 Outputs = Mapping[str, Tensor]
 ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -95,6 +97,11 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
             lambda: 0.5 * x * (1 + torch.tanh(root * x * (1 + 0.044715 * x**3))),
         ),
         ("as relu(x)", "tanh cut off too early", lambda: x.clamp(min=0)),
+        (
+            "for what stood in x before the work that is queued on the given stream wrote it",
+            "a launch on another stream than the given one",
+            lambda: gelu(torch.full_like(x, EARLY_VALUE)),
+        ),
     ]
     for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715):
         forms.append((f"with {wrong} in place of 0.044715", constants, partial(_tanh_form, x, cubic=wrong)))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from grader.protocol import EARLY_VALUE
 from grader.worker import nvcc
 from grader.worker.errors import LoadError, set_root
 
@@ -26,6 +27,9 @@ extern "C" const char* grader_last_error() {
     return error == cudaSuccess ? nullptr : cudaGetErrorName(error);
 }
 """
+
+LATE_CYCLES = 20_000_000  # of the GPU: about 10 ms, in which even a kernel that must be loaded first is launched
+LATE_ELEMENTS = 1 << 28  # more are not kept a second time
 
 
 class Loaded(NamedTuple):
@@ -135,9 +139,18 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
 
         return launch
 
-    def call(x: torch.Tensor, y: torch.Tensor) -> None:
+    def call(x: torch.Tensor, y: torch.Tensor, late: bool = False) -> None:
+        """late: only a moment from now x holds its numbers, for whoever keeps to the order of the stream; others read EARLY_VALUE."""
+        late = late and x.numel() <= LATE_ELEMENTS
+        numbers = x.clone() if late else x
+        if late:
+            x.fill_(EARLY_VALUE)
         stream = torch.cuda.Stream()  # not the default stream: the contract gives the function the one to launch on
         stream.wait_stream(torch.cuda.current_stream())
+        if late:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(LATE_CYCLES)
+                x.copy_(numbers)
         on_stream(stream)(x, y)
         stream.synchronize()
 

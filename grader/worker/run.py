@@ -47,7 +47,7 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                         *arguments, *written
                     )  # what is done once, such as loading the kernel, is nobody's GPU time
                 with profiled(profile) as kernels:
-                    function(*arguments, *written)
+                    function(*arguments, *written, late=not (profile or apart))
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
                 results: list[Any] = []

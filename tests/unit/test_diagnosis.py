@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.problem import Call
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE
 from grader.verdict import diagnosis
 from grader.verdict.diagnosis import differs, explain, explain_call, poisoned, small_errors
 from grader.verdict.suspects import Scene
@@ -899,6 +899,13 @@ ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
 def test_a_usual_mistake_of_gelu_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = normal(500)
     assert words in told(Call({"x": x}), gelu_oracle, {"y": form(x)})[1]
+
+
+@pytest.mark.parametrize("elements", [1, 31, 1023])
+def test_a_kernel_that_runs_before_its_stream_is_told_so(elements: int) -> None:
+    call = Call({"x": normal(elements)})
+    y = gelu_oracle(Call({"x": torch.full((elements,), EARLY_VALUE)}))["y"].float()
+    assert "another stream than the given one" in told(call, gelu_oracle, {"y": y})[1]
 
 
 @pytest.mark.parametrize(
