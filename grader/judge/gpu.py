@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
+LONG_S = 6e-3  # of work, several times the turn that a GPU gives to each of its contexts
 NOISE = 1.6  # a GPU that is shared takes at least twice as long
 NOISE_S = 200e-6
 
@@ -29,8 +31,8 @@ class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do. Where nothing is to be timed
-    (`measuring`) it is not, and all is quiet.
+    the gauge is made, which must be while no submission's worker has anything to do. Another program may have: the piece is short
+    enough that the fastest of several falls between its turns. Where nothing is to be timed (`measuring`) it is not, and all is quiet.
     """
 
     def __init__(self, device: torch.device, measuring: bool = True) -> None:
@@ -44,7 +46,7 @@ class Gauge:
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
         if device.type == "cuda" and measuring:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
-            self.usual_s = min(self._probe() for _ in range(20))
+            self.usual_s = min(self._probe(PROBE_PASSES) for _ in range(20))
 
     def _open(self) -> None:
         import pynvml
@@ -98,18 +100,24 @@ class Gauge:
         return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
     def is_quiet(self) -> bool:
-        """Whether a small piece of work runs as fast as on an idle GPU: kernels of other processes would share its time.
+        """Whether work runs as fast as on an idle GPU: kernels of other processes would share its time.
 
-        Takes about a millisecond on a large GPU. A kernel of another process that is running does not escape it:
-        the GPU gives its contexts turns of a millisecond or so.
+        First a small piece, of half a millisecond on a large GPU, which has to wait for a kernel that is still running. Then a longer
+        one: a GPU gives its contexts turns of a millisecond or two, and a small piece may fall into one of the judge's.
         """
-        limit_s = NOISE * self.usual_s + NOISE_S
-        return self._work is None or self._probe() <= limit_s or self._probe() <= limit_s  # the host may have hiccups
+        if self._work is None:
+            return True
+        pieces = max(1, math.ceil(LONG_S / self.usual_s))
+        return self._is_as_usual(1) and self._is_as_usual(pieces)
 
-    def _probe(self) -> float:
+    def _is_as_usual(self, pieces: int) -> bool:
+        limit_s = NOISE * pieces * self.usual_s + NOISE_S
+        return any(self._probe(pieces * PROBE_PASSES) <= limit_s for _ in range(2))  # the host may have hiccups
+
+    def _probe(self, passes: int) -> float:
         assert self._work is not None
         started = time.perf_counter()
-        for _ in range(PROBE_PASSES):
+        for _ in range(passes):
             self._work.bitwise_not_()
         torch.cuda.synchronize()
         return time.perf_counter() - started
