@@ -2,7 +2,7 @@
 
     python -m tests.quality                 run the corpus on this machine's device, then write the record and the page
     python -m tests.quality --jobs 4        several kernels at once; where there are GPUs, in so many judges, spread over them
-    python -m tests.quality --only softmax  only those whose name has this in it; the others keep what the record says
+    python -m tests.quality --only softmax  only those whose name, as accepted/softmax-plain, has this in it; the others keep what the record says
     python -m tests.quality --again         also those that the record has without a fault
     python -m tests.quality --limit-s 600   begin nothing new after so many seconds; the next run goes on from there
     python -m tests.quality --render        write the page again from the record
@@ -81,8 +81,8 @@ class Record:
         """Those to be graded, the slowest first: a hanging one waits for its end in every case."""
         chosen = [
             entry
-            for _, entry in self.listed.values()
-            if only in entry.id and (again or not (known := self.known(entry)) or "fault" in known)
+            for kind, entry in self.listed.values()
+            if only in f"{kind}/{entry.id}" and (again or not (known := self.known(entry)) or "fault" in known)
         ]
         return sorted(chosen, key=lambda one: (not one.hangs(self._device), SLOWEST.index(one.assignment)))
 
