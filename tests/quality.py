@@ -2,7 +2,7 @@
 
     python -m tests.quality                 run the corpus on this machine's device, then write the record and the page
     python -m tests.quality --jobs 4        several kernels at once; where there are GPUs, in so many judges, spread over them
-    python -m tests.quality --only softmax  only those whose name, as accepted/softmax-plain, has this in it; the others keep what the record says
+    python -m tests.quality --only softmax  only those with this in their names, as in accepted/softmax-plain; the others stay
     python -m tests.quality --again         also those that the record has without a fault
     python -m tests.quality --limit-s 600   begin nothing new after so many seconds; the next run goes on from there
     python -m tests.quality --render        write the page again from the record
