@@ -1,7 +1,8 @@
 """A system call filter that a worker puts on before it loads anything: closes the channels that no namespace closes.
 
-Refused with EPERM: the kernel's keyrings, where a user's keys outlive its processes, and AF_VSOCK sockets, which join a virtual
-machine to its host. Everything else is left as it is, and it can never be taken off again. The program is classic BPF over
+Refused with EPERM: the kernel's keyrings, where a user's keys outlive its processes; sockets of all families but those that a network
+namespace closes, as AF_VSOCK is not, which joins a virtual machine to its host; and io_uring, whose operations, socket() among them, are no
+calls and pass every filter. Everything else is left as it is, and it can never be taken off again. The program is classic BPF over
 `struct seccomp_data` (seccomp(2)): the number of the call at offset 0, the architecture at 4, the first argument at 16.
 """
 
@@ -19,6 +20,8 @@ LOAD, IF_EQUAL, IF_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, BP
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 X32 = 0x40000000  # numbers from here on are x86-64's second interface
+IO_URING_CALLS = (425, 426, 427)  # io_uring_setup, _enter, _register: the same on every machine
+FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 # Of each machine: AUDIT_ARCH_*, the calls of keyrings (add_key, request_key, keyctl), and socket().
 MACHINES = {
     "x86_64": (0xC000003E, (248, 249, 250), 41),
@@ -60,13 +63,10 @@ def program(machine: str = platform.machine()) -> bytes | None:
         (IF_AT_LEAST, 0, 1, X32),
         (RETURN, 0, 0, REFUSE),
     ]
-    for number in keyring_calls:
+    for number in (*keyring_calls, *IO_URING_CALLS):
         steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
-    steps += [
-        (IF_EQUAL, 0, 3, socket_call),
-        (LOAD, 0, 0, FIRST_ARGUMENT),
-        (IF_EQUAL, 0, 1, getattr(socket, "AF_VSOCK", 40)),
-        (RETURN, 0, 0, REFUSE),
-        (RETURN, 0, 0, ALLOW),
-    ]
+    steps += [(IF_EQUAL, 1, 0, socket_call), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST_ARGUMENT)]
+    for family in FAMILIES:
+        steps += [(IF_EQUAL, 0, 1, int(family)), (RETURN, 0, 0, ALLOW)]
+    steps.append((RETURN, 0, 0, REFUSE))
     return b"".join(struct.pack("HBBI", *step) for step in steps)
