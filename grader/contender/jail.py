@@ -233,6 +233,9 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
         yield from _at("--ro-bind", str(folder))
     for folder in writable:
         yield from _at("--bind", str(folder))
+    # These lie in memory: a worker that is the grader's own user could keep there what nobody counts.
+    for path in ("/tmp", "/dev", "/"):
+        yield from ("--remount-ro", path)
     yield from ("--chdir", str(writable[0]))
 
 

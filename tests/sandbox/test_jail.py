@@ -157,6 +157,40 @@ def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail:
     assert not any(path.exists() for path in places)
 
 
+AS_ANYBODY = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if ROOT_HERE else []
+WRITES = """
+import subprocess, sys, tempfile
+from pathlib import Path
+from grader.contender.jail import strongest_jail
+PROGRAM = '''
+import os, sys
+for folder, _, _ in os.walk("/"):
+    if not folder.startswith("/proc"):
+        try:
+            open(os.path.join(folder, "left-behind"), "w").close()
+            print(folder)
+        except OSError:
+            pass
+'''
+jail = strongest_jail()
+with tempfile.TemporaryDirectory() as folder:
+    command = jail.command([sys.executable, "-I", "-c", PROGRAM], [Path(folder)], [])
+    print(jail.name, folder, subprocess.run(command, capture_output=True, text=True, check=True).stdout, sep="\\n")
+"""
+
+
+@pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
+def test_bubblewrap_leaves_the_graders_own_user_nothing_to_write_to_but_the_scratch_folder() -> None:
+    """Most who grade are not root, and their workers are the same user: what lies in memory there is counted by nobody."""
+    if AS_ANYBODY and subprocess.run([*AS_ANYBODY, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no user namespaces here")
+    command = [*AS_ANYBODY, sys.executable, "-c", WRITES]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    name, folder, *written = done.stdout.split()
+    assert name == "bubblewrap", done.stderr
+    assert written == [folder]
+
+
 def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
     if jail.name == "none":
         pytest.skip("none: it has this user's")
