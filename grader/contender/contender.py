@@ -37,7 +37,7 @@ from grader.contender import processes
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
-from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
+from grader.contender.surroundings import MAX_FILES, WatchedFolder, WorkerKind, environment
 
 if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before it has that
     from grader.contender.arena import Arena, DeviceMemory
@@ -446,9 +446,13 @@ class Contender:
         if processes.private_bytes(tree, allowed) > allowed:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
-        if self._folder.grown_beyond(allowed):
+        files = self._folder.allowed(allowed)
+        if self._folder.grown_beyond(files, tree):
             self.kill()
-            raise ContenderFault("out_of_memory", f"wrote more than {limits.memory_gib:g} GiB of files: stopped")
+            raise ContenderFault("out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files: stopped")
+        if self._folder.holds_more_than(MAX_FILES):
+            self.kill()
+            raise ContenderFault("out_of_memory", f"wrote more than {MAX_FILES} files: stopped")
 
     def _ended(self) -> ContenderFault:
         """Words for a process that ended by itself. Raises what a condemned one was sentenced to."""

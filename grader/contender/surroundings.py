@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from grader import protocol
 from grader.contender import processes
 
 DU_LIMIT_S = 5.0
+SHARE_OF_DISK = 1 / 8  # of what is free, that one worker may fill: others, and the judge, have to write too
+MAX_FILES = 100_000
 # `cuda`; `cpu`, where Triton is interpreted; `cuda_cpu`, CUDA C++ where the CPU stands in for the GPU; `compile`, where Triton's launches
 # are compiled for GPUs that are not here, and not run.
 WorkerKind = Literal["cpu", "cuda", "cuda_cpu", "compile"]
@@ -25,29 +30,44 @@ class WatchedFolder:
 
     def __init__(self, *paths: Path) -> None:
         self._paths = [str(path) for path in paths]
-        self._free_at_first = self._free()
+        self._free_at_first, self._nodes_at_first = self._free()
 
-    def grown_beyond(self, size: int) -> bool:
-        """Whether files in them take more than `size` bytes together; what is gone takes nothing."""
-        if self._free_at_first - self._free() < size:
+    def allowed(self, size: int) -> int:
+        """How many bytes files in them may take, where `size` is the most."""
+        return int(min(size, self._free_at_first * SHARE_OF_DISK))
+
+    def grown_beyond(self, size: int, found: Sequence[psutil.Process] = ()) -> bool:
+        """Whether files in them take more than `size` bytes together; what is gone takes nothing, unless one of `found` has it open."""
+        if self._free_at_first - self._free()[0] < size:
             return False
-        return self.size(*self._paths) > size
+        return self.size(*self._paths) + processes.nameless_bytes(found) > size
+
+    def holds_more_than(self, files: int) -> bool:
+        """Whether there are more than so many files in them: a disk has room for a number of them, of whatever size."""
+        if self._nodes_at_first - self._free()[1] < files:
+            return False
+        return self._du(["--inodes", "-s"], *self._paths) > files
 
     @staticmethod
     def size(*paths: str | Path) -> float:
         """Bytes that files in folders take; infinitely many where nobody comes to an end of counting."""
+        return 1024 * WatchedFolder._du(["-sk"], *paths)
+
+    @staticmethod
+    def _du(options: list[str], *paths: str | Path) -> float:
         try:
-            output = processes.output_of(["du", "-sk", *map(str, paths)], DU_LIMIT_S)
+            output = processes.output_of(["du", *options, *map(str, paths)], DU_LIMIT_S)
         except subprocess.TimeoutExpired:
             return math.inf
-        return 1024 * sum(int(line.split()[0]) for line in output.splitlines())
+        return sum(int(line.split()[0]) for line in output.splitlines())
 
-    def _free(self) -> float:
+    def _free(self) -> tuple[float, float]:
+        """Bytes and files that there is room for; of files some disks tell nothing."""
         try:
             status = os.statvfs(self._paths[0])
         except OSError:
-            return float("inf")
-        return status.f_bavail * status.f_frsize
+            return math.inf, math.inf
+        return status.f_bavail * status.f_frsize, status.f_favail
 
 
 def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
