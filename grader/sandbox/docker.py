@@ -270,8 +270,9 @@ def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
 def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
     """What the container may use of the daemon's machine."""
     memory = float(info.get("MemTotal") or 0) / 2**30
+    most = round(max(memory * SHARE_OF_MEMORY, 2.0), 1)
     return ContainerLimits(
-        memory_gib=place.memory_gib or round(max(memory * SHARE_OF_MEMORY, 2.0), 1),
+        memory_gib=min(place.memory_gib or most, max(memory, 2.0)),
         cpus=min(place.cpus or float("inf"), float(info.get("NCPU") or os.cpu_count() or 1)),
         pids=PIDS,
     )
@@ -294,7 +295,7 @@ def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> en
     gpu = engine.gpu(info, place.gpu)
     if gpu is None and place.device == "cuda":
         raise UsageError(
-            "--device cuda: Docker has no GPU to give a container here; install NVIDIA's container toolkit, or use --device cpu"
+            "--device cuda or --gpu: Docker has no GPU to give a container here; install NVIDIA's container toolkit, or use --device cpu"
         )
     return gpu
 

@@ -37,11 +37,20 @@ def connect(timeout_s: int | None = None) -> docker.DockerClient:
     `timeout_s` is for each of its requests, `TIMEOUT_S` unless given.
     """
     timeout_s = timeout_s or TIMEOUT_S
-    with in_words("reach the Docker daemon"):
+    with in_words("reach the Docker daemon"), _no_daemon_either():
         # Not `version="auto"`, which leaves a connection open where the daemon does not answer.
         with contextlib.closing(docker.from_env(timeout=timeout_s, version=OLDEST_API)) as asking:
             version = asking.api.version(api_version=False)["ApiVersion"]
         return docker.from_env(timeout=timeout_s, version=version)
+
+
+@contextlib.contextmanager
+def _no_daemon_either() -> Iterator[None]:
+    """What the SDK lets through of an address that is none, and of something that answers and is no daemon, as its own kind of error."""
+    try:
+        yield
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise DockerException(f"{type(error).__name__}: {error}") from error
 
 
 def is_there() -> bool:

@@ -109,6 +109,7 @@ def test_limits_are_most_of_the_machine_or_what_is_asked_for() -> None:
         "cpus": 16,
         "pids": docker.PIDS,
     }
+    assert docker.limits(Place(memory_gib=float("inf")), info).memory_gib == 100
 
 
 @pytest.mark.parametrize(
@@ -155,8 +156,14 @@ def test_auto_does_without_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # the SDK leaves its socket to the collector
-def test_auto_does_without_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+@pytest.mark.parametrize(
+    "address",
+    ["unix:///nowhere/docker.sock", "nonsense", "tcp://host:port", "tcp://host:99999", "tcp://[::1", "npipe://x"],
+)
+def test_auto_does_without_a_daemon(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(InfraError, match="no Docker daemon answers at"):
+        engine.connect()
     assert choose(Place(sandbox="auto")) == "host"
     gc.collect()
 
