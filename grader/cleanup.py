@@ -7,6 +7,7 @@ A CPU's shared memory and a GPU's are of processes, and end with them.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,18 @@ def is_over(labels: Mapping[str, str]) -> bool:
     try:
         return abs(psutil.Process(int(pid)).create_time() - float(started)) > 1
     except psutil.NoSuchProcess:
+        return not _exists(int(pid))
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, though /proc may be mounted so that it shows nobody else's (hidepid, proc(5))."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
         return True
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
