@@ -134,11 +134,13 @@ def run(
 ) -> None:
     """Grade a folder: correctness and speed of every assignment found in it, into a report."""
     _catch_signals()
+    if gpu and device is Device.auto:
+        device = Device.cuda  # who names a GPU does not mean the CPU
     request = Request(
         submission,
         course or default_course(),
         tuple(assignment or ()),
-        Place(sandbox.value, device.value, require_isolation, image, gpu, memory_gib, cpus),
+        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus),
         seed,
         speed=speed,
         compilation=compilation,
@@ -389,5 +391,5 @@ def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    complaints.print(message, markup=False)
+    complaints.print(plain(message))
     raise typer.Exit(code)

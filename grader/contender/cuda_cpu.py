@@ -16,9 +16,11 @@ from grader.contender.contender import WorkerUnavailable
 BUILD_LIMIT_S = 180.0
 
 
-def cache_folder() -> Path:
-    """Where the grader keeps what it can make again, for the user who runs it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-lab-grader"
+def cache_folder() -> Path | None:
+    """Where the grader keeps what it can make again, for the user who runs it; None where that user has no home."""
+    with contextlib.suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-lab-grader"
+    return None
 
 
 def provide_runtime(runtime: Path, compiler: str) -> None:
@@ -35,7 +37,7 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
     target = sources / "runtime.o"
     if target.exists():
         return
-    kept = cache_folder() / f"cuda-cpu-{_fingerprint(sources, compiler)}.o"
+    kept = (cache_folder() or sources) / f"cuda-cpu-{_fingerprint(sources, compiler)}.o"
     half = target.with_suffix(".half")
     try:
         shutil.copyfile(kept, half)

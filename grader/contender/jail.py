@@ -263,5 +263,7 @@ def _tool_folders() -> list[str]:
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
     kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and not f"{folder}/".startswith(system))
-    closed = (ours, Path.home(), Path("/tmp"))
+    closed = [ours, Path("/tmp")]
+    with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
+        closed.append(Path.home())
     return [folder for folder in kept if not any(one.is_relative_to(folder) for one in closed)]

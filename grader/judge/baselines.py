@@ -43,7 +43,8 @@ class Baselines:
     def __init__(self, pool: WorkerPool, course: Path) -> None:
         self._pool = pool
         self._course = course
-        self._caches = cache_folder() / _toolchain() if pool.device == "cuda" else None
+        folder = cache_folder()
+        self._caches = folder / _toolchain() if pool.device == "cuda" and folder else None
         self._workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None

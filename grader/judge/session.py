@@ -82,7 +82,7 @@ def choose_device(wanted: str) -> Device:
     """`auto` is the GPU where there is one. Raises CourseError for a GPU that is not there."""
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
-        raise CourseError("--device cuda: PyTorch finds no CUDA GPU here; use --device cpu")
+        raise CourseError("--device cuda or --gpu: PyTorch finds no CUDA GPU here, or not that one; use --device cpu")
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from grader.report.model import Report
-from tests.conftest import IMPORTS, PROBLEM, Course, StartRun, problem_toml
+from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
 
 RIGHT = "def double(x):\n    return x * 2\n"
 HANGS = "import pathlib\n\ndef double(x):\n    pathlib.Path('student-runs').touch()\n    while True: pass\n"
@@ -101,9 +101,40 @@ def test_a_gpu_that_is_not_there_is_refused(course: Course, tmp_path: Path) -> N
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     course.add("task")
-    done = grader("run", submission(tmp_path), "--course", course.folder, "--device", "cuda", cwd=tmp_path)
+    for wish in (["--device", "cuda"], ["--gpu", "GPU-5a1b"]):
+        done = grader("run", submission(tmp_path), "--course", course.folder, *wish, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "no CUDA GPU" in done.stderr
+
+
+def test_a_folders_name_does_not_write_to_the_terminal(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    target = tmp_path / "hand\x1b[31m-in"
+    target.mkdir()
+    done = grader("run", target, "--course", course.folder, cwd=tmp_path)
     assert done.returncode == 2
-    assert "no CUDA GPU" in done.stderr
+    assert "is empty" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+def test_whoever_has_no_home_can_grade(tmp_path: Path) -> None:
+    anybody = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
+    if subprocess.run([*anybody, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no user namespaces here")
+    environment = os.environ | {"PYTHONPATH": IMPORTS}
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
+    for words in (
+        ["run", str(ROOT / "reference"), "-a", "cuda_gelu", "--device", "cpu", "--no-compile"],
+        ["doctor", "--quick"],
+    ):
+        command = [*anybody, sys.executable, "-m", "grader", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        assert "Could not determine home directory" not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        if words[0] == "run":
+            assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
