@@ -446,6 +446,9 @@ class Contender:
         if processes.private_bytes(tree, allowed) > allowed:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
+        if processes.container_is_full():
+            self.kill()
+            raise ContenderFault("out_of_memory", "used nearly all memory of the container: stopped")
         files = self._folder.allowed(allowed)
         if self._folder.grown_beyond(files, tree):
             self.kill()

@@ -30,6 +30,7 @@ FREEZE_LIMIT_S = 1.0
 LOOKS = 10  # at the table of processes, until one is whole
 DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
 A_LOT = 1 << 62  # bytes, where nobody tells how many
+FULL = 7 / 8  # of a container's memory
 CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
 # A mapped file that is deleted, in proc(5)'s maps; files in memory, which are counted otherwise, have names that begin so.
 DELETED = re.compile(
@@ -303,6 +304,21 @@ def _bytes_of_container(what: str, unknown: int) -> int:
             if counts := re.findall(rf"^{prefix}(?:{what}) (\d+)$", text, re.MULTILINE):
                 return sum(map(int, counts))
     return unknown
+
+
+def container_is_full() -> bool:
+    """Whether nearly all memory that this container may use is in use, most of it not by this process: then the kernel ends the largest
+    process before long, which may be this one. Counts what no process holds too, as names of files and what waits in sockets.
+    """
+    for limit, current in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # not this version, or no limit
+            most, used = (int((CGROUP / name).read_text(encoding="ascii")) for name in (limit, current))
+            used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)  # what the kernel can drop
+            return used > most * FULL and used - _own_bytes() > most / 2
+    return False
 
 
 def _own_bytes() -> int:

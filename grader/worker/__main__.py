@@ -41,6 +41,8 @@ def main() -> None:
     )
     _leave_no_orphan(parent)
     seccomp.install()
+    with contextlib.suppress(OSError):  # where memory runs out, this and what it starts are to end and nobody else
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
     resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -119,6 +119,28 @@ def test_an_absent_daemon_is_told_of(
     assert "grader doctor" in ran.errors
 
 
+FILLS = """
+import subprocess, sys, time
+
+HOARD = "import time; hoard = [bytes(b'z' * (10 << 20)) for _ in range(12) if not time.sleep(0.02)]; time.sleep(60)"
+
+def double(x):
+    for _ in range(40):  # each smaller than the judge, and 5 GB together
+        subprocess.Popen([sys.executable, "-S", "-E", "-c", HOARD])
+    time.sleep(60)
+"""
+
+
+def test_a_container_that_a_submission_fills_is_no_infra_error(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    """The kernel would end the largest of its processes, which is the judge."""
+    arguments = ("--course", course.folder, "--device", "cpu", "--memory-gib", "2")
+    ran = start_run(submission(tmp_path, FILLS), *arguments, place="docker").finish(limit_s=120)
+    assert (ran.code, ran.left) == (0, []), ran.errors
+    assert ran.case("task", "plain").outcome == "out_of_memory"
+
+
 def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run: StartRun, tmp_path: Path) -> None:
     running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
     running.wait_for(lambda: running.worker_runs("student-runs"))

@@ -202,6 +202,10 @@ def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
     assert "error" in mount
 
 
+def test_a_worker_is_the_first_to_end_where_memory_runs_out(inside: Inside) -> None:
+    assert inside.ask(("read", "/proc/self/oom_score_adj")) == [{"ok": "1000\n"}]
+
+
 def test_a_worker_sees_no_process_but_its_own(inside: Inside, jail: Jail) -> None:
     processes, kill = inside.ask(("processes",), ("kill", os.getpid()))
     if jail.name == "bubblewrap":

@@ -180,6 +180,43 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
     assert processes.private_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
 
 
+FILES = {
+    2: ("memory.max", "memory.current", "memory.stat", "file {file}\nshmem {shmem}\n"),
+    1: (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "cache 7\ntotal_cache {file}\ntotal_shmem {shmem}\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_a_container_is_full_when_others_than_the_judge_have_nearly_all_of_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    limit, current, stat, text = FILES[version]
+    monkeypatch.setattr(processes, "CGROUP", tmp_path)
+    monkeypatch.setattr(processes, "_own_bytes", lambda: 1 << 30)
+    assert not processes.container_is_full()  # nobody tells
+    (tmp_path / limit).parent.mkdir(exist_ok=True)
+
+    def full(used_gib: float, file_gib: float = 0, shmem_gib: float = 0) -> bool:
+        (tmp_path / current).write_text(f"{int(used_gib * 2**30)}\n")
+        (tmp_path / stat).write_text(text.format(file=int(file_gib * 2**30), shmem=int(shmem_gib * 2**30)))
+        return processes.container_is_full()
+
+    (tmp_path / limit).write_text(f"{8 << 30}\n")
+    assert full(7.9)
+    assert not full(6.5)
+    assert not full(7.9, file_gib=2), "the kernel drops what is on a disk as well"
+    assert full(7.9, file_gib=2, shmem_gib=2), "what lies in memory alone it keeps"
+    monkeypatch.setattr(processes, "_own_bytes", lambda: 5 << 30)
+    assert not full(7.9), "it is the judge's"
+    (tmp_path / limit).write_text("max\n")
+    assert not full(7.9)
+
+
 def test_a_process_that_has_just_ended_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder in /proc belongs to root then, and others may not look into it."""
 
