@@ -251,7 +251,8 @@ def _tool_folders() -> list[str]:
     """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries."""
     # What holds the package `grader` and the course; a virtual environment in it is named by itself.
     ours = Path(__file__).resolve().parent.parent.parent
-    folders = [sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    folders = [sys.prefix, sys.base_prefix, *packages]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders += [
         entry
@@ -263,7 +264,9 @@ def _tool_folders() -> list[str]:
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
     kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and not f"{folder}/".startswith(system))
-    closed = [ours, Path("/tmp")]
+    closed = [Path("/tmp")]
+    if ours not in [Path(one).resolve() for one in packages]:  # installed among others it has no course beside it
+        closed.append(ours)
     with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
         closed.append(Path.home())
     return [folder for folder in kept if not any(one.is_relative_to(folder) for one in closed)]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,15 @@ def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
     with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
         answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
     assert [one.get("error") for one in answers] == ["FileNotFoundError"] * 4
+
+
+def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = Path(sysconfig.get_path("purelib")).resolve()
+    monkeypatch.setattr(jails, "__file__", str(packages / "grader" / "contender" / "jail.py"))
+    assert sys.prefix in jails._tool_folders()
+    monkeypatch.setattr(jails, "__file__", str(ROOT / "grader" / "contender" / "jail.py"))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'elsewhere'}")
+    assert str(ROOT) not in jails._tool_folders()
 
 
 def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:
