@@ -140,7 +140,16 @@ def run(
         submission,
         course or default_course(),
         tuple(assignment or ()),
-        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus),
+        Place(
+            sandbox.value,
+            device.value,
+            require_isolation,
+            image,
+            gpu or None,
+            memory_gib,
+            cpus,
+            course or default_course(),
+        ),
         seed,
         speed=speed,
         compilation=compilation,
@@ -184,7 +193,13 @@ def check_(
     from grader import check
 
     _catch_signals()
-    request = Request(submission, course or default_course(), tuple(assignment or ()), Place(device=device.value), seed)
+    request = Request(
+        submission,
+        course or default_course(),
+        tuple(assignment or ()),
+        Place(device=device.value, course=course or default_course()),
+        seed,
+    )
 
     def new_view(saved: set[Path]) -> CheckView:
         if saved:

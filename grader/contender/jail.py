@@ -267,6 +267,9 @@ def _tool_folders() -> list[str]:
     closed = [Path("/tmp")]
     if ours not in [Path(one).resolve() for one in packages]:  # installed among others it has no course beside it
         closed.append(ours)
+    if course := os.environ.get("GRADER_COURSE"):
+        closed.append(Path(course))
     with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
         closed.append(Path.home())
-    return [folder for folder in kept if not any(one.is_relative_to(folder) for one in closed)]
+    found = [one.resolve() for one in closed]
+    return [folder for folder in kept if not any(one.is_relative_to(Path(folder).resolve()) for one in found)]

@@ -98,6 +98,8 @@ class HostSandbox:
 
 def _environment(place: Place) -> dict[str, str]:
     environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # idle threads that spin take the core from the worker
+    if place.course is not None:
+        environment["GRADER_COURSE"] = str(place.course.resolve())
     if place.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = place.gpu
     return environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from grader.job import WantedDevice
@@ -21,6 +22,7 @@ class Place:
     image: the name of the grading image.
     gpu: UUID of the GPU to grade on; None takes the first.
     memory_gib, cpus: limits of a container; None is most of the machine.
+    course: what workers must not find, wherever it lies.
     """
 
     sandbox: Literal["auto"] | SandboxName = "host"
@@ -30,3 +32,4 @@ class Place:
     gpu: str | None = None
     memory_gib: float | None = None
     cpus: float | None = None
+    course: Path | None = None

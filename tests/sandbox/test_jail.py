@@ -20,7 +20,7 @@ from grader.contender.contender import Contender, Limits
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
-from tests.conftest import ROOT, broken_jails
+from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails
 
 LIMITS = Limits(time_s=20, memory_gib=4)
 BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
@@ -140,6 +140,28 @@ def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
     with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
         answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
     assert [one.get("error") for one in answers] == ["FileNotFoundError"] * 4
+
+
+@pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize("named", ["PYTHONPATH", "LD_LIBRARY_PATH", "PATH"])
+def test_a_course_that_lies_where_tools_are_looked_for_is_not_seen(
+    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    course.add("task")
+    (course.folder / "bin").mkdir()
+    (tmp_path / "link").symlink_to(course.folder)
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    secret = course.folder / "reference" / "task.py"
+    (folder / "task.py").write_text(f"exec(open({str(secret)!r}).read())\n")
+    before = os.environ.get(named, "")
+    for entry in (course.folder, tmp_path / "link", course.folder.parent):
+        monkeypatch.setenv(named, f"{before}:{entry}")
+        monkeypatch.setattr("tests.conftest.IMPORTS", f"{IMPORTS}:{entry}" if named == "PYTHONPATH" else IMPORTS)
+        ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
+        assert ran.report is not None, ran.errors
+        assert (ran.report.isolation.jail, ran.report.score.earned) == ("bubblewrap", 0)
+        assert "FileNotFoundError" in ran.case("task", "plain").message
 
 
 def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypatch: pytest.MonkeyPatch) -> None:
