@@ -48,7 +48,8 @@ RUN groupadd --gid 10001 judge
 
 COPY pyproject.toml README.md LICENSE /tmp/build/
 COPY grader /tmp/build/grader
-RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation /tmp/build && rm -r /tmp/build
+RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation /tmp/build && rm -r /tmp/build \
+ && python -m grader.contender.cuda_cpu
 
 # Docker Desktop does not tell a container of every file that is saved outside: `grader check --watch` is to look for itself.
 ENV GRADER_COURSE=/opt/course WATCHFILES_FORCE_POLLING=true

@@ -41,6 +41,7 @@ from grader.judge.state import Judge
 from grader.report.model import SubmissionInfo
 
 ROOT = Path(__file__).resolve().parent.parent
+CACHES = (cache_folder() or Path(tempfile.gettempdir())) / "speed-record"
 
 
 def main() -> None:
@@ -108,7 +109,7 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
 def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
     """Races with new workers and new inputs each."""
     judge.baselines.begin([case], everyone=True)
-    workers = [pool.start("cuda", cache_folder() / "speed-record") for _ in range(count)]
+    workers = [pool.start("cuda", CACHES) for _ in range(count)]
     found = []
     for number, worker in enumerate(workers):
         judge.job = judge.job.model_copy(update={"contenders": "needed" if number else "all"})
@@ -126,7 +127,7 @@ def repetition(judge: Judge, pool: WorkerPool, worker: Contender, case: BoundSpe
     heat = run_heat(judge, case, worker, Evidence())
     if raced_twice := heat.is_doubted:
         worker.kill()
-        with pool.start("cuda", cache_folder() / "speed-record") as another:
+        with pool.start("cuda", CACHES) as another:
             _load(another, folder, case)
             heat = run_second_heat(judge, case, heat, another, Evidence())
     if heat.verdict is None or heat.measured is None:

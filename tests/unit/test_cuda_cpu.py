@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import grader
+from grader.contender import cuda_cpu
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import stage_runtime
@@ -868,6 +870,21 @@ def test_the_runtime_is_built_once_for_a_machine(tmp_path: Path, monkeypatch: py
     provide_runtime(staged[2], COMPILER)
     assert objects[2].read_bytes() != b"as it was kept"
     assert len(list((tmp_path / "cache").rglob("*"))) == 3, "one folder and two objects, nothing half made"
+
+
+def test_what_an_image_brings_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMPILER is not None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    package = stage_runtime(tmp_path / "package") / "grader"
+    monkeypatch.setattr(grader, "__file__", str(package / "__init__.py"))
+    cuda_cpu.main()
+    (brought,) = (package / "worker/cuda_cpu").glob("*.o")
+    brought.write_bytes(b"as it was brought")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    staged = stage_runtime(tmp_path / "staged")
+    provide_runtime(staged, COMPILER)
+    assert (staged / "grader/worker/cuda_cpu/runtime.o").read_bytes() == b"as it was brought"
+    assert not list((tmp_path / "another").rglob("*"))
 
 
 def test_without_a_cache_it_is_built_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
