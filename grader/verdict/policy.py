@@ -30,11 +30,19 @@ PLUMBING = frozenset(
         ones_like full full_like fill fill_ zero_ copy_ clone _to_copy to contiguous lift_fresh detach detach_ alias view
         _unsafe_view view_as reshape _reshape_alias as_strided expand permute transpose t squeeze unsqueeze flatten
         unflatten select slice narrow split split_with_sizes chunk unbind diagonal cat stack constant_pad_nd pad
-        eq ne lt le gt ge any all isnan isinf isfinite logical_and logical_or logical_not
+        eq ne lt le gt ge any all isnan isinf isfinite abs logical_and logical_or logical_not
     is_same_size sym_size sym_stride sym_numel is_contiguous _local_scalar_dense item equal is_nonzero record_stream
         set_ resize_ arange scalar_tensor
         """,
     )
+)
+# What patterns such as `torch._*` and `torch.nn.functional.*` take in and is nobody's kernel: facts, checks, and a copy.
+HARMLESS_NAMES = (
+    "torch.__version__",
+    "torch.__version__.*",
+    "torch._assert",
+    "torch._check",
+    "torch.nn.functional.pad",
 )
 HIDING = {
     "exec": "runs code from a string",
@@ -125,6 +133,7 @@ PATIENT = _words(
     torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd
     functools.lru_cache functools.cache functools.wraps functools.cached_property contextlib.contextmanager
     dataclasses.dataclass typing.final typing.overload property classmethod staticmethod
+    triton.testing.perf_report
     """
 )
 OWN_OBJECTS = {"self", "cls", "ctx"}  # whose attributes are the student's own
@@ -226,10 +235,14 @@ def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[O
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """A piece of a module that is live or not as a whole: a top-level definition, or (without a name) any other statement."""
+    """A piece of a module that is live or not as a whole: a top-level definition, or (without a name) any other statement.
+
+    labels: its strings are labels, as those of a benchmark's lines, and name no function.
+    """
 
     name: str | None
     node: ast.stmt
+    labels: bool = False
 
     @property
     def mentions(self) -> set[str]:
@@ -239,7 +252,7 @@ class _Unit:
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
                     found.add(name)
-                case ast.Constant(value=str(text)):
+                case ast.Constant(value=str(text)) if not self.labels:
                     found.add(text)
                 case _:
                     pass
@@ -270,7 +283,15 @@ class _Module:
         for node in self._nodes:
             self._note(node)
         self._follow()
-        self.units = [_Unit(getattr(node, "name", None) if _waits(self, node) else None, node) for node in body]
+        self.units = [
+            unit
+            for node in body
+            for unit in (
+                [_Unit(getattr(node, "name", None), node), *_decorating(node)]
+                if _waits(self, node)
+                else [_Unit(None, node)]
+            )
+        ]
 
     def _note(self, node: ast.AST) -> None:
         match node:
@@ -486,6 +507,8 @@ class _Rules:
             yield node, f"imports {name}, which this assignment does not allow"
 
     def _name(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
+        if any(fnmatchcase(name, pattern) for pattern in HARMLESS_NAMES) and name not in self._forbidden:
+            return
         first, *parts = name.split(".")
         last = f".{parts[-1]}" if parts else ""
         for pattern, words in HIDING.items():
@@ -610,6 +633,18 @@ def _waits(module: _Module, node: ast.stmt) -> bool:
             return False
     acting = (ast.Call, ast.Lambda, ast.NamedExpr, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
     return not any(isinstance(one, acting) for part in early if part is not None for one in ast.walk(part))
+
+
+def _decorating(node: ast.stmt) -> list[_Unit]:
+    """What the decorators of a definition and of its methods are given: that is worked out even where nobody calls them."""
+    definitions = [node, *(node.body if isinstance(node, ast.ClassDef) else [])]
+    return [
+        _Unit(None, ast.copy_location(ast.Expr(given), given), labels=True)
+        for definition in definitions
+        for decorator in getattr(definition, "decorator_list", [])
+        if isinstance(decorator, ast.Call)
+        for given in [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
+    ]
 
 
 def _renamed(method: ast.FunctionDef) -> ast.FunctionDef:

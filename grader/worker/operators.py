@@ -51,7 +51,7 @@ class OperatorWatch(TorchDispatchMode):
     ) -> Any:
         packet = getattr(func, "overloadpacket", None)
         name = getattr(packet, "__name__", "")
-        if getattr(func, "namespace", "aten") == "aten" and name not in self._seen:
+        if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and not _is_logic(name, args):
             self.note(name, _caller())
         return func(*args, **(kwargs or {}))
 
@@ -118,6 +118,11 @@ def _host_values(watch: OperatorWatch) -> Iterator[None]:
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, method)
+
+
+def _is_logic(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether it only says which conditions hold together; `torch.isfinite` multiplies two."""
+    return name == "mul" and all(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in args)
 
 
 def _caller() -> str | None:

@@ -38,6 +38,12 @@ SOURCES = {
         "",
     ),
     "allowed_operator": ("def double(x):\n    return -(-x.clone()) if x.isnan().any() else by_hand(x)\n", "passed", ""),
+    "asserted": (
+        "import torch\ndef double(x):\n    y = by_hand(x)\n    assert not y.isnan().any()\n    assert torch.isfinite(y).all()\n"
+        "    return y\n",
+        "passed",
+        "",
+    ),
     "by_numbers": (
         "import torch\ndef double(x):\n    return torch.tensor([2 * float(one) for one in x], dtype=x.dtype)\n",
         "forbidden",

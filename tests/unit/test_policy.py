@@ -141,6 +141,16 @@ REFUSED = {
         "TABLE = []\ndef hidden(x=TABLE.append(lambda x: torch.softmax(x, -1))): ...\ndef softmax(x): return TABLE[0](x)",
         "softmax.py:5 uses torch.softmax",
     ),
+    "in what a patient decorator is given": (
+        "import functools\nTABLE = []\n@functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\ndef hidden(): ...\n"
+        "def softmax(x): return TABLE[0](x)",
+        "softmax.py:6 uses torch.softmax",
+    ),
+    "in what a method's decorator is given": (
+        "import functools\nTABLE = []\nclass Hidden:\n    @functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\n"
+        "    def run(self): ...\ndef softmax(x): return TABLE[0](x)",
+        "softmax.py:7 uses torch.softmax",
+    ),
     "called by the module": ("def __getattr__(name): return torch.softmax", "softmax.py:4 uses torch.softmax"),
     "an import of everything": ("from torch import *\ndef softmax(x): ...", "imports every name of torch"),
     "an alias in a tuple": (
@@ -231,6 +241,16 @@ ALLOWED = {
     "PyTorch's modules of Python's names": "def softmax(x):\n    torch.random.seed()\n    return x.select(0, 1), tl.math.exp",
     "a profiler": "from torch.profiler import profile\ndef softmax(x): return x",
     "a driver": "def softmax(x): return triton.runtime.driver.active.get_active_torch_device()",
+    "a benchmark as in Triton's tutorials": (
+        "@triton.testing.perf_report(triton.testing.Benchmark(x_names=['N'], x_vals=[2**i for i in range(9)], line_vals=['naive']))\n"
+        "def benchmark(N):\n    return triton.testing.do_bench(lambda: naive(torch.rand(N)))\n"
+        "def naive(x): return torch.softmax(x, -1)\ndef softmax(x): return x"
+    ),
+    "a version": "NEW = torch.__version__.split('.')[0] >= '2'\nprint(torch.__version__)\ndef softmax(x): return x",
+    "a check": "def softmax(x):\n    torch._check(x.ndim == 2)\n    torch._assert(x.ndim == 2, 'a matrix')\n    return x",
+    "a padded copy": (
+        "import torch.nn.functional as F\ndef softmax(x): return torch.nn.functional.pad(F.pad(x, (0, 3)), (0, 5))"
+    ),
     "a guard the other way round": 'def softmax(x): return x\nif "__main__" == __name__:\n    print(torch.softmax(x, -1))',
 }
 
@@ -245,6 +265,12 @@ def test_what_is_allowed_is_left_alone(how: str) -> None:
 @pytest.mark.parametrize("source", ["y = torch" + ".a" * 1500, "def softmax(x): return " + "1+" * 1500 + "x"])
 def test_what_nobody_can_read_is_refused(source: str) -> None:
     assert found(source) == ["softmax.py:1 nests expressions too deeply to be read"]
+
+
+def test_a_name_that_the_policy_gives_in_full_is_found_though_it_does_no_harm() -> None:
+    source = {"softmax.py": HEAD + "def softmax(x): return torch.nn.functional.pad(x, (0, 3))"}
+    (finding,) = python_findings(source, "softmax.py", "softmax", IMPORTS, ["torch.nn.functional.pad"])
+    assert finding.words == "uses torch.nn.functional.pad"
 
 
 def test_a_helper_file_may_be_imported_and_is_read() -> None:
