@@ -531,6 +531,8 @@ __global__ void arithmetic_kernel(const float* x, float* y, int n) {
     y[i++] = sinpif(half_) + cospif(one);                                  // 0
     y[i++] = rcbrtf(8 * one);                                              // 0.5
     y[i++] = fdividef(one, 4.0f) + __fdividef(one, 4.0f);                  // 0.5
+    y[i++] = __powf(2 * one, 3.0f) + isnan(__powf(-2 * one, 3.0f));        // 9
+    y[i++] = __fdividef(1e38f * one, 1e38f) + __fdividef(1e37f * one, 1e37f) + 2 * isnan(__fdividef(CUDART_INF_F, 1e38f * one));  // 3
     y[i++] = erfcxf(30 * one) * 1000;                                      // 18.795888
     y[i++] = __double2float_rn(0.1) == 0.1f && __ll2float_rn(1ll << 40) == 1099511627776.0f;  // 1
     y[i++] = __float2uint_rn(2.5f * one) + __float2int_ru(one / 4) + __float2uint_rz(-one);  // 3
@@ -670,7 +672,7 @@ extern "C" void host_api(const float* x, float* y, int n, int) {
 }
 """
 ANSWERS = {
-    "arithmetic": [7, 1, 0, 0.5, 0.5, 18.795888, 1, 3, 1, 1, 1, 15, 1, 4, 5, 1, 11],
+    "arithmetic": [7, 1, 0, 0.5, 0.5, 9, 3, 18.795888, 1, 3, 1, 1, 1, 15, 1, 4, 5, 1, 11],
     "warps": [31] * 32,
     "shared_forms": list(range(10, 42)),
     "launches": [i + (0, 1, 2, 3, 2, 4, 5)[i // 8] for i in range(56)],

@@ -521,7 +521,8 @@ template <class T> CUDA_CPU_INLINE T atomicCAS(T* address, typename cuda_cpu_sam
     return cuda_cpu_change(address, [&](T old) { return old == expected ? value : old; });
 }
 
-// Arithmetic that CUDA knows and C++ does not, or by another name. Fast intrinsics are as exact as the CPU's functions.
+// Arithmetic that CUDA knows and C++ does not, or by another name. Fast intrinsics are as exact as the CPU's functions, but take
+// and refuse the same arguments as a device's: __powf has no powers of negative numbers, __fdividef no divisors above 2^126.
 template <class T> CUDA_CPU_INLINE T __ldg(const T* address) { return *address; }
 template <class T> CUDA_CPU_INLINE T __ldcg(const T* address) { return *address; }
 template <class T> CUDA_CPU_INLINE T __ldcs(const T* address) { return *address; }
@@ -543,14 +544,16 @@ static inline float cuda_cpu__log2f(float x) { return std::log2(x); }
 #define __log10f cuda_cpu__log10f
 static inline float cuda_cpu__log10f(float x) { return std::log10(x); }
 #define __powf cuda_cpu__powf
-static inline float cuda_cpu__powf(float x, float y) { return std::pow(x, y); }
+static inline float cuda_cpu__powf(float x, float y) { return float(std::exp2(y * std::log2(double(x)))); }
 #define __sinf cuda_cpu__sinf
 static inline float cuda_cpu__sinf(float x) { return std::sin(x); }
 #define __cosf cuda_cpu__cosf
 static inline float cuda_cpu__cosf(float x) { return std::cos(x); }
 #define __tanf cuda_cpu__tanf
 static inline float cuda_cpu__tanf(float x) { return std::tan(x); }
-static inline float __fdividef(float x, float y) { return x / y; }
+static inline float __fdividef(float x, float y) {
+    return std::fabs(y) > 0x1p126f && std::isfinite(y) ? x * std::copysign(0.0f, y) : x / y;
+}
 static inline float __frcp_rn(float x) { return 1.0f / x; }
 static inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 static inline float __frsqrt_rn(float x) { return 1.0f / std::sqrt(x); }
