@@ -178,6 +178,18 @@ class Attention:
             lambda: self._without_maximum(),
         )
         yield suspect(
+            "with a maximum that starts at 0",
+            "a running maximum that starts at 0 instead of −inf: rows far below 0 vanish",
+            lambda: self._from_zero(),
+        )
+        if self.causal:
+            for b in (*TILES, 2 * self.m):
+                yield suspect(
+                    "with 0 as the score of the keys that the causal mask hides",
+                    "masked scores that are 0 and not −inf: exp(0 − m) is not 0",
+                    lambda: self._attend(self.s.masked_fill(~self.visible, 0.0), self.j // b <= self.i // b),
+                )
+        yield suspect(
             "without dividing by the sum",
             "a division by the row sum that is missing",
             lambda: self.o * (self.lse - self.top).exp(),
@@ -217,8 +229,12 @@ class Attention:
         yield "with the scale 1/d in place of 1/√d", "a scale without its root, or applied twice", 1 / root
         yield "with the scale √d in place of 1/√d", "a multiplication where a division is meant", self.d
         for d in (16, 32, 64, 128):
-            if d != self.d:
+            if d not in (self.d, self.n, self.m):
                 yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", math.sqrt(self.d / d)
+        for size, what in {self.n: "queries", self.m: "keys"}.items():
+            if size != self.d:
+                cause = "a scale from the length, or one that is fixed: it is 1/√d, d being head_dim"
+                yield f"with the scale 1/√{size}, as many as there are {what}", cause, math.sqrt(self.d / size)
         yield "with exp2 in place of exp", "base 2 where base e is meant: exp(t) = exp2(t · log₂e)", math.log(2)
         yield (
             "with scores that are multiplied by log₂e",
@@ -255,6 +271,11 @@ class Attention:
     def _without_maximum(self) -> Tensor:
         """In float32, where exp overflows."""
         weights = self.s.float().exp().masked_fill(~self.visible, 0.0)
+        return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
+
+    def _from_zero(self) -> Tensor:
+        """In float32, where exp vanishes."""
+        weights = (self.s - self.top.clamp(min=0)).float().exp().masked_fill(~self.visible, 0.0)
         return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
 
     def _of_first_entry(self) -> Iterator[tuple[str, list[Tensor | None]]]:
@@ -337,6 +358,22 @@ class Attention:
         yield suspect(
             "when dS is dP − delta, without the factor P", "a factor P that is missing in dS", lambda: of_ds(dp - delta)
         )
+        yield suspect(
+            "when dS is P ∘ dP − delta",
+            "brackets that are missing: dS = P ∘ (dP − delta)",
+            lambda: of_ds((p * dp - delta).masked_fill(~self.visible, 0)),
+        )
+        yield suspect(
+            "when dS is P ∘ dP − delta",
+            "brackets that are missing: dS = P ∘ (dP − delta)",
+            lambda: of_ds(p * dp - delta),
+        )
+        if self.n == self.m:
+            yield suspect(
+                "with q and k swapped in the last products",
+                "the wrong operand: dQ = scale · dS K, dK = scale · dSᵀ Q",
+                lambda: (self.scale * ds @ self.q, self.scale * ds.T @ self.k, None),
+            )
         yield suspect("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
         yield suspect("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
         yield suspect(
@@ -377,6 +414,12 @@ class Attention:
             ),
             ("with the maximum as the logsumexp", "a logsumexp without the logarithm of the sum", self.top),
             ("with log Σ alone as the logsumexp", "a logsumexp without the maximum m: L = m + log Σ", log_sum),
+            (
+                "with m − log Σ as the logsumexp",
+                "a sign that is wrong in the logsumexp: L = m + log Σ",
+                self.top - log_sum,
+            ),
+            ("without the logsumexp", "a logsumexp that is not subtracted: P = exp(S − L)", 0 * self.lse),
             ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
         ):
             yield suspect(words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0)))

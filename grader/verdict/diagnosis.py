@@ -30,6 +30,7 @@ SAME_VALUES = 2e-3  # what is left of the error when values in another order are
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
+NEAR_0 = 0.1  # of the largest |x|: where a formula is wrong on one side of 0, the last right element lies so near to it
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,7 +105,10 @@ def _odd_strides(scene: Scene) -> str:
     if not odd:
         return ""
     name, strides = next(iter(odd.items()))
-    return f"in this case {name} is not contiguous, its strides are {strides}: an index that takes it to be reads other memory"
+    return (
+        f"in this case {name} is not contiguous, its strides are {strides}: consistent with an index that takes it to be, "
+        "or that takes an output's strides to be the same"
+    )
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
@@ -330,7 +334,7 @@ def _permuted(seen: Seen) -> str:
     In order they must agree almost to the last digit: as many values of the same spread come close, and a few large ones hide
     that small ones are missing.
     """
-    if seen.expected.ndim < 2 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
+    if seen.expected.ndim < 1 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
         return ""
     rounding = torch.finfo(seen.got.dtype).eps
     error = float((seen.got64 - seen.expected).square().mean().sqrt())
@@ -342,7 +346,12 @@ def _permuted(seen: Seen) -> str:
         if float(rest.square().mean().sqrt()) <= max(SAME_VALUES, rounding) * error and bool(
             (rest <= 10 * SAME_VALUES * error + rounding * expected.abs()).all()
         ):
-            return "the right values, but in another order: consistent with strides that are ignored, of an input or of the output"
+            cause = (
+                "strides that are ignored, of an input or of the output"
+                if seen.expected.ndim > 1
+                else "indices that are mixed up"
+            )
+            return f"the right values, but in another order: consistent with {cause}"
     return ""
 
 
@@ -412,9 +421,15 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
     for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
         lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
         if highest < lowest and _of_each_element(scene, output, right, bad):
-            return (
+            where = (
                 f"wrong just where {words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}: consistent with "
-                + ("a formula that overflows or loses its digits there")
+            )
+            by_sign = words == name and abs(highest) <= NEAR_0 * float(values.abs().max())
+            return where + (
+                f"a formula that does not hold for {'positive' if sign > 0 else 'negative'} numbers"
+                + (", such as |x|, a logarithm or a power by way of one" if sign < 0 else "")
+                if by_sign
+                else "a formula that overflows or loses its digits there"
             )
     return ""
 

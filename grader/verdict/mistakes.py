@@ -37,8 +37,14 @@ class Suspect:
 # GeLU -----------------------------------------------------------------------------------------------------------------
 
 
-def _tanh_form(x: Tensor, factor: float = math.sqrt(2 / math.pi), cubic: float = 0.044715, power: int = 3) -> Tensor:
-    return 0.5 * x * (1 + torch.tanh(factor * (x + cubic * x**power)))
+def _tanh_form(
+    x: Tensor,
+    factor: float = math.sqrt(2 / math.pi),
+    cubic: float = 0.044715,
+    power: int = 3,
+    last: Tensor | float = 1.0,
+) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(factor * (x + cubic * x**power * last)))
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -96,6 +102,33 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
             "an x that is taken out of the first term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
             lambda: 0.5 * x * (1 + torch.tanh(root * x * (1 + 0.044715 * x**3))),
         ),
+        (
+            "without the factor x",
+            "a factor that is missing: x · ½ (1 + tanh(u))",
+            lambda: 0.5 * (1 + torch.tanh(argument)),
+        ),
+        (
+            "as ½ x (1 − tanh(u)), which is x σ(−2u)",
+            "a sign that is wrong: tanh(u) = (1 − e⁻²ᵘ) / (1 + e⁻²ᵘ), σ(t) = 1 / (1 + e⁻ᵗ)",
+            lambda: 0.5 * x * (1 - torch.tanh(argument)),
+        ),
+        ("as ½ x (1 + tanh(x))", "the argument of tanh: u, not x", lambda: 0.5 * x * (1 + torch.tanh(x))),
+        ("with |x|³ in place of x³", "a power that loses the sign", lambda: _tanh_form(x, power=2, last=x.abs())),
+        (
+            "when GeLU is applied twice",
+            "an output that is read and worked on again, or a formula that is there twice",
+            lambda: gelu(gelu(x)),
+        ),
+        (
+            "for x rounded to float16",
+            "a conversion to too low a precision: float32 is needed",
+            lambda: gelu(x.half().double()),
+        ),
+        (
+            "for x rounded to bfloat16",
+            "a conversion to too low a precision: float32 is needed",
+            lambda: gelu(x.bfloat16().double()),
+        ),
         ("as relu(x)", "tanh cut off too early", lambda: x.clamp(min=0)),
         (
             "for what stood in x before the work that is queued on the given stream wrote it",
@@ -105,8 +138,8 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
     ]
     for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715):
         forms.append((f"with {wrong} in place of 0.044715", constants, partial(_tanh_form, x, cubic=wrong)))
-    for wrong in (0.8, 0.79, 0.7978, 0.79788):
-        forms.append((f"with {wrong} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
+    for wrong in (0.8, 0.79, 0.797, 0.798, 0.7978, 0.7979, 0.79788, math.sqrt(2 / 3.14), math.sqrt(2 / 3.1416)):
+        forms.append((f"with {wrong:.6g} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
     for words, cause, form in forms:
         yield Suspect(words, cause, lambda: {name: form()})
 
@@ -164,6 +197,37 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
     def over_sum(numerator: Tensor, more: Tensor | float = 0.0) -> Tensor:
         return numerator / (numerator.sum(-1, keepdim=True) + more)
 
+    log_sum = (x - top.double()).exp().sum(-1, keepdim=True).log()
+    yield suspect(
+        "as its logarithm, x − m − ln Σ",
+        "log-softmax in place of softmax: an exponential that is missing",
+        lambda: x - top.double() - log_sum,
+    )
+    yield suspect(
+        "as softmax(−x)",
+        "a sign that is wrong in the exponent",
+        lambda: torch.softmax(-x.nan_to_num(neginf=0.0), -1),  # where there is -inf, NaN alone would say too little
+    )
+    yield suspect(
+        "as exp(m − x) / Σ",
+        "a sign that is wrong in the numerator's exponent",
+        lambda: (top.double() - x - log_sum).exp(),
+    )
+    yield suspect(
+        f"with the number of columns, {columns}, in place of the sum",
+        "a mean: softmax divides by the sum of the exponentials",
+        lambda: (short - top).exp() / columns,
+    )
+    yield suspect(
+        "as exp(x − m) / Σ exp(x)",
+        "a maximum that is subtracted in the numerator alone",
+        lambda: (short - top).exp() / short.exp().sum(-1, keepdim=True),
+    )
+    yield suspect(
+        "as exp(x) / Σ exp(x − m)",
+        "a maximum that is subtracted in the sum alone",
+        lambda: short.exp() / (short - top).exp().sum(-1, keepdim=True),
+    )
     yield suspect(
         "without the maximum subtracted",
         "exp of the entries as they are, which overflows above 88 and vanishes below −104",
@@ -207,7 +271,6 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             f"base 2 mixed with base e: {how}; exp(t) = exp2(t log₂e)",
             lambda: above(shifted) / below(shifted).sum(-1, keepdim=True),
         )
-    log_sum = shifted.exp().sum(-1, keepdim=True).log()
     yield suspect(
         "as exp(x − m − log₂ Σ)",
         "base 2 mixed with base e: a base-2 logarithm in a base-e exponential",
@@ -243,6 +306,11 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             f"when the sum of blocks of {block} is not rescaled as the maximum moves",
             "a factor exp(m_old − m_new) that is missing before the sum",
             lambda: shifted.exp() / _sum_by_blocks(shifted, block, BASE_E, None),
+        )
+        yield suspect(
+            f"when each block of {block} is divided by the sum of the blocks so far",
+            "a row that is written before all of it has been summed: a second pass over it is missing",
+            lambda: _so_far(short, block),
         )
         for terms, factor, how in RESCALED_MIXED:
             yield suspect(
@@ -310,6 +378,17 @@ def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Expo
         kept = total if factor is None else total * factor(before - safe)
         total = kept + terms(piece - safe).sum(-1, keepdim=True)
     return total
+
+
+def _so_far(x: Tensor, block: int) -> Tensor:
+    """An online softmax that writes each block with the maximum and the sum up to its end."""
+    pieces, so_far, total = [], torch.full_like(x[:, :1], -math.inf), torch.zeros_like(x[:, :1])
+    for piece in x.split(block, -1):
+        before, so_far = so_far, torch.maximum(so_far, piece.amax(-1, keepdim=True))
+        safe = so_far.nan_to_num(neginf=0.0)
+        total = total * (before - safe).exp() + (piece - safe).exp().sum(-1, keepdim=True)
+        pieces.append((piece - safe).exp() / total)
+    return torch.cat(pieces, -1)
 
 
 def _by_tiles(values: Tensor, rows: int, how: str) -> Tensor:

@@ -24,6 +24,7 @@ UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root
 UNEXPLAINED_WORST = 0.2  # and in the worst element
 UNEXPLAINED_FEW = 5e-3  # the same where fewer elements than FEW are wrong: one number is soon met by chance
 FEW = 16
+NOTHING = 1e-6  # where all that was written is 0, a suspect that gives so little accounts for it
 EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
 MOST_WEAK = 3  # more than that say nothing together
 WEAK = 0.04  # for one that only says where NaN and infinity are; others may say the same
@@ -115,7 +116,8 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor) -> float:
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
     if int((before != 0).sum()) < FEW and rest > UNEXPLAINED_FEW * error:
         return math.inf
-    if not bool(got.any()) and rest > max(UNEXPLAINED * own_scale, EXACT * error):  # 0 is near to all that is small
+    near = max(UNEXPLAINED * own_scale, (EXACT if bool(got.any()) else NOTHING) * error)
+    if rest > near:  # what is small is near to all that is small
         return math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf

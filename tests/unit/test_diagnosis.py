@@ -740,6 +740,33 @@ def test_a_usual_mistake_of_attention_is_named_in_the_second_line(words: str) ->
     assert ": consistent with " in lines[1]
 
 
+def test_a_scale_from_the_length_is_not_called_that_of_a_head_dimension() -> None:
+    call = attention_call(keys=32)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    lines = told(call, attention_oracle, {"o": attention(q, k, v, False, 1 / math.sqrt(32))})
+    assert "with the scale 1/√32, as many as there are keys: consistent with a scale from the length" in lines[1]
+
+
+def test_a_maximum_that_starts_at_0_is_named() -> None:
+    call = attention_call()
+    k, v = call.args["k"], call.args["v"]
+    k = k.abs() + 20
+    q = torch.where(torch.arange(40)[:, None] % 2 == 0, -k, k)
+    call = Call({"q": q, "k": k, "v": v}, call.options)
+    s = q.double() @ k.double().transpose(-1, -2) / math.sqrt(q.shape[-1])
+    weights = (s - s.amax(-1, keepdim=True).clamp(min=0)).float().exp().double()
+    wrong = weights @ v.double() / weights.sum(-1, keepdim=True)
+    assert "with a maximum that starts at 0" in told(call, attention_oracle, {"o": wrong})[1]
+
+
+def test_masked_scores_of_0_are_named() -> None:
+    call = attention_call(causal=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    s = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).tril()
+    lines = told(call, attention_oracle, {"o": torch.softmax(s, -1) @ v})
+    assert "with 0 as the score of the keys that the causal mask hides" in lines[1]
+
+
 def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
     call = attention_call(causal=True)
     q, k, v = (tensor.double() for tensor in call.args.values())
@@ -877,6 +904,10 @@ def gelu_oracle(call: Call) -> dict[str, torch.Tensor]:
     return {"y": 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))}
 
 
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
 LN_2 = math.log(2)
 ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
 
@@ -893,6 +924,16 @@ ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
         ("with √(2/π) x (x + 0.044715 x²)", lambda x: x * torch.sigmoid(ROOT * x * (x + 0.044715 * x**2))),
         ("with √(2/π) (1 + 0.044715 x²)", lambda x: x * torch.sigmoid(ROOT * (1 + 0.044715 * x**2))),
         ("with √(2/π) x (1 + 0.044715 x³)", lambda x: x * torch.sigmoid(ROOT * x * (1 + 0.044715 * x**3))),
+        ("without the factor x", lambda x: torch.sigmoid(ROOT * (x + 0.044715 * x**3))),
+        ("as ½ x (1 − tanh(u))", lambda x: x * torch.sigmoid(-ROOT * (x + 0.044715 * x**3))),
+        ("as ½ x (1 + tanh(x))", lambda x: x * torch.sigmoid(2 * x)),
+        ("with |x|³ in place of x³", lambda x: x * torch.sigmoid(ROOT * (x + 0.044715 * x**2 * x.abs()))),
+        (
+            "with 0.798087 in place of √(2/π)",
+            lambda x: x * torch.sigmoid(2 * (2 / 3.14) ** 0.5 * (x + 0.044715 * x**3)),
+        ),
+        ("when GeLU is applied twice", lambda x: gelu_tanh(gelu_tanh(x))),
+        ("for x rounded to float16", lambda x: gelu_tanh(x.half().double())),
         ("without the factor 1/2", lambda x: 2 * torch.nn.functional.gelu(x, approximate="tanh")),
     ],
 )
@@ -923,12 +964,40 @@ def test_a_kernel_that_runs_before_its_stream_is_told_so(elements: int) -> None:
         ("as exp(x − m) / Σ exp2(x − m)", lambda x: mixed(x, 1.0, LN_2)),
         ("as exp((x − m) log₂e) / Σ exp(x − m)", lambda x: mixed(x, 1 / LN_2, 1.0)),
         ("as exp(x − m) / Σ exp((x − m) log₂e)", lambda x: mixed(x, 1.0, 1 / LN_2)),
+        ("as its logarithm", lambda x: torch.log_softmax(x, -1)),
+        ("as softmax(−x)", lambda x: torch.softmax(-x, -1)),
+        (
+            "as exp(m − x) / Σ",
+            lambda x: (-torch.log_softmax(x, -1) - 2 * torch.logsumexp(x - x.amax(-1, True), -1, True)).exp(),
+        ),
+        ("with the number of columns, 50, in place of the sum", lambda x: (x - x.amax(-1, keepdim=True)).exp() / 50),
+        ("as exp(x − m) / Σ exp(x)", lambda x: torch.softmax(x, -1) * (-x.amax(-1, keepdim=True)).exp()),
+        ("as exp(x) / Σ exp(x − m)", lambda x: torch.softmax(x, -1) * x.amax(-1, keepdim=True).exp()),
         ("with one sum for every 4 rows", lambda x: (e := (x - x.amax(-1, keepdim=True)).exp()) / _of_four(e)),
     ],
 )
 def test_a_usual_mistake_of_softmax_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = normal(20, 50)
     assert words in told(Call({"x": x}), softmax_oracle, {"y": form(x)})[1]
+
+
+def test_a_block_that_is_divided_by_the_sum_so_far_is_named() -> None:
+    x = normal(4, 200)
+    e = (x - x[:, :128].amax(-1, keepdim=True)).exp()[:, :128]
+    wrong = torch.cat([e / e.sum(-1, keepdim=True), torch.softmax(x, -1)[:, 128:]], -1)
+    assert (
+        "when each block of 128 is divided by the sum of the blocks so far"
+        in told(Call({"x": x}), softmax_oracle, {"y": wrong})[1]
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 1000])
+def test_what_is_small_is_not_explained_by_another_mistake_that_makes_it_small(columns: int) -> None:
+    """0, or a fourteenth of what is right, is no padding with thousands of zeros."""
+    x = normal(3, columns)
+    wrong = torch.zeros_like(x) if columns == 1 else torch.softmax(x, -1) / 14
+    lines = told(Call({"x": x}), softmax_oracle, {"y": wrong})
+    assert not any("zeros after each row" in line or "one sum for every" in line for line in lines)
 
 
 def mixed(x: torch.Tensor, above: float, below: float) -> torch.Tensor:
@@ -996,6 +1065,19 @@ def test_where_x_is_too_large_is_said() -> None:
     x = torch.linspace(-20, 20, 401, dtype=torch.float64)
     wrong = gelu_oracle(Call({"x": x}))["y"].masked_fill(x > 9.05, NAN)
     assert any("wrong just where x is above 9" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
+
+
+def test_a_formula_that_is_wrong_for_negative_numbers_does_not_overflow() -> None:
+    x = torch.linspace(-4, 5, 500, dtype=torch.float64)
+    lines = told(Call({"x": x}), gelu_oracle, {"y": gelu_oracle(Call({"x": x}))["y"].masked_fill(x < 0, NAN)})
+    assert any("a formula that does not hold for negative numbers, such as |x|, a logarithm" in line for line in lines)
+    assert not any("overflows or loses" in line for line in lines)
+
+
+def test_elements_of_a_vector_in_another_order_are_recognised() -> None:
+    x = normal(512)
+    lines = told(Call({"x": x}), gelu_oracle, {"y": gelu_oracle(Call({"x": x}))["y"].view(2, 256).flip(1).flatten()})
+    assert "the right values, but in another order: consistent with indices that are mixed up" in lines
 
 
 def test_a_formula_that_is_wrong_nearly_everywhere_does_not_overflow() -> None:
