@@ -30,6 +30,7 @@ PLUMBING = frozenset(
         ones_like full full_like fill fill_ zero_ copy_ clone _to_copy to contiguous lift_fresh detach detach_ alias view
         _unsafe_view view_as reshape _reshape_alias as_strided expand permute transpose t squeeze unsqueeze flatten
         unflatten select slice narrow split split_with_sizes chunk unbind diagonal cat stack constant_pad_nd pad
+        slice_backward select_backward
         eq ne lt le gt ge any all isnan isinf isfinite abs logical_and logical_or logical_not
     is_same_size sym_size sym_stride sym_numel is_contiguous _local_scalar_dense item equal is_nonzero record_stream
         set_ resize_ arange scalar_tensor
