@@ -156,10 +156,9 @@ class JudgePlugin:
         return cpu and triton and case.case.dtype == "bfloat16"
 
     @pytest.fixture
-    def speed_case(self, request: pytest.FixtureRequest, assignment: Assignment) -> BoundSpeedCase:
+    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
         self.judge.lanes.finish()  # its workers hold memory
-        self.judge.end_before_race(assignment)
         sizes: SpeedSizes = request.param
         self._prepare_races(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too

@@ -116,13 +116,6 @@ class Judge:
         for contender in found:
             contender.kill()
 
-    def end_before_race(self, assignment: Assignment) -> None:
-        """On a GPU, end the submission's worker for an assignment, if there is one: each race has a new one, for what a worker has done
-        and holds may cost it time in the race.
-        """
-        if self.device_name == "cuda" and (last := self._contenders.get((assignment.name, 0))) is not None:
-            last.kill()
-
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
         """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""
         found = [one for (name, _), one in list(self._contenders.items()) if name == assignment.name and one.alive]
