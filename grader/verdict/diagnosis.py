@@ -80,7 +80,8 @@ def explain_call(
         if number == 0 and mine is None and (sentence := _odd_strides(scene)):
             here.insert(1, sentence)
         lines += here
-    if not found and (sentence := _two_lengths(scene)):
+    unexplained = [name for name in wrong if not any(name in one.outputs for one in found)]
+    if unexplained and (sentence := _two_lengths(scene)):
         lines.append(sentence)
     return lines
 

@@ -895,6 +895,16 @@ def test_two_lengths_are_pointed_out_where_nothing_else_explains_the_error() -> 
     )
 
 
+def test_two_lengths_are_pointed_out_where_something_explains_one_output_alone() -> None:
+    call = attention_call(keys=70, backward=True)
+    assert call.upstream is not None
+    q, k, _ = (tensor.double() for tensor in call.args.values())
+    wrong = {"dk": normal(2, 70, 16, seed=5), "dv": (q @ k.mT / 4).exp().mT @ call.upstream.double()}
+    lines = told(call, attention_oracle, wrong)
+    assert any("without the logsumexp" in line for line in lines)
+    assert lines[-1].startswith("in this call there are 40 queries and 70 keys")
+
+
 def softmax_oracle(call: Call) -> dict[str, torch.Tensor]:
     return {"y": torch.softmax(call.args["x"].double(), -1)}
 
