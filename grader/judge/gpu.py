@@ -31,8 +31,8 @@ class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do. Another program may have: the piece is short
-    enough that the fastest of several falls between its turns. Where nothing is to be timed (`measuring`) it is not, and all is quiet.
+    the gauge is made, which must be while no submission's worker has anything to do. A program that works on the GPU then and never stops
+    makes it longer, and is not told from a slower GPU. Where nothing is to be timed (`measuring`) it is not measured, and all is quiet.
     """
 
     def __init__(self, device: torch.device, measuring: bool = True) -> None:

@@ -1,8 +1,9 @@
 """A speed case from its first race to its verdict, with a second race where the judge's clock has counted more than was claimed.
 
-That clock is a few percent off now and then, and then for a whole race: how fast a batch's results are collected depends on where in
-the GPU's memory they and the inputs happen to lie. On an H200 an honest claim was lifted in 2 of 80 races, and in one of them not
-believed at all. The memory of a new worker lies somewhere else, so it gets a second race. A false claim is as far off there.
+That clock is a few percent off now and then, and then for a whole race: it counts how long results take to be collected, which differs
+from worker to worker. On an H200 an honest claim was lifted in 3 of 80 races of the record, and in 5 of 7 gradings of the reference in the
+first race of FlashAttention's forward pass, by 6 to 8 %; why there is not known. The second race, with a new worker, has lifted none of
+those. A false claim is as far off there.
 """
 
 from __future__ import annotations

@@ -37,14 +37,8 @@ class Suspect:
 # GeLU -----------------------------------------------------------------------------------------------------------------
 
 
-def _tanh_form(
-    x: Tensor,
-    factor: float = math.sqrt(2 / math.pi),
-    cubic: float = 0.044715,
-    power: int = 3,
-    last: Tensor | float = 1.0,
-) -> Tensor:
-    return 0.5 * x * (1 + torch.tanh(factor * (x + cubic * x**power * last)))
+def _tanh_form(x: Tensor, factor: float = math.sqrt(2 / math.pi), cubic: float = 0.044715, power: int = 3) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(factor * (x + cubic * x**power)))
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -113,7 +107,11 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
             lambda: 0.5 * x * (1 - torch.tanh(argument)),
         ),
         ("as ½ x (1 + tanh(x))", "the argument of tanh: u, not x", lambda: 0.5 * x * (1 + torch.tanh(x))),
-        ("with |x|³ in place of x³", "a power that loses the sign", lambda: _tanh_form(x, power=2, last=x.abs())),
+        (
+            "with |x|³ in place of x³",
+            "a power that loses the sign",
+            lambda: 0.5 * x * (1 + torch.tanh(root * (x + 0.044715 * x.abs() ** 3))),
+        ),
         (
             "when GeLU is applied twice",
             "an output that is read and worked on again, or a formula that is there twice",
