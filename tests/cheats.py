@@ -237,8 +237,8 @@ def timed(x):
     "deliver": Cheat(
         "the worker's own function for handing in computes",
         """
-def deliver(result, slot, inputs, deliver=run.deliver):
-    return deliver(slow(inputs[0]) if slot.numel() >= N else result, slot, inputs)
+def deliver(given, deliver=run.deliver):
+    return deliver([(slow(inputs[0]) if slot.numel() >= N else result, slot, inputs) for result, slot, inputs in given])
 
 timing.deliver = deliver
 timed = torch.empty_like
@@ -249,8 +249,8 @@ timed = torch.empty_like
     "late_copy": Cheat(
         "the same, from a copy of the inputs that was made in time",
         """
-def deliver(result, slot, inputs, deliver=run.deliver):
-    return deliver(slow(result) if slot.numel() >= N else result, slot, inputs)
+def deliver(given, deliver=run.deliver):
+    return deliver([(slow(result) if slot.numel() >= N else result, slot, inputs) for result, slot, inputs in given])
 
 timing.deliver = deliver
 timed = torch.clone

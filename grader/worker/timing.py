@@ -113,8 +113,14 @@ class Bench:
                 self._nothing += [[torch.empty_like(slot) for slot in places[0]] for _ in range(missing)]
                 self._results = [self._nothing[index % different] for index in range(len(places))]
             kinds: list[list[dict[str, Any]]] = []
-            for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False):
-                described = [deliver(*pair, arguments) for pair in zip(results, slots, strict=True)]
+            given = [
+                (result, slot, arguments)
+                for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False)
+                for result, slot in zip(results, slots, strict=True)
+            ]
+            words = iter(deliver(given))
+            for slots in places:
+                described = [next(words) for _ in slots]
                 if described not in kinds and len(kinds) < MAX_KINDS:
                     kinds.append(described)
             self._results = []
