@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import ctypes
 import os
 import time
 from dataclasses import dataclass
@@ -13,7 +13,39 @@ import torch
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
-LONG_S = 6e-3  # of work, several times the turn that a GPU gives to each of its contexts
+LOOK_NS = 6_000_000  # several times the turn that a GPU gives to each of its contexts
+PAUSE_NS = 20_000  # a thread that does nothing but read the clock reads it thousands of times in this
+AWAY = 0.25  # of the time: another process has half of it
+# One thread reads the GPU's clock until `whole` ns are over, and adds up the times between two readings that are longer than `pause`:
+# those in which its context did not have the GPU. This does not depend on how fast the GPU is, or was when it was first asked.
+TIME_AWAY = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry time_away(.param .u64 result, .param .u64 whole_ns, .param .u64 pause_ns)
+{
+    .reg .pred away, on;
+    .reg .u64 to, whole, pause, start, last, now, since, lost;
+    ld.param.u64 to, [result];
+    cvta.to.global.u64 to, to;
+    ld.param.u64 whole, [whole_ns];
+    ld.param.u64 pause, [pause_ns];
+    mov.u64 start, %globaltimer;
+    mov.u64 last, start;
+    mov.u64 lost, 0;
+again:
+    mov.u64 now, %globaltimer;
+    sub.u64 since, now, last;
+    setp.gt.u64 away, since, pause;
+    @away add.u64 lost, lost, since;
+    mov.u64 last, now;
+    sub.u64 since, now, start;
+    setp.lt.u64 on, since, whole;
+    @on bra again;
+    st.global.u64 [to], lost;
+    ret;
+}
+"""
 NOISE = 1.6  # a GPU that is shared takes at least twice as long
 NOISE_S = 200e-6
 
@@ -31,14 +63,16 @@ class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do. A program that works on the GPU then and never stops
-    makes it longer, and is not told from a slower GPU. Where nothing is to be timed (`measuring`) it is not measured, and all is quiet.
+    the gauge is made, which must be while no submission's worker has anything to do. Where nothing is to be timed
+    (`measuring`) it is not, and all is quiet.
     """
 
     def __init__(self, device: torch.device, measuring: bool = True) -> None:
         self._nvml: Any = None
         self._handle: Any = None
         self._work: torch.Tensor | None = None
+        self._away: torch.Tensor | None = None  # nanoseconds
+        self._time_away: Any = None  # the kernel, once it is loaded
         self.usual_s = 0.0
         self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
         if device.type == "cuda":
@@ -46,7 +80,8 @@ class Gauge:
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
         if device.type == "cuda" and measuring:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
-            self.usual_s = min(self._probe(PROBE_PASSES) for _ in range(20))
+            self._away = torch.zeros(1, dtype=torch.int64, device=device)
+            self.usual_s = min(self._probe() for _ in range(20))
 
     def _open(self) -> None:
         import pynvml
@@ -100,24 +135,41 @@ class Gauge:
         return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
     def is_quiet(self) -> bool:
-        """Whether work runs as fast as on an idle GPU: kernels of other processes would share its time.
+        """Whether nobody else uses the GPU: no kernel of another process is running now, and none takes turns with the judge's.
 
-        First a small piece, of half a millisecond on a large GPU, which has to wait for a kernel that is still running. Then a longer
-        one: a GPU gives its contexts turns of a millisecond or two, and a small piece may fall into one of the judge's.
+        First a small piece of work, of half a millisecond on a large GPU, which has to wait for a kernel that is still running: it must
+        be done as fast as at first. Then a thread that looks for 6 ms how long it does not have the GPU.
         """
         if self._work is None:
             return True
-        pieces = max(1, math.ceil(LONG_S / self.usual_s))
-        return self._is_as_usual(1) and self._is_as_usual(pieces)
+        limit_s = NOISE * self.usual_s + NOISE_S
+        as_usual = any(self._probe() <= limit_s for _ in range(2))  # the host may have hiccups
+        return as_usual and self._time_away_ns() <= AWAY * LOOK_NS
 
-    def _is_as_usual(self, pieces: int) -> bool:
-        limit_s = NOISE * pieces * self.usual_s + NOISE_S
-        return any(self._probe(pieces * PROBE_PASSES) <= limit_s for _ in range(2))  # the host may have hiccups
-
-    def _probe(self, passes: int) -> float:
+    def _probe(self) -> float:
         assert self._work is not None
         started = time.perf_counter()
-        for _ in range(passes):
+        for _ in range(PROBE_PASSES):
             self._work.bitwise_not_()
         torch.cuda.synchronize()
         return time.perf_counter() - started
+
+    def _time_away_ns(self) -> int:
+        from cuda.bindings import driver
+
+        assert self._away is not None
+        if self._time_away is None:
+            module = _done(driver.cuModuleLoadData(TIME_AWAY))
+            self._time_away = _done(driver.cuModuleGetFunction(module, b"time_away"))
+        arguments = (self._away.data_ptr(), LOOK_NS, PAUSE_NS), (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+        stream = torch.cuda.current_stream().cuda_stream
+        _done(driver.cuLaunchKernel(self._time_away, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
+        return int(self._away.item())
+
+
+def _done(answer: tuple[Any, ...]) -> Any:
+    """What a call of the driver gives beside its status. Raises RuntimeError."""
+    status, *found = answer
+    if int(status) != 0:
+        raise RuntimeError(f"the CUDA driver says {status!r}")
+    return found[0] if found else None

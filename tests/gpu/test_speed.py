@@ -458,10 +458,6 @@ def test_nothing_is_left(ran: Ran) -> None:
     assert ran.left == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a program that works there before the judge does makes the usual time longer, and is taken for a slower GPU",
-)
 def test_another_program_on_the_gpu_is_no_fault_of_the_submission(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE, text=True) as neighbour:
         try:
