@@ -56,15 +56,23 @@ def main() -> None:
         "--head-dim", type=int, choices=[16, 32, 64, 128], help="of attention: one problem of 48 × 4096"
     )
     parser.add_argument("--not-causal", action="store_true", help="attention without the mask")
+    parser.add_argument(
+        "--few", action="store_true", help="small tiles, on 2 × 1024 (with --head-dim) for few programs"
+    )
     parser.add_argument("--compile", type=int, help=argparse.SUPPRESS)  # one of PROCESSES that fill Triton's cache
     arguments = parser.parse_args()
-    of_attention = arguments.dtype or arguments.head_dim or arguments.not_causal
+    of_attention = arguments.dtype or arguments.head_dim or arguments.not_causal or arguments.few
     if arguments.what in ("gelu", "softmax") and of_attention:
-        parser.error("--dtype, --head-dim and --not-causal are for attention")
+        parser.error("--dtype, --head-dim, --not-causal and --few are for attention")
+    if arguments.few and arguments.what == "fused":
+        parser.error("--few is not for fused")
     sizes = [(48, 4096, arguments.head_dim)] if arguments.head_dim else ATTENTION
+    if arguments.few:
+        sizes = [(2, 1024, arguments.head_dim or 64)]
     dtype = DTYPES[arguments.dtype or "bfloat16"]
     problems = {"gelu": gelu, "softmax": softmax}.get(
-        arguments.what, lambda: attention_problems(arguments.what, sizes, dtype, not arguments.not_causal)
+        arguments.what,
+        lambda: attention_problems(arguments.what, sizes, dtype, not arguments.not_causal, arguments.few),
     )
     for number, problem in enumerate(problems()):
         if arguments.case not in (None, number):
@@ -106,7 +114,7 @@ def _eager_softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def attention_problems(
-    what: str, sizes: list[tuple[int, int, int]], dtype: torch.dtype, causal: bool
+    what: str, sizes: list[tuple[int, int, int]], dtype: torch.dtype, causal: bool, few: bool = False
 ) -> Iterator[Problem]:
     bytes_each = dtype.itemsize
     for batch, n, d in sizes:
@@ -115,7 +123,8 @@ def attention_problems(
         name = f"{what} {batch, n, d} {'causal' if causal else 'not causal'}"
         name += "" if dtype == torch.bfloat16 else f" {dtype}"
         if what == "forward":
-            yield name, (q, k, v, causal), right, list(attention.forward_variants(d, bytes_each)), vendors(dtype), flops
+            forms = attention.few_variants(what, d, bytes_each) if few else attention.forward_variants(d, bytes_each)
+            yield name, (q, k, v, causal), right, list(forms), vendors(dtype) | ({"naive": naive} if few else {}), flops
             continue
         o, lse = attention._forward(reference.FORWARD_TILES[bytes_each, d])(q, k, v, causal)
         variants = {"dq": attention.dq_variants, "dk_dv": attention.dk_dv_variants, "fused": attention.fused_variants}
@@ -125,7 +134,7 @@ def attention_problems(
             name,
             (q, k, v, o, lse, do, causal),
             lambda *_, chosen=chosen: chosen,
-            list(variants[what](d, bytes_each)),
+            list(attention.few_variants(what, d, bytes_each) if few else variants[what](d, bytes_each)),
             {},
             2.5 * flops,
         )
@@ -134,6 +143,13 @@ def attention_problems(
 def right(q: Any, k: Any, v: Any, causal: bool) -> Any:
     # As heads of one batch element: for three dimensions PyTorch would keep all scores in memory.
     return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
+
+
+def naive(q: Any, k: Any, v: Any, causal: bool) -> Any:
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return torch.softmax(scores, -1) @ v
 
 
 def vendors(dtype: torch.dtype) -> dict[str, Callable[..., Any]]:
