@@ -178,7 +178,7 @@ class Arena:
             name
             for name in (self._originals if names is None else names)
             if not all(
-                torch.equal(mine, theirs)
+                torch.equal(*_words_of_both(mine, theirs))
                 for mine, theirs in zip(
                     _storage_bytes(self._originals[name]).split(CHECK_BYTES),
                     self._region(self.inputs[name]).split(CHECK_BYTES),
@@ -248,6 +248,11 @@ def seal(tensor: torch.Tensor) -> torch.Tensor:
 def _words(data: torch.Tensor) -> torch.Tensor:
     """Bytes as words of eight where that can be, which are copied and summed faster."""
     return data.view(torch.int64) if data.numel() % 8 == 0 and data.data_ptr() % 8 == 0 else data
+
+
+def _words_of_both(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    words = _words(one), _words(other)
+    return words if words[0].dtype == words[1].dtype else (one, other)
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:

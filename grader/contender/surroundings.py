@@ -73,7 +73,7 @@ class WatchedFolder:
 def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
     """Environment variables of a worker: nothing of the judge's but where its tools are.
 
-    `caches` is where kernels that it compiles are kept, if not in `scratch`.
+    `caches` is where what it compiles and builds is kept, if not in `scratch`.
     """
     passed = (
         "PATH",
@@ -91,6 +91,7 @@ def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | N
         "TMPDIR": str(scratch),
         "TRITON_CACHE_DIR": str((caches or scratch) / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str((caches or scratch) / "inductor"),
+        "GRADER_BUILDS": str((caches or scratch) / "builds"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # one kernel is not worth a pool of processes
         "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
         "XDG_CACHE_HOME": str(scratch / "cache"),

@@ -38,13 +38,16 @@ class Baselines:
     Args:
         pool: where workers come from.
         course: the course's folder.
+
+    Attributes:
+        caches: the folder where compiled kernels of the course are kept from one run to the next; None where none are.
     """
 
     def __init__(self, pool: WorkerPool, course: Path) -> None:
         self._pool = pool
         self._course = course
         folder = cache_folder()
-        self._caches = folder / _toolchain() if pool.device == "cuda" and folder else None
+        self.caches = folder / _toolchain() if pool.device == "cuda" and folder else None
         self._workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
@@ -74,7 +77,7 @@ class Baselines:
         for name in names:
             worker = self._workers.get(name)
             if worker is None or not worker.lives():
-                self._workers[name] = self._pool.start(self._pool.device, self._caches)
+                self._workers[name] = self._pool.start(self._pool.device, self.caches)
                 self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:

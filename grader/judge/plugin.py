@@ -320,6 +320,8 @@ class JudgePlugin:
                     self._prepare_races(session.items, len(self.assignments))
 
         self.judge.lanes.begin(works, get_ready_for_the_rest)
+        if self.judge.lanes.busy:
+            self.judge.expect_reference()
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
         self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
         return (yield)

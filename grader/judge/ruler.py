@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ class Ruler:
     def is_near(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are so near to PyTorch's that they are right, whatever the oracle says."""
         theirs = {name: tensor.float() for name, tensor in self._stand_in(call).items()}
-        if not all(bool(tensor.isfinite().all()) for tensor in theirs.values()):
+        if not all(math.isfinite(float(tensor.sum())) for tensor in theirs.values()):
             return False  # where PyTorch overflows the oracle may not
         return within(Scale(self._case, call, theirs).measure(got), self._nearer)
 

@@ -76,6 +76,7 @@ class Judge:
         self._pool = pool
         self._contenders: dict[tuple[str, int], Contender] = {}
         self._references: dict[str, Contender] = {}
+        self._coming_reference: Contender | None = None
         self._unloadable: dict[str, ContenderFault] = {}
         self._loadable: set[str] = set()
         self._logs: dict[str, list[Contender]] = {}
@@ -213,6 +214,13 @@ class Judge:
             raise
         return contender
 
+    def expect_reference(self) -> None:
+        """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
+        self._coming_reference = self._start_reference(self.device_name)
+
+    def _start_reference(self, kind: WorkerKind) -> Contender:
+        return self._pool.start(kind, self.baselines.caches)
+
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused when it gives none."""
         with self._asking_reference:
@@ -223,7 +231,9 @@ class Judge:
         try:
             contender = self._references.get(assignment.name)
             if contender is None or not contender.lives():
-                contender = self._pool.start(self._kind(assignment))
+                kind = self._kind(assignment)
+                coming, self._coming_reference = self._coming_reference, None
+                contender = coming if coming is not None and coming.lives() else self._start_reference(kind)
                 contender.ready()
                 load_file(contender, self.job.course / "reference", assignment)
                 self._references[assignment.name] = contender

@@ -11,12 +11,13 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from grader.protocol import EARLY_VALUE
-from grader.worker import nvcc
+from grader.worker import builds, nvcc
 from grader.worker.errors import LoadError, set_root
 
 # Built into the student's library: a launch error is kept by the CUDA runtime that is linked into it, and no other sees it.
@@ -72,18 +73,23 @@ def _start_compiler() -> None:
 
 
 def _load_python(path: Path, entry: str) -> Callable[..., Any]:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise LoadError("failed", f"{path.name} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    module = _import(path.stem, path)
     function = getattr(module, entry, None)
     if function is None:
         raise LoadError("failed", f"{path.name} has no function {entry!r}")
     if not callable(function):
         raise LoadError("failed", f"{entry!r} in {path.name} is a {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]
+
+
+def _import(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError("failed", f"{path.name} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
@@ -110,19 +116,12 @@ def _load_cuda(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
 
 def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
     """`extern "C" void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`: built by nvcc, called through ctypes."""
-    scratch = Path(os.environ["TMPDIR"])
-    library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
-    probe.write_text(LAST_ERROR, encoding="utf-8")
     major, minor = torch.cuda.get_device_capability()
-    try:
-        ptxas, warnings = nvcc.build_library(
-            path, probe, build["compiler"], f"sm_{major}{minor}", library, build["limit_s"]
-        )
-    except nvcc.CompileError as error:
-        raise LoadError("build_failed", str(error)) from None
-    if warnings.strip():
-        print(warnings, file=sys.stderr)
-    loaded = ctypes.CDLL(str(library))
+    arch = f"sm_{major}{minor}"
+    folder = builds.folder_of(path, build["compiler"], str(os.stat(build["compiler"]).st_mtime), arch)  # noqa: PTH116
+    if not folder.exists():
+        _build_c_abi(path, build, arch, folder)
+    loaded = ctypes.CDLL(str(folder / builds.LIBRARY))
     if not hasattr(loaded, entry):
         raise LoadError(
             "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
@@ -155,18 +154,45 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
         stream.synchronize()
 
     call.on_stream = on_stream  # type: ignore[attr-defined]
-    return Loaded(call, ptxas)
+    return Loaded(call, (folder / builds.TOLD).read_text(encoding="utf-8"))
+
+
+def _build_c_abi(path: Path, build: dict[str, Any], arch: str, folder: Path) -> None:
+    scratch = Path(os.environ["TMPDIR"])
+    library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
+    probe.write_text(LAST_ERROR, encoding="utf-8")
+    try:
+        ptxas, warnings = nvcc.build_library(path, probe, build["compiler"], arch, library, build["limit_s"])
+    except nvcc.CompileError as error:
+        raise LoadError("build_failed", str(error)) from None
+    if warnings.strip():
+        print(warnings, file=sys.stderr)
+    builds.keep(folder, library, ptxas)
 
 
 def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
-    """`torch::Tensor entry(torch::Tensor x)`: built as a PyTorch extension in a fresh folder, for a killed build leaves a lock."""
+    """`torch::Tensor entry(torch::Tensor x)`: a PyTorch extension."""
+    name = f"submission_{path.stem}"
+    major, minor = torch.cuda.get_device_capability()
+    folder = builds.folder_of(path, "torch", torch.__version__, f"{major}.{minor}", entry)
+    if folder.exists():
+        module = _import(name, folder / builds.LIBRARY)
+    else:
+        module = _build_torch_extension(path, entry, name, f"{major}.{minor}")
+        builds.keep(folder, Path(str(module.__file__)))
+    if not hasattr(module, entry):
+        raise LoadError("failed", f"{path.name} was built, but binds no function {entry!r}")
+    return getattr(module, entry)  # type: ignore[no-any-return]
+
+
+def _build_torch_extension(path: Path, entry: str, name: str, arch: str) -> ModuleType:
+    """In a fresh folder, for a killed build leaves a lock."""
     from torch.utils import cpp_extension
 
     folder = Path(os.environ["TMPDIR"], f"extension-{os.getpid()}")
     folder.mkdir()
     source = path.read_text(encoding="utf-8", errors="replace")
-    major, minor = torch.cuda.get_device_capability()
-    os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+    os.environ["TORCH_CUDA_ARCH_LIST"] = arch
     (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
     sources = [str(folder / path.name)]
     if "PYBIND11_MODULE" not in source:
@@ -177,11 +203,9 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
         (folder / "binding.cpp").write_text(binding, encoding="utf-8")
         sources.append(str(folder / "binding.cpp"))
     try:
-        module = cpp_extension.load(
-            name=f"submission_{path.stem}", sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
+        module: ModuleType = cpp_extension.load(
+            name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
         )
     except RuntimeError as error:
         raise LoadError("build_failed", str(error)) from None
-    if not hasattr(module, entry):
-        raise LoadError("failed", f"{path.name} was built, but binds no function {entry!r}")
-    return getattr(module, entry)  # type: ignore[no-any-return]
+    return module
