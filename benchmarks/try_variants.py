@@ -30,6 +30,7 @@ WIPE_BYTES = 256 << 20
 LAUNCH_CYCLES = 1_000_000  # half a millisecond
 PROCESSES = 14  # that compile at once
 ATTENTION = [(48, 4096, 64), (16, 16384, 64), (64, 4096, 128)]  # batch, tokens, head_dim
+FEW = (2, 16)  # batches of 1024 tokens: far too little for a large GPU, and nearly enough
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 SOFTMAX = [
     (16384, 16384, torch.float32),
@@ -56,9 +57,7 @@ def main() -> None:
         "--head-dim", type=int, choices=[16, 32, 64, 128], help="of attention: one problem of 48 × 4096"
     )
     parser.add_argument("--not-causal", action="store_true", help="attention without the mask")
-    parser.add_argument(
-        "--few", action="store_true", help="small tiles, on 2 × 1024 (with --head-dim) for few programs"
-    )
+    parser.add_argument("--few", action="store_true", help="small tiles, where there is little to do (with --head-dim)")
     parser.add_argument("--compile", type=int, help=argparse.SUPPRESS)  # one of PROCESSES that fill Triton's cache
     arguments = parser.parse_args()
     of_attention = arguments.dtype or arguments.head_dim or arguments.not_causal or arguments.few
@@ -68,7 +67,7 @@ def main() -> None:
         parser.error("--few is not for fused")
     sizes = [(48, 4096, arguments.head_dim)] if arguments.head_dim else ATTENTION
     if arguments.few:
-        sizes = [(2, 1024, arguments.head_dim or 64)]
+        sizes = [(batch, 1024, arguments.head_dim or 64) for batch in FEW]
     dtype = DTYPES[arguments.dtype or "bfloat16"]
     problems = {"gelu": gelu, "softmax": softmax}.get(
         arguments.what,

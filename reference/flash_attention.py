@@ -67,7 +67,7 @@ DQ_TILES = {
     (2, 128): Tile(64, 64, 4, 2),
     (4, 16): Tile(128, 64, 8, 2),
     (4, 32): Tile(128, 64, 8, 2),
-    (4, 64): Tile(64, 32, 4, 2),
+    (4, 64): Tile(128, 32, 8, 3),
     (4, 128): Tile(32, 32, 4, 2),
 }
 DK_DV_TILES = {
@@ -77,8 +77,20 @@ DK_DV_TILES = {
     (2, 128): Tile(64, 64, 4, 2),
     (4, 16): Tile(64, 128, 8, 2),
     (4, 32): Tile(32, 128, 8, 2),
-    (4, 64): Tile(32, 64, 4, 2),
+    (4, 64): Tile(32, 128, 4, 2),
     (4, 128): Tile(32, 32, 4, 2),
+}
+# Of a kernel that keeps queries, forward or dQ, for inputs so small that the above would leave multiprocessors without a program;
+# with block_m and block_n exchanged, of the one that keeps keys.
+SMALL_TILES = {
+    (2, 16): Tile(16, 128, 4, 3),
+    (2, 32): Tile(16, 128, 4, 3),
+    (2, 64): Tile(16, 128, 4, 3),
+    (2, 128): Tile(16, 128, 4, 3),
+    (4, 16): Tile(16, 128, 4, 3),
+    (4, 32): Tile(16, 128, 4, 3),
+    (4, 64): Tile(16, 128, 4, 3),
+    (4, 128): Tile(16, 64, 4, 2),
 }
 
 
@@ -376,6 +388,21 @@ def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
     ]
 
 
+def multiprocessors(x: Tensor) -> int:
+    """How many x's GPU has; 0 on a CPU."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 0
+
+
+def tile_of(tiles: dict[tuple[int, int], Tile], x: Tensor, of_keys: bool = False) -> Tile:
+    """The tile for a kernel whose programs keep rows of x (batch, n, head_dim): queries, or else keys."""
+    batch, n, head_dim = x.shape
+    tile, small = (table[x.element_size(), head_dim] for table in (tiles, SMALL_TILES))
+    if of_keys:
+        small = small._replace(block_m=small.block_n, block_n=small.block_m)
+    programs = batch * triton.cdiv(n, tile.block_n if of_keys else tile.block_m)
+    return small if has_copy_engine(x) and programs < multiprocessors(x) else tile
+
+
 def batches_at_once(x: Tensor, is_causal: bool) -> int:
     """For place_of: as many batches as have two tensors like x (batch, n, head_dim) in the L2 cache, groups as alike as can be."""
     if not is_causal:
@@ -402,7 +429,7 @@ class FlashAttention(torch.autograd.Function):
         lse = torch.empty((batch, n_q), dtype=torch.float32, device=q.device)
 
         if o.numel() > 0:
-            tile = FORWARD_TILES[q.element_size(), head_dim]
+            tile = tile_of(FORWARD_TILES, q)
             q_mem, o_mem = by_tiles(tile.block_m, q, o)
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             with on_device(q):
@@ -430,14 +457,14 @@ class FlashAttention(torch.autograd.Function):
         others = (lse, delta, n_q, n_k, 1 / math.sqrt(head_dim))
         with on_device(q):
             # In this order: the first kernel writes the delta that the second reads.
-            tile = DQ_TILES[q.element_size(), head_dim]
+            tile = tile_of(DQ_TILES, q)
             q_mem, o_mem, do_mem, dq_mem = by_tiles(tile.block_m, q, o, do, dq)
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             flash_backward_dq_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
                 q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, *others, batches_at_once(k, ctx.is_causal),
                 head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
-            tile = DK_DV_TILES[q.element_size(), head_dim]
+            tile = tile_of(DK_DV_TILES, k, of_keys=True)
             q_mem, do_mem = by_tiles(tile.block_m, q, do)
             k_mem, v_mem, dk_mem, dv_mem = by_tiles(tile.block_n, k, v, dk, dv)
             flash_backward_dk_dv_kernel[(batch * triton.cdiv(n_k, tile.block_n),)](

@@ -32,16 +32,16 @@ __device__ __forceinline__ float gelu_of(float x) {
 __device__ __forceinline__ int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int64_t grid_size() { return int64_t(gridDim.x) * blockDim.x; }
 
-__global__ void gelu_kernel(const float* __restrict__ x, float* __restrict__ y, int64_t n) {
-    for (int64_t i = first_index(); i < n; i += grid_size()) {
-        y[i] = gelu_of(x[i]);
-    }
-}
-
-__global__ void gelu_float4_kernel(const float4* __restrict__ x, float4* __restrict__ y, int64_t n_vectors) {
+// The first 4 · n_vectors elements by vectors, the rest one by one, in the same launch: a second takes as long as a small kernel.
+__global__ void gelu_kernel(const float* __restrict__ x, float* __restrict__ y, int64_t n, int64_t n_vectors) {
+    const auto* x_vectors = reinterpret_cast<const float4*>(x);
+    auto* y_vectors = reinterpret_cast<float4*>(y);
     for (int64_t i = first_index(); i < n_vectors; i += grid_size()) {
-        const float4 v = x[i];
-        y[i] = make_float4(gelu_of(v.x), gelu_of(v.y), gelu_of(v.z), gelu_of(v.w));
+        const float4 v = x_vectors[i];
+        y_vectors[i] = make_float4(gelu_of(v.x), gelu_of(v.y), gelu_of(v.z), gelu_of(v.w));
+    }
+    for (int64_t i = 4 * n_vectors + first_index(); i < n; i += grid_size()) {
+        y[i] = gelu_of(x[i]);
     }
 }
 
@@ -59,13 +59,8 @@ bool is_aligned16(const void* pointer) { return reinterpret_cast<uintptr_t>(poin
 extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
     // A float4 access needs a 16-byte address on both sides. A view such as x[1:] has none.
     const int64_t n_vectors = is_aligned16(x) && is_aligned16(y) ? n / 4 : 0;
-    const int64_t n_done = 4 * n_vectors;
-
-    if (n_vectors > 0) {
-        gelu_float4_kernel<<<blocks_for(n_vectors), kThreads, 0, stream>>>(
-            reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n_vectors);
-    }
-    if (n > n_done) {  // up to three elements after the vectors, or everything when unaligned
-        gelu_kernel<<<blocks_for(n - n_done), kThreads, 0, stream>>>(x + n_done, y + n_done, n - n_done);
+    const int64_t n_single = n - 4 * n_vectors;  // up to three after the vectors, or all when unaligned
+    if (n > 0) {
+        gelu_kernel<<<blocks_for(std::max(n_vectors, n_single)), kThreads, 0, stream>>>(x, y, n, n_vectors);
     }
 }

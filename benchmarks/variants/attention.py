@@ -49,14 +49,14 @@ def tiles(
 
 def few_tiles(element_size: int, head_dim: int) -> Iterator[Sizes]:
     """For inputs so small that large tiles leave multiprocessors without a program: rows that a program holds, and walks along."""
-    for held, walked, warps, stages in product((16, 32, 64), (32, 64, 128), (2, 4, 8), (2, 3)):
+    for held, walked, warps, stages in product((16, 32), (64, 128), (2, 4), (2, 3)):
         shared = element_size * (held + 2 * walked * stages) * head_dim
         if held * walked >= 512 * (warps // 2) and shared <= SHARED_BYTES[element_size]:
             yield held, walked, warps, stages
 
 
 def few_variants(what: str, head_dim: int, element_size: int = 2) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The reference's tile and few_tiles, by descriptors and by pointers; `what` is forward, dq or dk_dv."""
+    """The reference's large tile and few_tiles; `what` is forward, dq or dk_dv."""
     table, made = {
         "forward": (reference.FORWARD_TILES, _forward),
         "dq": (reference.DQ_TILES, _dq),
@@ -66,7 +66,6 @@ def few_variants(what: str, head_dim: int, element_size: int = 2) -> Iterator[tu
     for held, walked, *rest in few_tiles(element_size, head_dim):
         tile = (walked, held, *rest) if what == "dk_dv" else (held, walked, *rest)
         yield f"few {tile}", made(tile)
-        yield f"few, pointers {tile}", made(tile, "pointers")
 
 
 AT_ONCE = (1, 4, 8, 16, 1 << 20)  # batches whose programs start together; the last are all

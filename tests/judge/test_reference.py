@@ -41,8 +41,12 @@ def exact(q, k, v, causal):
 
 torch.manual_seed(0)
 found = []
-for by_descriptors in (True, False):
+for by_descriptors, multiprocessors in ((True, 0), (True, 1 << 30), (False, 0)):
     reference.has_copy_engine = lambda x: by_descriptors
+    reference.multiprocessors = lambda x: multiprocessors
+    small = multiprocessors > 0
+    assert reference.tile_of(reference.DQ_TILES, torch.zeros(2, 70, 16))[:2] == ((16, 128) if small else (128, 64))
+    assert reference.tile_of(reference.DK_DV_TILES, torch.zeros(2, 70, 16), True)[:2] == ((128, 16) if small else (64, 128))
     for batch, n_q, n_k, d, causal, dtype in (
         (2, 100, 100, 64, True, torch.float32),
         (2, 70, 133, 16, False, torch.float32),
@@ -98,7 +102,7 @@ json.dump(found, sys.stdout)
 
 def test_descriptors_and_pointers_give_the_same_right_answers() -> None:
     found = interpreted(PROGRAM)
-    assert len(found) == 26
+    assert len(found) == 39
     for worst, alone in found:
         assert worst < 40, found  # times the dtype's resolution
         assert alone, f"a batch element's results depend on the next one's: {found}"
@@ -205,9 +209,11 @@ from grader.worker.compiling import AbsentGpu
 from reference import flash_attention as reference
 
 arch, by_descriptors = int(sys.argv[1]), sys.argv[1] == "90"
+multiprocessors = 132 * (sys.argv[3] == "small")
 knobs.nvidia.dump_ptxas_log = True
 driver.set_active(AbsentGpu(arch))
 reference.has_copy_engine = lambda x: by_descriptors
+reference.multiprocessors = lambda x: multiprocessors
 launch, found = JITFunction.run, []
 
 def compile_only(function, *args, grid, warmup, **options):
@@ -238,11 +244,11 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("arch", ["86", "90"])
-def test_every_kernel_fits_gpus_that_are_not_here(arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arch", "inputs"), [("86", "large"), ("90", "large"), ("90", "small")])
+def test_every_kernel_fits_gpus_that_are_not_here(arch: str, inputs: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
-    command = [sys.executable, "-c", COMPILING, arch, json.dumps(KINDS)]
+    command = [sys.executable, "-c", COMPILING, arch, json.dumps(KINDS), inputs]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
