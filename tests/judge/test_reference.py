@@ -45,8 +45,8 @@ for by_descriptors, multiprocessors in ((True, 0), (True, 1 << 30), (False, 0)):
     reference.has_copy_engine = lambda x: by_descriptors
     reference.multiprocessors = lambda x: multiprocessors
     small = multiprocessors > 0
-    assert reference.tile_of(reference.DQ_TILES, torch.zeros(2, 70, 16))[:2] == ((16, 128) if small else (128, 64))
-    assert reference.tile_of(reference.DK_DV_TILES, torch.zeros(2, 70, 16), True)[:2] == ((128, 16) if small else (64, 128))
+    assert reference.tile_of(reference.DQ_TILES, torch.zeros(2, 70, 16))[:2] == ((16, 64) if small else (128, 64))
+    assert reference.tile_of(reference.DK_DV_TILES, torch.zeros(2, 70, 16), True)[:2] == ((64, 16) if small else (64, 128))
     for batch, n_q, n_k, d, causal, dtype in (
         (2, 100, 100, 64, True, torch.float32),
         (2, 70, 133, 16, False, torch.float32),
