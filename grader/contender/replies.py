@@ -33,7 +33,7 @@ class Returned(BaseModel):
     kind: Literal["tensor", "input", "subclass", "other", "written", "not_differentiable"]
     type: str = Field(default="", max_length=100)
     dtype: str = Field(default="", max_length=40)
-    shape: tuple[int, ...] = Field(default=(), max_length=64)
+    shape: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(default=(), max_length=64)
     device: str = Field(default="", max_length=40)
 
 

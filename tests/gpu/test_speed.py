@@ -395,7 +395,7 @@ REASONS = {
     "made_when_collected": "not corroborated|in a timed batch",
     "kernel_left_running": "GPU",
     "polling": "not corroborated|in a timed batch",
-    "deferred": "still written|in a timed batch|not corroborated",
+    "deferred": "still written|still busy|in a timed batch|not corroborated",
     "armed_against_the_baselines": "not corroborated|had been ended|the GPU was still busy|kernels of your code still ran",
     "early_stream": "in a timed batch",
     "own_gate": "in a timed batch",

@@ -87,6 +87,11 @@ def test_a_worker_cannot_name_an_outcome_itself(kind: str) -> None:
         {"ok": "perhaps"},
         {"ok": True, "returned": [{"kind": "right"}]},
         {"ok": True, "returned": [{"kind": "tensor", "shape": [1] * 100}]},
+        {"ok": True, "returned": [{"kind": "tensor", "shape": [-1]}]},
+        {
+            "ok": True,
+            "returned": [{"kind": "tensor", "shape": [2**63]}],
+        },  # and 10**4000, which takes seconds to put into words
         {"ok": True, "returned": [{"kind": "tensor"}] * 100},
         {"ok": True, "returned": [{"kind": "tensor", "type": "x" * 1000}]},
         error_frame(kind="failed", message="x" * 100_000),

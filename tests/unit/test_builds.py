@@ -1,0 +1,113 @@
+"""What a compiler has built for one worker is there for the next, and only as long as nothing that it is made of changes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grader.worker import builds, load, nvcc
+
+SOURCE = 'extern "C" void gelu(const float* x, float* y, long long n, void* stream) {}\n'
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADER_BUILDS", str(tmp_path / "builds"))
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    (folder / "gelu.cu").write_text(SOURCE)
+    (folder / "helper.cuh").write_text("// nothing\n")
+    return folder / "gelu.cu"
+
+
+def put(source: Path, text: str, *how: str) -> Path:
+    library = source.parent.parent / "made"
+    library.write_text(text)
+    folder = builds.folder_of(source, *how)
+    builds.keep(folder, library, f"told of {text}")
+    return folder
+
+
+def test_what_was_built_is_there_with_what_was_told(source: Path) -> None:
+    folder = put(source, "one", "nvcc", "sm_90")
+    assert folder == builds.folder_of(source, "nvcc", "sm_90")
+    assert [(folder / name).read_text() for name in (builds.LIBRARY, builds.TOLD)] == ["one", "told of one"]
+
+
+def change_source(source: Path) -> None:
+    source.write_text(SOURCE + "// changed\n")
+
+
+def change_header(source: Path) -> None:
+    (source.parent / "helper.cuh").write_text("// changed\n")
+
+
+def rename_header(source: Path) -> None:
+    (source.parent / "helper.cuh").rename(source.parent / "other.cuh")
+
+
+def add_in_a_folder(source: Path) -> None:
+    (source.parent / "more").mkdir()
+    (source.parent / "more" / "new.h").write_text("")
+
+
+@pytest.mark.parametrize("change", [change_source, change_header, rename_header, add_in_a_folder])
+def test_another_source_is_another_library(source: Path, change: Callable[[Path], None]) -> None:
+    before = builds.folder_of(source, "nvcc")
+    change(source)
+    assert builds.folder_of(source, "nvcc") != before
+
+
+def test_another_compiler_makes_another_library_and_so_does_another_file(source: Path) -> None:
+    other = source.with_name("other.cu")
+    other.write_text(SOURCE)
+    asked = (source, "nvcc", "sm_90"), (source, "nvcc", "sm_80"), (source, "nvcc"), (other, "nvcc", "sm_90")
+    assert len({builds.folder_of(path, *how) for path, *how in asked}) == 4
+
+
+def test_who_comes_second_finds_the_first_ones(source: Path) -> None:
+    """And nothing of theirs is left lying about."""
+    folder = put(source, "one")
+    assert put(source, "two") == folder
+    assert (folder / builds.LIBRARY).read_text() == "one"
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_worker_does_not_build_again_what_another_has_built(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+
+    def build_library(_source: Path, _extra: Path, _nvcc: str, arch: str, target: Path, _limit: float) -> Any:
+        built.append(arch)
+        target.write_text("library")
+        return "ptxas info    : Used 32 registers", "a warning"
+
+    class Library:
+        def __init__(self, path: str) -> None:
+            assert Path(path).read_text() == "library"
+
+            def gelu() -> None: ...
+
+            self.gelu, self.grader_last_error = gelu, gelu
+
+    compiler = tmp_path / "nvcc"
+    compiler.write_text("")
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr(nvcc, "build_library", build_library)
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    build = {"compiler": str(compiler), "limit_s": 1.0}
+    for _ in range(2):
+        assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
+    assert built == ["sm_90"]
+    compiler.write_text("a newer one")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    load._load_c_abi(source, "gelu", build)
+    assert built == ["sm_90", "sm_80"]
