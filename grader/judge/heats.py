@@ -1,9 +1,9 @@
 """A speed case from its first race to its verdict, with a second race where the judge's clock has counted more than was claimed.
 
-That clock is a few percent off now and then, and then for a whole race: it counts how long results take to be collected, which differs
-from worker to worker. On an H200 an honest claim was lifted in 3 of 80 races of the record, and in 5 of 7 gradings of the reference in the
-first race of FlashAttention's forward pass, by 6 to 8 %; why there is not known. The second race, with a new worker, has lifted none of
-those. A false claim is as far off there.
+That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
+worker to worker. On a quiet H200 an honest claim was lifted in 3 of 80 races, on busy hosts in up to 4 of 24. So a race that it lifts a
+little has further rounds (`Race.is_worth_another_round`), and where that does not settle it there is a second race, with a new worker. A
+false claim is as far off there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from grader.judge.measurement import measurement
 from grader.judge.race import Race
 from grader.judge.state import Judge
 from grader.report.model import SpeedMeasurement
-from grader.verdict.speed import RESOLUTION_S, SUBMISSION, Verdict, milliseconds
-
-DOUBT = 0.005  # of the claim: by less the roofline and rounding lift it too
+from grader.verdict.speed import Verdict, milliseconds
 
 
 @dataclass(frozen=True)
@@ -32,16 +30,9 @@ class Heat:
     stopped_after_s: float | None = None
 
     @property
-    def lift(self) -> float:
-        """How much more than was claimed has been counted, as a share of the claim."""
-        if self.verdict is None:
-            return 0.0
-        return self.verdict.counted[SUBMISSION].median / max(self.verdict.claimed.median, RESOLUTION_S) - 1
-
-    @property
     def is_doubted(self) -> bool:
         """Whether the judge's clock counts, and not the claim."""
-        return self.lift > DOUBT
+        return self.verdict is not None and self.verdict.is_doubted
 
 
 def run_first_rounds(race: Race) -> None:
@@ -78,7 +69,12 @@ def run_second_heat(
     So a forger has two draws of the clock's noise. Raises as `Race` does.
     """
     second = run_heat(judge, case, contender, evidence)
-    if second.verdict is None or second.measured is None or doubted.verdict is None or second.lift >= doubted.lift:
+    if (
+        second.verdict is None
+        or second.measured is None
+        or doubted.verdict is None
+        or second.verdict.lift >= doubted.verdict.lift
+    ):
         return doubted
     first = doubted.verdict
     flags = (

@@ -54,6 +54,7 @@ UNDER_TIMING = (
     "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
     "stream that does not wait for the current one, or with results kept from earlier calls"
 )
+NOISY_LIFT = 0.15  # of the claim
 FURTHER_ROUNDS = 4  # at a time: whoever looks after each round will at some time see what they hope for
 
 
@@ -152,12 +153,18 @@ class Race:
         return QUICK_ROUNDS if self._judge.job.effort == "quick" else self._rules.rounds
 
     def is_worth_another_round(self) -> bool:
-        """Whether a band's edge lies inside an interval, and there is time left for making that smaller."""
+        """Whether there is time left for making an interval smaller in which a band's edge lies; or for asking once more where the judge's
+        clock, after the first rounds, says more than the worker, but no more than the noise of a busy host may be.
+        """
         if self._judge.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
             return False
         if (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0:
             return True
-        return time.monotonic() - self._started < self._rules.budget_s and any(self.verdict().undecided)
+        if time.monotonic() - self._started >= self._rules.budget_s:
+            return False
+        verdict = self.verdict()
+        may_be_noise = verdict.is_doubted and verdict.lift <= NOISY_LIFT
+        return any(verdict.undecided) or (may_be_noise and len(self.rounds) == self._rules.rounds)
 
     def verdict(self) -> Verdict:
         """What the rounds so far say."""

@@ -55,8 +55,8 @@ No time counts that is below the median of the judge's times by more than `margi
 below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
 can be gained, and what the judge's time is too small by. On an H200 it lay, the median of five rounds, between 1 % below and 7 % above
 the claims of honest kernels, and down to 6 % below where a call takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it
-repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there is a second race (`grader/judge/heats.py`). And no
-time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
+repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second race
+(`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
 What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice).
 

@@ -11,6 +11,7 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
+DOUBT = 0.005  # of the claim: by less the roofline and rounding lift it too
 IMPOSSIBLE = 0.8  # of the machine's limit: no code takes less
 
 
@@ -65,6 +66,16 @@ class Verdict:
     undecided: tuple[bool, ...]
     shares: Mapping[str, float]
     flags: tuple[str, ...]
+
+    @property
+    def lift(self) -> float:
+        """How much more than was claimed counts, as a share of the claim."""
+        return self.counted[SUBMISSION].median / max(self.claimed.median, RESOLUTION_S) - 1
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the judge's clock counts, and not the claim."""
+        return self.lift > DOUBT
 
 
 def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:

@@ -13,6 +13,7 @@ from grader.contender.contender import Limits
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.race import MAX_REPEATS, NOISE_S, PATIENCE_S, WARM_SETS, Race, Runner
+from grader.verdict.speed import DOUBT, Verdict
 
 LIMITS = Limits(1.0, 1.0)
 
@@ -120,6 +121,46 @@ def test_a_gpu_that_is_busy_after_each_batch_of_a_baseline_is_not(monkeypatch: p
 
 BASELINE_S = 0.01
 SLOW_LIMIT = 20.0
+
+
+class Judged(Race):
+    """A race of so many rounds, that many seconds ago begun, with a claim that the judge's clock lifts by so much."""
+
+    def __init__(self, rounds: int, lift: float, undecided: bool = False, began_s: float = 0.0) -> None:
+        self._judge = SimpleNamespace(job=SimpleNamespace(effort="full"))  # type: ignore[assignment]
+        self._rules = SimpleNamespace(rounds=5, max_rounds=60, budget_s=12.0)  # type: ignore[assignment]
+        self.rounds = [None] * rounds  # type: ignore[list-item]
+        self._started = module.time.monotonic() - began_s
+        self._verdict: Any = SimpleNamespace(lift=lift, is_doubted=lift > DOUBT, undecided=(False, undecided))
+
+    def verdict(self) -> Verdict:
+        verdict: Verdict = self._verdict
+        return verdict
+
+
+@pytest.mark.parametrize(
+    ("race", "worth"),
+    [
+        (Judged(5, 0.0), False),
+        (Judged(5, 0.004), False),
+        (Judged(5, 0.06), True),  # noise, perhaps
+        (Judged(6, 0.06), True),  # looked at after four more
+        (Judged(8, 0.06), True),
+        (Judged(9, 0.06), False),  # and once only
+        (Judged(5, 0.5), False),  # a lie
+        (Judged(5, 0.06, began_s=20.0), False),
+        (Judged(5, 0.0, undecided=True), True),
+        (Judged(9, 0.5, undecided=True), True),
+        (Judged(9, 0.0, undecided=True, began_s=20.0), False),
+        (Judged(60, 0.06, undecided=True), False),
+    ],
+)
+def test_further_rounds_are_for_bands_in_doubt_and_once_for_a_claim_that_is_lifted_a_little(
+    race: Race, worth: bool
+) -> None:
+    assert race.is_worth_another_round() is worth
+    race._judge.job.effort = "quick"  # type: ignore[misc]
+    assert not race.is_worth_another_round()
 
 
 class Warming(Race):
