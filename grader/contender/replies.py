@@ -108,12 +108,11 @@ def fault_of(error: WorkerError) -> ContenderFault:
 
 
 def build_fault(output: str) -> ContenderFault:
-    """The compiler's first errors, and `not_implemented` where the starter's own #error is still there."""
-    errors = [line for line in output.splitlines() if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
-    if any("is not implemented yet" in line for line in errors):
+    """The compiler's first error and what it says after that; `not_implemented` where the starter's own #error is still there."""
+    lines = output.strip("\n").splitlines()
+    errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
+    if any("is not implemented yet" in lines[index] for index in errors):
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
-    lines = output.strip().splitlines()
-    first = next((index for index, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), 0)
-    return ContenderFault(
-        "build_failed", errors[0] if errors else "the build failed", "\n".join(lines[first : first + 30])
-    )
+    first = errors[0] if errors else -1
+    message = lines[first] if errors else "the build failed"
+    return ContenderFault("build_failed", message, "\n".join(lines[first + 1 : first + 30]))

@@ -122,7 +122,8 @@ def test_a_build_that_failed_is_told_by_its_first_error(monkeypatch: pytest.Monk
         )
     assert fault.value.outcome == "build_failed"
     assert fault.value.message == 'gelu.cu(20): error: identifier "tanhff" is undefined'
-    assert fault.value.traceback.startswith("gelu.cu(20): error")
+    assert fault.value.traceback.startswith("      return tanhff(x);\n")  # the error itself is not told twice
+    assert 'gelu.cu(31): error: expected a ";"' in fault.value.traceback
     assert "warning" not in fault.value.traceback
 
 
@@ -135,6 +136,8 @@ def test_the_starters_own_error_line_is_not_implemented() -> None:
 
 def test_a_build_that_failed_without_a_word_is_told_too() -> None:
     assert (build_fault("").outcome, build_fault("").message) == ("build_failed", "the build failed")
+    killed = build_fault("cc1plus was killed\nno more memory")
+    assert (killed.message, killed.traceback) == ("the build failed", "cc1plus was killed\nno more memory")
 
 
 def raised(error: BaseException) -> Reply:
