@@ -124,7 +124,7 @@ class Arena:
     def copies(self, names: Iterable[str]) -> Copies:
         """What `fill` has to do for the inputs of these names, worked out beforehand."""
         pairs = [
-            (_words(self._region(self.inputs[name])), _words(_storage_bytes(self._originals[name]))) for name in names
+            _words_of_both(self._region(self.inputs[name]), _storage_bytes(self._originals[name])) for name in names
         ]
         pairs = [(place, original) for place, original in pairs if original.numel()]
         return [place for place, _ in pairs], [original for _, original in pairs]

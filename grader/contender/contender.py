@@ -92,7 +92,7 @@ class Contender:
         kind: what it is for.
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
-        caches: where compiled kernels are kept, if not in `scratch`; workers may share it.
+        caches: where compiled kernels and built libraries are kept, if not in `scratch`; workers may share it.
         jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
         trusted: whether it runs the course's own code, which starts no processes that hide.
@@ -144,7 +144,7 @@ class Contender:
             self._process = processes.start(
                 jail.command(program, writable, [runtime, *readable]),
                 cwd=scratch,
-                env=environment(kind, runtime, scratch, caches) | (OWN_ALLOCATIONS if tool else {}),
+                env=environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {}),
                 pass_fds=[theirs.fileno(), write_replies],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,

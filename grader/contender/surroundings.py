@@ -70,10 +70,13 @@ class WatchedFolder:
         return status.f_bavail * status.f_frsize, status.f_favail
 
 
-def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None) -> dict[str, str]:
+def environment(
+    kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None, trusted: bool = False
+) -> dict[str, str]:
     """Environment variables of a worker: nothing of the judge's but where its tools are.
 
-    `caches` is where what it compiles and builds is kept, if not in `scratch`.
+    `caches` is where compiled kernels are kept, if not in `scratch`, and libraries too, unless the worker is `trusted`: the course's
+    caches stay for months, and what a library depends on is more than can be told.
     """
     passed = (
         "PATH",
@@ -91,7 +94,7 @@ def environment(kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | N
         "TMPDIR": str(scratch),
         "TRITON_CACHE_DIR": str((caches or scratch) / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str((caches or scratch) / "inductor"),
-        "GRADER_BUILDS": str((caches or scratch) / "builds"),
+        "GRADER_BUILDS": str((scratch if trusted else caches or scratch) / "builds"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # one kernel is not worth a pool of processes
         "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
         "XDG_CACHE_HOME": str(scratch / "cache"),

@@ -46,8 +46,7 @@ class Baselines:
     def __init__(self, pool: WorkerPool, course: Path) -> None:
         self._pool = pool
         self._course = course
-        folder = cache_folder()
-        self.caches = folder / _toolchain() if pool.device == "cuda" and folder else None
+        self.caches = _kept_caches() if pool.device == "cuda" else None
         self._workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
@@ -106,6 +105,17 @@ class Baselines:
         else:
             entry = "eager" if name == "compile" else name
             worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == "compile")
+
+
+def _kept_caches() -> Path | None:
+    """A folder that no other user may enter: it holds the reference compiled, and in a container its place is no secret."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    caches = folder / _toolchain()
+    caches.mkdir(parents=True, exist_ok=True)
+    caches.chmod(0o700)
+    return caches
 
 
 def _toolchain() -> str:

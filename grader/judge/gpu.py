@@ -16,6 +16,7 @@ PROBE_PASSES = 16
 LOOK_NS = 6_000_000  # several times the turn that a GPU gives to each of its contexts
 PAUSE_NS = 20_000  # a thread that does nothing but read the clock reads it thousands of times in this
 AWAY = 0.25  # of the time: another process has half of it
+COARSE = 0.98  # of the time: no neighbour has so much, but a clock that ticks more slowly than `PAUSE_NS` looks like one that has
 # One thread reads the GPU's clock until `whole` ns are over, and adds up the times between two readings that are longer than `pause`:
 # those in which its context did not have the GPU. This does not depend on how fast the GPU is, or was when it was first asked.
 TIME_AWAY = b"""
@@ -73,6 +74,9 @@ class Gauge:
         self._work: torch.Tensor | None = None
         self._away: torch.Tensor | None = None  # nanoseconds
         self._time_away: Any = None  # the kernel, once it is loaded
+        self._pause_ns: int | None = (
+            None  # between two readings of the clock that is told from none; None where the clock is too coarse
+        )
         self.usual_s = 0.0
         self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
         if device.type == "cuda":
@@ -82,6 +86,7 @@ class Gauge:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self._away = torch.zeros(1, dtype=torch.int64, device=device)
             self.usual_s = min(self._probe() for _ in range(20))
+            self._pause_ns = self._find_pause()
 
     def _open(self) -> None:
         import pynvml
@@ -144,7 +149,12 @@ class Gauge:
             return True
         limit_s = NOISE * self.usual_s + NOISE_S
         as_usual = any(self._probe() <= limit_s for _ in range(2))  # the host may have hiccups
-        return as_usual and self._time_away_ns() <= AWAY * LOOK_NS
+        return as_usual and (self._pause_ns is None or self._time_away_ns(self._pause_ns) <= AWAY * LOOK_NS)
+
+    def _find_pause(self) -> int | None:
+        """The GPU's clock ticks every 32 ns on an H200; how often elsewhere, nobody promises."""
+        pauses = (PAUSE_NS, 10 * PAUSE_NS, 50 * PAUSE_NS)
+        return next((pause for pause in pauses if self._time_away_ns(pause) < COARSE * LOOK_NS), None)
 
     def _probe(self) -> float:
         assert self._work is not None
@@ -154,14 +164,14 @@ class Gauge:
         torch.cuda.synchronize()
         return time.perf_counter() - started
 
-    def _time_away_ns(self) -> int:
+    def _time_away_ns(self, pause_ns: int) -> int:
         from cuda.bindings import driver
 
         assert self._away is not None
         if self._time_away is None:
             module = _done(driver.cuModuleLoadData(TIME_AWAY))
             self._time_away = _done(driver.cuModuleGetFunction(module, b"time_away"))
-        arguments = (self._away.data_ptr(), LOOK_NS, PAUSE_NS), (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+        arguments = (self._away.data_ptr(), LOOK_NS, pause_ns), (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
         stream = torch.cuda.current_stream().cuda_stream
         _done(driver.cuLaunchKernel(self._time_away, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
         return int(self._away.item())

@@ -54,7 +54,8 @@ class Lanes:
     """Runs work ahead in lanes, or here and now.
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started, and its code to be loaded; CUDA C++ is built anew by each, and stays in one lane. What starts a worker of its own runs in any.
+    started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. What starts a
+    worker of its own runs in any.
 
     Args:
         judge: the session.
@@ -187,7 +188,7 @@ class Lanes:
 
 
 def _stays_in_one_lane(waiting: Iterable[tuple[Work, object]]) -> bool:
-    """CUDA C++ does: each worker would build it anew."""
+    """CUDA C++ does: workers that begin at once would all build it."""
     return any(work.assignment.spec.language == "cuda" and not work.apart for work, _ in waiting)
 
 

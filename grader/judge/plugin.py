@@ -319,9 +319,9 @@ class JudgePlugin:
                 ):  # no GPU memory at this moment: they start when they are asked for
                     self._prepare_races(session.items, len(self.assignments))
 
-        self.judge.lanes.begin(works, get_ready_for_the_rest)
-        if self.judge.lanes.busy:
+        if self.judge.lane_count > 1:
             self.judge.expect_reference()
+        self.judge.lanes.begin(works, get_ready_for_the_rest)
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
         self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
         return (yield)

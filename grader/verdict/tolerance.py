@@ -116,7 +116,10 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
     for function in (_differences, relative_errors):
         extremes = [_extremes(error) for _, error in _chunks(function, got, expected, scale, kind)]
         rows = torch.stack(extremes).tolist()
-        worst, norm = max(max(-least, most) for least, most, _ in rows), math.hypot(*(one for _, _, one in rows))
+        worst, norm = (
+            max(max(abs(least), abs(most)) for least, most, _ in rows),
+            math.hypot(*(one for _, _, one in rows)),
+        )
         if math.isfinite(worst) and math.isfinite(norm):
             break
     return Errors(worst, norm / math.sqrt(expected.numel()))

@@ -1,4 +1,4 @@
-"""Libraries that a compiler has built, kept for the submission's other workers: each of them would wait for the same again."""
+"""Libraries that a compiler has built, kept for one run's other workers of the same submission: each would wait for the same again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def folder_of(source: Path, *how: str) -> Path:
     """Where the library made of `source` is, if somebody has built it; whole as soon as the folder is there.
 
     Args:
-        source: its folder has whatever it includes.
+        source: its folder has whatever of the submission it may include.
         how: the compiler and what it is asked for.
     """
     name = hashlib.sha256(repr((source.name, how)).encode())
@@ -27,11 +27,11 @@ def folder_of(source: Path, *how: str) -> Path:
 
 
 def keep(folder: Path, library: Path, told: str = "") -> None:
-    """Put a library there, and what its compiler told. Somebody else may have been faster."""
+    """Put a library there, and what its compiler told; where that cannot be, as where somebody else was faster, nothing is kept."""
     made = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
-    made.mkdir(parents=True)
-    shutil.copyfile(library, made / LIBRARY)
-    (made / TOLD).write_text(told, encoding="utf-8")
-    with suppress(OSError):  # it is there already
+    with suppress(OSError):
+        made.mkdir(parents=True)
+        shutil.copyfile(library, made / LIBRARY)
+        (made / TOLD).write_text(told, encoding="utf-8")
         made.rename(folder)
     shutil.rmtree(made, ignore_errors=True)

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -116,12 +117,7 @@ def _load_cuda(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
 
 def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
     """`extern "C" void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`: built by nvcc, called through ctypes."""
-    major, minor = torch.cuda.get_device_capability()
-    arch = f"sm_{major}{minor}"
-    folder = builds.folder_of(path, build["compiler"], str(os.stat(build["compiler"]).st_mtime), arch)  # noqa: PTH116
-    if not folder.exists():
-        _build_c_abi(path, build, arch, folder)
-    loaded = ctypes.CDLL(str(folder / builds.LIBRARY))
+    loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
         raise LoadError(
             "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
@@ -154,10 +150,16 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
         stream.synchronize()
 
     call.on_stream = on_stream  # type: ignore[attr-defined]
-    return Loaded(call, (folder / builds.TOLD).read_text(encoding="utf-8"))
+    return Loaded(call, ptxas)
 
 
-def _build_c_abi(path: Path, build: dict[str, Any], arch: str, folder: Path) -> None:
+def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]:
+    """The library of a `.cu` file, one that another worker has built or a new one, and what ptxas told."""
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}"
+    kept = builds.folder_of(path, build["compiler"], arch)
+    with suppress(OSError):  # not there, or no longer whole
+        return ctypes.CDLL(str(kept / builds.LIBRARY)), (kept / builds.TOLD).read_text(encoding="utf-8")
     scratch = Path(os.environ["TMPDIR"])
     library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
     probe.write_text(LAST_ERROR, encoding="utf-8")
@@ -167,19 +169,20 @@ def _build_c_abi(path: Path, build: dict[str, Any], arch: str, folder: Path) -> 
         raise LoadError("build_failed", str(error)) from None
     if warnings.strip():
         print(warnings, file=sys.stderr)
-    builds.keep(folder, library, ptxas)
+    builds.keep(kept, library, ptxas)
+    return ctypes.CDLL(str(library)), ptxas
 
 
 def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
     """`torch::Tensor entry(torch::Tensor x)`: a PyTorch extension."""
     name = f"submission_{path.stem}"
     major, minor = torch.cuda.get_device_capability()
-    folder = builds.folder_of(path, "torch", torch.__version__, f"{major}.{minor}", entry)
-    if folder.exists():
-        module = _import(name, folder / builds.LIBRARY)
-    else:
+    kept = builds.folder_of(path, "torch", f"{major}.{minor}", entry)
+    try:
+        module = _import(name, kept / builds.LIBRARY)
+    except (OSError, ImportError):  # not there, or no longer whole
         module = _build_torch_extension(path, entry, name, f"{major}.{minor}")
-        builds.keep(folder, Path(str(module.__file__)))
+        builds.keep(kept, Path(str(module.__file__)))
     if not hasattr(module, entry):
         raise LoadError("failed", f"{path.name} was built, but binds no function {entry!r}")
     return getattr(module, entry)  # type: ignore[no-any-return]

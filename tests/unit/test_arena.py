@@ -158,6 +158,15 @@ def test_an_input_keeps_its_distance_to_alignment() -> None:
         assert arena.inputs["x"].start_bytes % 16 == 4
 
 
+def test_an_input_whose_storage_is_not_aligned_to_words_is_looked_at_all_the_same() -> None:
+    x = torch.frombuffer(bytearray(84), dtype=torch.float32, offset=4)
+    assert x.data_ptr() % 8 == 4
+    with Arena({"x": x}, {}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+        assert arena.changed_inputs() == []
+        tensor_at(memory, arena.inputs["x"])[-1] = 1.0
+        assert arena.changed_inputs() == ["x"]
+
+
 def test_inputs_that_share_a_storage_each_arrive() -> None:
     whole = normal(30)
     inputs = {"q": whole[:10], "k": whole[10:20], "v": whole[20:]}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from grader.contender.surroundings import environment
 from grader.worker import builds, load, nvcc
 
 SOURCE = 'extern "C" void gelu(const float* x, float* y, long long n, void* stream) {}\n'
@@ -107,7 +108,25 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     for _ in range(2):
         assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built == ["sm_90"]
-    compiler.write_text("a newer one")
+    (found,) = (tmp_path / "builds").iterdir()
+    (found / builds.TOLD).unlink()  # somebody cleans up, or the disk was full
+    assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
+    assert built == ["sm_90", "sm_90"]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     load._load_c_abi(source, "gelu", build)
-    assert built == ["sm_90", "sm_80"]
+    assert built == ["sm_90", "sm_90", "sm_80"]
+
+
+def test_a_library_that_cannot_be_kept_is_used_all_the_same(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "builds").write_text("in the way")
+    folder = put(source, "one")
+    assert not folder.exists()
+
+
+def test_only_a_submissions_workers_share_libraries(tmp_path: Path) -> None:
+    scratch, caches = tmp_path / "scratch", tmp_path / "caches"
+    folders = [
+        environment("cuda", tmp_path, scratch, where, trusted)["GRADER_BUILDS"]
+        for where, trusted in ((caches, False), (caches, True), (None, False))
+    ]
+    assert folders == [str(caches / "builds"), str(scratch / "builds"), str(scratch / "builds")]

@@ -11,13 +11,18 @@ WORK_NS, LAUNCH_NS, HICCUP_NS = 500_000, 10_000, 50_000_000
 
 
 class Simulated(Gauge):
-    """A GPU that another program shares in turns, the first of which is the judge's; it has it for itself where turn_ns is 0."""
+    """A GPU that another program shares in turns, the first of which is the judge's; it has it for itself where turn_ns is 0.
 
-    def __init__(self, turn_ns: int, phase: float = 0.0, hiccups: tuple[int, ...] = ()) -> None:
+    tick_ns: the step of the GPU's clock.
+    """
+
+    def __init__(self, turn_ns: int, phase: float = 0.0, hiccups: tuple[int, ...] = (), tick_ns: int = 32) -> None:
         super().__init__(torch.device("cpu"))
+        self._tick_ns = tick_ns
         self._turn_ns, self._now, self._probes, self._hiccups = turn_ns, int(2 * turn_ns * phase), 0, ()
         self._work = torch.zeros(1)
         self.usual_s = min(self._probe() for _ in range(20))
+        self._pause_ns = self._find_pause()
         self._probes, self._hiccups = 0, hiccups
 
     def _rest_of_turn(self) -> int:
@@ -39,14 +44,18 @@ class Simulated(Gauge):
         self._probes += 1
         return (self._now - started + HICCUP_NS * (self._probes in self._hiccups)) / 1e9
 
-    def _time_away_ns(self) -> int:
+    def _time_away_ns(self, pause_ns: int) -> int:
+        if self._tick_ns > pause_ns:
+            self._now += LOOK_NS
+            return LOOK_NS  # each step of the clock is taken for time in which somebody else had the GPU
         if not self._turn_ns:
             return 0
         away, end = 0, self._now + LOOK_NS
         while self._now < end:
             self._now += self._rest_of_turn()
             if self._now < end:
-                away += self._wait_for_turn()
+                waited = self._wait_for_turn()
+                away += waited if waited > pause_ns else 0
         return away
 
 
@@ -69,5 +78,15 @@ def test_one_hiccup_of_the_host_is_no_neighbour(hiccups: tuple[int, ...]) -> Non
 
 def test_a_screen_that_is_drawn_now_and_then_is_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
     gauge = Simulated(0)
-    monkeypatch.setattr(gauge, "_time_away_ns", lambda: 1_000_000)
+    monkeypatch.setattr(gauge, "_time_away_ns", lambda _pause_ns: 1_000_000)
     assert gauge.is_quiet()
+
+
+@pytest.mark.parametrize("tick_ns", [1_000, 30_000, 500_000])
+def test_a_clock_of_longer_steps_still_tells_who_has_the_gpu(tick_ns: int) -> None:
+    assert Simulated(0, tick_ns=tick_ns).is_quiet()
+    assert not Simulated(2_000_000, tick_ns=tick_ns).is_quiet()
+
+
+def test_a_clock_that_is_too_coarse_accuses_nobody() -> None:
+    assert Simulated(0, tick_ns=2_000_000).is_quiet()

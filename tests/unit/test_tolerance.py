@@ -131,6 +131,27 @@ def test_a_non_finite_element_does_not_spoil_its_neighbours() -> None:
     assert error.tolist() == [0.5, INF, 0.0]
 
 
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize("kind", ["element", "row", "all"])
+def test_a_wrong_element_in_a_later_slice_is_seen(monkeypatch: pytest.MonkeyPatch, bad: float, kind: str) -> None:
+    monkeypatch.setattr(tolerance, "CHUNK", 2)
+    expected = torch.ones(4, 2, dtype=torch.float64)
+    got = expected + 0.001
+    got[2, 1] = bad
+    assert one_output(got, expected, kind) == Errors(INF, INF)
+
+
+def test_an_exact_answer_has_no_error_not_even_a_negative_zero() -> None:
+    errors = one_output(f64([[1.0, -2.0]]), f64([[1.0, -2.0]]), "element")
+    assert [str(errors.worst), str(errors.rms)] == ["0.0", "0.0"]
+
+
+def test_errors_whose_squares_float32_does_not_hold_are_counted() -> None:
+    errors = one_output(torch.tensor([1e30, 1.0]), torch.tensor([1.0, 1.0]), "element")
+    assert errors.worst == pytest.approx(1e30)
+    assert errors.rms == pytest.approx(1e30 / math.sqrt(2))
+
+
 def test_wrong_infinities_are_beyond_every_finite_budget() -> None:
     errors = one_output(f64([[INF, 1.0]]), f64([[1.0, 1.0]]), "row")
     assert not errors.within(Errors(1e300, 1e300))

@@ -1,0 +1,85 @@
+"""What a worker hands in lies in its place where it fits, whatever else is handed in with it, and is described as what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from grader.worker.run import _NotDifferentiable, deliver
+from grader.worker.timing import Bench
+
+X = torch.ones(3, 4)
+
+
+def place() -> torch.Tensor:
+    return torch.full((3, 4), torch.nan)
+
+
+def given(*results: Any) -> tuple[list[torch.Tensor], list[dict[str, Any]]]:
+    places = [place() for _ in results]
+    return places, deliver([(result, slot, [X]) for result, slot in zip(results, places, strict=True)])
+
+
+def test_results_lie_in_their_places_in_order() -> None:
+    strided = torch.arange(24.0).reshape(4, 6)[:, ::2].T
+    places, words = given(2 * X, strided, (3 * X).requires_grad_(), torch.tensor(4.0).expand(3, 4))
+    assert [slot.tolist() for slot in places] == [
+        (2 * X).tolist(),
+        strided.tolist(),
+        (3 * X).tolist(),
+        (4 * X).tolist(),
+    ]
+    assert {one["kind"] for one in words} == {"tensor"}
+    assert not any(slot.requires_grad for slot in places)
+
+
+def test_what_does_not_fit_is_described_and_nothing_else_suffers() -> None:
+    misfits = [
+        X.double(),
+        X.half(),
+        2 * X[:2],
+        (2 * X).reshape(4, 3),
+        torch.nn.Parameter(X.clone()),
+        X.to("meta"),
+        "words",
+        None,
+    ]
+    places, words = given(2 * X, *misfits, 3 * X)
+    assert places[0].tolist() == (2 * X).tolist()
+    assert places[-1].tolist() == (3 * X).tolist()
+    assert all(slot.isnan().all() for slot in places[1:-1])
+    assert [one["kind"] for one in words] == ["tensor"] * 5 + ["subclass", "tensor", "other", "other", "tensor"]
+    assert [one.get("dtype") for one in words[:3]] == ["float32", "float64", "float16"]
+    assert words[3]["shape"] == [2, 4]
+    assert words[6]["device"] == "meta"
+
+
+def test_an_input_is_told_from_a_result_that_has_no_gradient() -> None:
+    _, (returned, without) = given(X, _NotDifferentiable(X))
+    assert returned["kind"] == "input"
+    assert (without["kind"], without["type"], without["shape"]) == ("not_differentiable", "Tensor", [3, 4])
+
+
+class Collecting(Bench):
+    """After a batch of two calls with two outputs each."""
+
+    def __init__(self, results: list[list[Any]], places: list[list[torch.Tensor]]) -> None:
+        self._device, self._results, self._places = "cpu", results, places
+        self._sets = [([X], None, [])] * len(results)
+        self._nothing = []
+
+
+def test_every_call_hands_in_all_of_its_outputs_each_to_its_place() -> None:
+    places = [[place(), place()] for _ in range(2)]
+    bench = Collecting([[1 * X, 2 * X], [3 * X, 4 * X]], places)
+    reply = bench.collect([1, 0], different=2)
+    assert reply["ok"]
+    assert [[slot[0, 0].item() for slot in slots] for slots in places] == [[3.0, 4.0], [1.0, 2.0]]
+    assert [[one["kind"] for one in kind] for kind in reply["kinds"]] == [["tensor", "tensor"]]
+
+
+def test_calls_that_hand_in_other_things_are_all_described() -> None:
+    bench = Collecting([[1 * X, 2 * X], [3 * X, X.half()]], [[place(), place()] for _ in range(2)])
+    kinds = bench.collect([0, 1], different=2)["kinds"]
+    assert [[one["dtype"] for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
