@@ -139,25 +139,26 @@ class Judged(Race):
 
 
 @pytest.mark.parametrize(
-    ("race", "worth"),
+    ("rounds", "lift", "undecided", "began_s", "worth"),
     [
-        (Judged(5, 0.0), False),
-        (Judged(5, 0.004), False),
-        (Judged(5, 0.06), True),  # noise, perhaps
-        (Judged(6, 0.06), True),  # looked at after four more
-        (Judged(8, 0.06), True),
-        (Judged(9, 0.06), False),  # and once only
-        (Judged(5, 0.5), False),  # a lie
-        (Judged(5, 0.06, began_s=20.0), False),
-        (Judged(5, 0.0, undecided=True), True),
-        (Judged(9, 0.5, undecided=True), True),
-        (Judged(9, 0.0, undecided=True, began_s=20.0), False),
-        (Judged(60, 0.06, undecided=True), False),
+        (5, 0.0, False, 0.0, False),
+        (5, 0.004, False, 0.0, False),
+        (5, 0.06, False, 0.0, True),  # noise, perhaps
+        (6, 0.06, False, 0.0, True),  # looked at after four more
+        (8, 0.06, False, 0.0, True),
+        (9, 0.06, False, 0.0, False),  # and once only
+        (5, 0.5, False, 0.0, False),  # a lie
+        (5, 0.06, False, 20.0, False),
+        (5, 0.0, True, 0.0, True),
+        (9, 0.5, True, 0.0, True),
+        (9, 0.0, True, 20.0, False),
+        (60, 0.06, True, 0.0, False),
     ],
 )
 def test_further_rounds_are_for_bands_in_doubt_and_once_for_a_claim_that_is_lifted_a_little(
-    race: Race, worth: bool
+    rounds: int, lift: float, undecided: bool, began_s: float, worth: bool
 ) -> None:
+    race = Judged(rounds, lift, undecided, began_s)
     assert race.is_worth_another_round() is worth
     race._judge.job.effort = "quick"  # type: ignore[misc]
     assert not race.is_worth_another_round()
