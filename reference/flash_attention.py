@@ -48,8 +48,8 @@ class Tile(NamedTuple):
     num_stages: int  # tiles of the inner loop in shared memory at a time: loads run ahead of the products
 
 
-# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits are the fastest of many on an H200; the others were
-# not searched for. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
+# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits, and for 64 in float32, are the fastest of many on an
+# H200; the others were not searched for. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
 FORWARD_TILES = {
     (2, 16): Tile(128, 64, 4, 3),
     (2, 32): Tile(128, 64, 4, 3),
@@ -81,7 +81,7 @@ DK_DV_TILES = {
     (4, 128): Tile(32, 32, 4, 2),
 }
 # For inputs so small that the above would leave most multiprocessors without a program: tiles of kernels that keep queries, forward
-# and dQ; with block_m and block_n exchanged, of the one that keeps keys. The fastest of several at 2 × 1024 tokens on an H200.
+# and dQ; with block_m and block_n exchanged, of the one that keeps keys. Among the fastest of several at 2 × 1024 tokens on an H200.
 SMALL_TILES = {
     (2, 16): Tile(32, 128, 2, 3),
     (2, 32): Tile(16, 128, 4, 3),

@@ -74,9 +74,8 @@ class Gauge:
         self._work: torch.Tensor | None = None
         self._away: torch.Tensor | None = None  # nanoseconds
         self._time_away: Any = None  # the kernel, once it is loaded
-        self._pause_ns: int | None = (
-            None  # between two readings of the clock that is told from none; None where the clock is too coarse
-        )
+        # The shortest time between two readings of the GPU's clock that counts as away; None where the clock is too coarse.
+        self._pause_ns: int | None = None
         self.usual_s = 0.0
         self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
         if device.type == "cuda":
