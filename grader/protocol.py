@@ -18,8 +18,11 @@ From the contender:
     {"id", "do": "collect", "order", "different"}         copy each call's results to that one of the places that "results" named
     {"id", "do": "tidy"}                                  collect garbage: a batch does not
     {"id", "do": "release"}                               unmap what "prepare" has mapped
-From the worker, one for each request, with its id, and one with id 0 when it is ready:
+From the worker, one for each request, with its id:
     {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}
+and unasked, with id 0:
+    {"id": 0, "ok": true}                                 it is ready for requests
+    {"id": 0, "queued": true}                             all calls of a batch wait behind its gate
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Contender:
         self.alive = True
         self.tool_log = ""
         self._watched = bool(tool)
-        self._trusted = trusted
+        self.trusted = trusted
         self._ending = threading.RLock()  # who comes second waits until all is cleaned up
         self._ready = False
         self._frozen = False
@@ -313,6 +313,13 @@ class Contender:
         """
         self._send({"do": "time", "calls": calls, "keep": keep, "watched": watched, "gate": gate})
 
+    def wait_until_queued(self, limit_s: float) -> None:
+        """Wait until the worker says that the calls of the batch that was asked for stand behind its gate; no longer than `limit_s`.
+
+        Whether it says that is not looked at: any word of it will do. Who gives one too early starts to be timed too early.
+        """
+        select.select([self._replies], [], [], limit_s)
+
     def finish(self, calls: int, limits: Limits) -> Reply:
         """Wait for a batch of so many calls that was asked for.
 
@@ -376,7 +383,7 @@ class Contender:
         if not self.alive:
             return
         self._frozen = True
-        stands = processes.freeze(self._process) and (self._trusted or processes.freeze_tree(self._process))
+        stands = processes.freeze(self._process) and (self.trusted or processes.freeze_tree(self._process))
         if not stands:
             self.kill()
             raise ContenderFault(

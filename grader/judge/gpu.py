@@ -138,17 +138,19 @@ class Gauge:
         ours = {os.getpid(), *(one.pid for one in psutil.Process().children(recursive=True))}
         return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
-    def is_quiet(self) -> bool:
+    def is_quiet(self, thoroughly: bool = True) -> bool:
         """Whether nobody else uses the GPU: no kernel of another process is running now, and none takes turns with the judge's.
 
         First a small piece of work, of half a millisecond on a large GPU, which has to wait for a kernel that is still running: it must
-        be done as fast as at first. Then a thread that looks for 6 ms how long it does not have the GPU.
+        be done as fast as at first. Then, `thoroughly`, a thread that looks for 6 ms how long it does not have the GPU.
         """
         if self._work is None:
             return True
         limit_s = NOISE * self.usual_s + NOISE_S
         as_usual = any(self._probe() <= limit_s for _ in range(2))  # the host may have hiccups
-        return as_usual and (self._pause_ns is None or self._time_away_ns(self._pause_ns) <= AWAY * LOOK_NS)
+        if not as_usual or not thoroughly or self._pause_ns is None:
+            return as_usual
+        return self._time_away_ns(self._pause_ns) <= AWAY * LOOK_NS
 
     def _find_pause(self) -> int | None:
         """The GPU's clock ticks every 32 ns on an H200; how often elsewhere, nobody promises."""

@@ -53,8 +53,11 @@ def main() -> None:
     os.set_inheritable(replies, False)
     reader = protocol.Reader(connection)
 
-    answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind)
-    protocol.write(replies, {"id": 0, "ok": True})
+    def tell(what: protocol.Frame) -> None:
+        protocol.write(replies, {"id": 0, **what})
+
+    answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
+    tell({"ok": True})
     while (frame := reader.receive()) is not None:
         files, reader.files = reader.files, []
         try:
@@ -73,8 +76,12 @@ def main() -> None:
     os._exit(0)
 
 
-def torch_answers(kind: str) -> Answer:
-    """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so."""
+def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
+    """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so.
+
+    Args:
+        tell: what else the judge is told, beside the answers.
+    """
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
     import torch
@@ -82,8 +89,11 @@ def torch_answers(kind: str) -> Answer:
     with contextlib.suppress(ImportError):  # where there is no Triton, the student's own import says so
         import triton.language
 
+        from grader.worker import triton_key
+
         if device == "cpu":
             import triton.experimental.gluon  # noqa: F401 (the interpreter does with the first launch: it would count as the student's time)
+        triton_key.make_cheap()
         if kind == "cpu":
             interpreting.take_the_first_configuration()
     if device == "cuda":
@@ -114,7 +124,7 @@ def torch_answers(kind: str) -> Answer:
                 bench = timing.Bench(frame, files, device)
             case "time":
                 assert bench is not None
-                return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"])
+                return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"], tell)
             case "collect":
                 assert bench is not None
                 return bench.collect(frame["order"], frame["different"])

@@ -76,12 +76,21 @@ class Bench:
         self._stack.close()
         gc.enable()
 
-    def time(self, function: Callable[..., Any], calls: int, keep: int, watched: bool, gate: int) -> protocol.Frame:
+    def time(
+        self,
+        function: Callable[..., Any],
+        calls: int,
+        keep: int,
+        watched: bool,
+        gate: int,
+        tell: Callable[[protocol.Frame], None],
+    ) -> protocol.Frame:
         """Call `function` on the first `calls` sets, one after another, and keep the results of the last `keep` calls.
 
         Args:
             watched: whether to note PyTorch's operators, which takes time.
             gate: the number that the GPU waits for, in the gate's word; 0 for no gate.
+            tell: tells the judge, if there is a gate, that all calls stand behind it.
 
         Returns a reply with `times_s`, seconds of each call, `kinds`, if the function wrote to its outputs, and `operators`.
         """
@@ -90,11 +99,11 @@ class Bench:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
                 with watching(watch) if watched else contextlib.nullcontext():
-                    reply = self._run(function, calls, keep, gate)
+                    reply = self._run(function, calls, keep, gate, tell)
                 return reply | {"operators": watch.seen}
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                return self._run(on_stream(stream), calls, keep, gate, writes=True)
+                return self._run(on_stream(stream), calls, keep, gate, tell, writes=True)
         except BaseException as error:
             return self._failure(error)
 
@@ -131,7 +140,13 @@ class Bench:
             return self._failure(error)
 
     def _run(
-        self, function: Callable[..., Any], calls: int, keep: int, gate: int, writes: bool = False
+        self,
+        function: Callable[..., Any],
+        calls: int,
+        keep: int,
+        gate: int,
+        tell: Callable[[protocol.Frame], None],
+        writes: bool = False,
     ) -> protocol.Frame:
         """`writes`: the function writes to its outputs, which follow the inputs.
 
@@ -157,6 +172,8 @@ class Bench:
             if len(self._results) > keep:
                 self._results[-keep - 1] = []
             del value, results
+        if gate:
+            tell({"queued": True})
         if self._device == "cuda":
             torch.cuda.synchronize()
         kinds = [[{"kind": "written"}]] if writes else []

@@ -18,7 +18,7 @@ from grader.judge.gpu import Conditions, Gauge
 from grader.judge.race import NULL, SUBMISSION, Race, Round, Runner
 from grader.judge.timing import Bench
 from grader.problem import Call
-from grader.protocol import GUARD_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE
 from grader.verdict.speed import Roofline
 
 CPU = torch.device("cpu")
@@ -29,8 +29,9 @@ WRITTEN = Returned(kind="written")
 class Doubles:
     """y = 2 x, by what `prepare` has told it. `late` is called when results have been collected, or written in place."""
 
-    def __init__(self, in_place: bool = False) -> None:
-        self.in_place = in_place
+    def __init__(self, in_place: bool = False, trusted: bool = False) -> None:
+        self.in_place, self.trusted = in_place, trusted
+        self.waits_s: list[float] = []
         self.seen: list[str] = []
         self.order: list[int] = []
         self.late: Callable[[], object] = lambda: None
@@ -49,6 +50,11 @@ class Doubles:
 
     def begin(self, calls: int, _keep: int, _watched: bool, gate: int = 0) -> None:
         self.gate, self.saw_nothing = gate, self._is_blank(calls)
+
+    def wait_until_queued(self, limit_s: float) -> None:
+        assert self.gate > 0
+        assert self._is_blank(len(self.sets))
+        self.waits_s.append(limit_s)
 
     def finish(self, calls: int, _limits: Limits) -> Reply:
         self.inputs = [self._tensor(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
@@ -184,13 +190,54 @@ def test_on_a_gpu_calls_are_queued_before_the_inputs_are_there_and_wait_for_the_
             assert (contender.gate, contender.saw_nothing) == (number, True)
             assert torch.equal(bench.output(3)["y"], 2 * bench.calls[3].args["x"])
     assert gate.inputs_were_there == [True, True]
+    assert len(contender.waits_s) == 2
+    assert max(contender.waits_s) < 0.1
+
+
+def test_after_a_submission_one_looks_thoroughly_whether_the_gpu_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[bool] = []
+    monkeypatch.setattr(Gauge, "is_quiet", lambda _self, thoroughly=True: looks.append(thoroughly) or thoroughly)
+    for trusted in (True, False):
+        contender = Doubles(trusted=trusted)
+        with bench_with(contender, 4) as bench:
+            assert run(bench, contender, 4).quiet is not trusted
+    assert looks == [False, True]
 
 
 def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
         run(bench, contender, 4)
-    assert (contender.gate, contender.saw_nothing) == (0, False)
+    assert (contender.gate, contender.saw_nothing, contender.waits_s) == (0, False, [])
+
+
+def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_has_its_turn() -> None:
+    """Nothing is wiped for baselines and the null contender themselves: that takes longer than their batches."""
+    course, contender = Doubles(trusted=True), Doubles()
+    with bench_with(course, 4) as bench:
+        bench.invite(cast("Contender", contender), collects=True)
+        run(bench, course, 4)
+        assert contender.results is not None
+        bench._gates[cast("Contender", contender)] = cast(
+            "Any", FakeGate(contender)
+        )  # asked before the inputs are there
+        begin, places = contender.begin, contender.results[0]
+        answers: list[bool] = []
+
+        def look(*arguments: Any) -> None:
+            begin(*arguments)
+            answers.extend(_is_filler(places, name) for name in places.outputs)
+
+        contender.begin = look  # type: ignore[method-assign]
+        run(bench, contender, 4, check=True)
+        bench.check_memory()
+    assert contender.saw_nothing
+    assert answers == [True] * 4
+
+
+def _is_filler(arena: Arena, name: str) -> bool:
+    slot = arena.outputs[name]
+    return bool((arena.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
 
 
 def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:

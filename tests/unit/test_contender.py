@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -21,11 +23,13 @@ from grader.contender.arena import Arena
 from grader.contender.contender import Build, Contender, Limits
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
+from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault, Reply, WorkerError, build_fault
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 
 LIMITS = Limits(time_s=1, memory_gib=1)
+LONGER = Limits(time_s=60, memory_gib=8)
 
 
 def contender_that_hears(monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any]) -> Contender:
@@ -253,10 +257,40 @@ def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
     assert describe(error)["message"] == "boom"
 
 
+def test_who_says_that_calls_are_queued_is_waited_for_no_longer() -> None:
+    read, write = os.pipe()
+    contender = Contender.__new__(Contender)
+    contender._replies = read
+    started = time.monotonic()
+    contender.wait_until_queued(0.05)
+    assert time.monotonic() - started >= 0.05
+    protocol.write(write, {"id": 0, "queued": True})
+    contender.wait_until_queued(60.0)
+    os.close(read)
+    os.close(write)
+    assert time.monotonic() - started < 30.0
+
+
+def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path) -> None:
+    pool = WorkerPool("cpu", tmp_path)
+    inputs = {"x of call 0": torch.zeros(3), "x of call 1": torch.zeros(3)}
+    with closing(pool), Arena(inputs, {}, torch.float32, torch.device("cpu")) as arena, pool.start("cpu") as contender:
+        contender.ready()
+        contender.load_yardstick("null", LONGER)
+        contender.prepare(arena, [([name], None, []) for name in inputs], [], None, None, LONGER)
+        contender.begin(2, 2, watched=False, gate=1)
+        assert contender._reader.receive() == {"id": 0, "queued": True}
+        assert len(contender.finish(2, LONGER).times_s) == 2
+        contender.begin(2, 2, watched=False, gate=2)  # nobody has to take it for an answer
+        assert len(contender.finish(2, LONGER).times_s) == 2
+        contender.begin(2, 2, watched=False)
+        assert "times_s" in (contender._reader.receive() or {})
+
+
 def standing(trusted: bool) -> Contender:
     """A contender whose process is none."""
     contender = Contender.__new__(Contender)
-    contender.alive, contender._trusted = True, trusted
+    contender.alive, contender.trusted = True, trusted
     contender._process = object()  # type: ignore[assignment]
     return contender
 

@@ -70,6 +70,16 @@ def test_a_gpu_that_nobody_shares_is_quiet() -> None:
     assert Simulated(0).is_quiet()
 
 
+def test_after_a_baseline_nobody_looks_for_neighbours_that_take_turns() -> None:
+    """That takes as long as a batch; after each of the submission's it is done. A kernel that still runs is seen all the same."""
+    gauge = Simulated(1_000_000)
+    gauge.usual_s = 1.0
+    assert gauge.is_quiet(thoroughly=False)
+    assert not gauge.is_quiet()
+    gauge.usual_s = 0.0
+    assert not gauge.is_quiet(thoroughly=False)
+
+
 @pytest.mark.parametrize("hiccups", [(1,), (2,)])
 def test_one_hiccup_of_the_host_is_no_neighbour(hiccups: tuple[int, ...]) -> None:
     assert Simulated(0, hiccups=hiccups).is_quiet()

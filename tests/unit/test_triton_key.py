@@ -1,0 +1,61 @@
+"""What stands for Triton's files in the names of what it has compiled."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+triton = pytest.importorskip("triton")
+
+from triton.runtime import cache  # noqa: E402
+
+from grader.contender.contender import Limits  # noqa: E402
+from grader.contender.pool import WorkerPool  # noqa: E402
+from grader.contender.replies import ContenderFault  # noqa: E402
+from grader.worker import triton_key  # noqa: E402
+
+
+def test_names_of_compiled_kernels_are_found_without_reading_half_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = SimpleNamespace(hash=lambda: "h")
+    monkeypatch.setattr(cache, "triton_key", lambda: pytest.fail("all of Triton was read"))
+    triton_key.make_cheap()
+    key = cache.get_cache_key(named, named, named, {})
+    assert triton.__version__ in key
+    assert key == cache.get_cache_key(named, named, named, {})
+    assert key != cache.get_cache_key(named, named, named, {"TRITON_DEBUG": "1"})
+
+
+@pytest.mark.parametrize("other", [(101, 5), (100, 6)])
+def test_another_build_of_the_same_version_has_other_names(
+    monkeypatch: pytest.MonkeyPatch, other: tuple[int, int]
+) -> None:
+    keys = []
+    for size, date in ((100, 5), other):
+        about = SimpleNamespace(st_size=size, st_mtime_ns=date, st_mode=0o100644)
+        monkeypatch.setattr("grader.worker.triton_key.Path.stat", lambda *_, about=about, **__: about)
+        monkeypatch.setattr(cache, "triton_key", lambda: "")
+        triton_key.make_cheap()
+        keys.append(cache.triton_key())
+    assert keys[0] != keys[1]
+
+
+def test_workers_use_the_short_names(tmp_path: Path) -> None:
+    file = tmp_path / "submission" / "gelu.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from triton.runtime import cache\nassert len(cache.triton_key()) < 100\ngelu = None\n", encoding="utf-8"
+    )
+    pool, limits = WorkerPool("cpu", tmp_path / "scratch"), Limits(time_s=60, memory_gib=8)
+    with closing(pool), pool.start("cpu") as contender:
+        contender.ready()
+        with pytest.raises(ContenderFault, match="gelu"):  # that it is no function is all there is to say
+            contender.load(file, "gelu", None, limits)
+
+
+def test_a_triton_with_other_names_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(cache, "triton_key")
+    triton_key.make_cheap()
+    assert not hasattr(cache, "triton_key")
