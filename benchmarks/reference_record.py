@@ -181,11 +181,8 @@ def main() -> None:
     readme = ROOT / "README.md"
     if arguments.readme:
         with_table(readme.read_text(encoding="utf-8"), [])  # or say at once that it has no place for a table
-    record: dict[str, Any] = {
-        "command": shlex.join(["python", "benchmarks/reference_record.py", *sys.argv[1:]]),
-        "environment": environment(),
-        "rows": [],
-    }
+    command = shlex.join(["python", "benchmarks/reference_record.py", *sys.argv[1:]])
+    record: dict[str, Any] = {"environment": environment(), "rows": []}
     output = Path(arguments.output)
     if arguments.again:
         record = continued(json.loads(output.with_suffix(".json").read_text(encoding="utf-8")), record)
@@ -195,6 +192,7 @@ def main() -> None:
             found[row.title] = {
                 "title": row.title,
                 "goals": row.goals,
+                "command": command,
                 "version": version_of(row.title, folder),
                 **measure(row, folder, judge, pool),
             }
@@ -209,11 +207,11 @@ def main() -> None:
 
 
 def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """An older record with the commands of both. Raises SystemExit if it is of another machine: one table has one."""
+    """An older record's rows in a new one. Raises SystemExit if it is of another machine: one table has one."""
     for key in ("gpu", "torch", "triton", "driver"):
         if kept["environment"][key] != new["environment"][key]:
             raise SystemExit(f"the record is of {key} {kept['environment'][key]}, this is {new['environment'][key]}")
-    return {**new, "command": f"{kept['command']}\n    {new['command']}", "rows": kept["rows"]}
+    return {**new, "rows": kept["rows"]}
 
 
 def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str, Any]:
@@ -235,7 +233,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"torch {environment['torch']}, triton {environment['triton']}, driver {environment['driver']}. Made by",
         "",
-        f"    {record['command']}",
+        *(f"    {command}" for command in dict.fromkeys(row["command"] for row in record["rows"])),
         "",
     ]
     if missing:

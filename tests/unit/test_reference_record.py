@@ -94,7 +94,10 @@ def test_words_for_people_make_no_other_version() -> None:
 
 def test_the_page_has_everybody() -> None:
     environment = {"gpu": "H200", "torch": "2.11", "triton": "3.6", "driver": "580"}
-    text = page({"environment": environment, "command": "python x", "rows": ROWS_MEASURED})
+    commands = ["python x", "python y"]
+    rows = [{**row, "command": commands[index % 2]} for index, row in enumerate(ROWS_MEASURED)]
+    text = page({"environment": environment, "rows": rows})
+    assert "Made by\n\n    python x\n    python y\n\n" in text
     assert text.startswith("# The reference kernels on one H200\n")
     assert text.count("## ") == len(ROWS_MEASURED)
     assert "| sdpa_cudnn | 1.0000 |" in "\n".join(details(ROWS_MEASURED[1]))
@@ -125,18 +128,16 @@ def test_readme_keeps_its_other_rows(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_a_record_goes_on_on_the_same_machine_only() -> None:
     machine = {"gpu": "G", "torch": "2", "triton": "3", "driver": "5"}
-    kept = {"command": "first", "environment": machine, "rows": [{"title": "one"}]}
-    went_on = reference_record.continued(kept, {"command": "second", "environment": machine, "rows": []})
-    assert went_on["command"] == "first\n    second"
-    assert went_on["rows"] == kept["rows"]
+    kept = {"environment": machine, "rows": [{"title": "one", "command": "first"}]}
+    assert reference_record.continued(kept, {"environment": machine, "rows": []})["rows"] == kept["rows"]
     with pytest.raises(SystemExit, match="gpu G, this is H"):
-        reference_record.continued(kept, {"command": "", "environment": machine | {"gpu": "H"}, "rows": []})
+        reference_record.continued(kept, {"environment": machine | {"gpu": "H"}, "rows": []})
 
 
 def test_the_page_says_what_is_missing_and_a_failure_stays_in_its_cell() -> None:
     environment = {"gpu": "G", "torch": "2", "triton": "3", "driver": "5"}
-    rows = [{"title": ROWS[0].title, "goals": {}, "failed": "a | b\nc"}]
-    text = reference_record.page({"command": "c", "environment": environment, "rows": rows})
+    rows = [{"title": ROWS[0].title, "command": "c", "goals": {}, "failed": "a | b\nc"}]
+    text = reference_record.page({"environment": environment, "rows": rows})
     assert f"| {ROWS[0].title} | a / b c |" in text
     assert f"Not measured: {ROWS[1].title}; " in text
     assert f"Not measured: {ROWS[0].title}" not in text
