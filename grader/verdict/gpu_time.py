@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from grader.report.model import GpuTime, KernelTime
-from grader.verdict.policy import kernel_definitions
+from grader.verdict.sources import kernel_definitions
 
 DECOY_SHARE = (
     0.1  # of the GPU's time: whose own kernels take less, while a library's take nearly all, had them run for show

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
@@ -22,6 +23,39 @@ def found(source: str, **others: str) -> list[str]:
 
 
 REFUSED = {
+    "by eval as a default": ("def softmax(x, eval=eval): return x", "runs code from a string (eval)"),
+    "by eval that another function has": (
+        "def helper(eval): return eval\ndef softmax(x): return helper(eval)(x)",
+        "softmax.py:5 runs code from a string (eval)",
+    ),
+    "by eval that a comprehension has": (
+        'def softmax(x):\n    y = [eval for eval in x]\n    return eval("x")',
+        "softmax.py:6 runs code from a string (eval)",
+    ),
+    "by eval beside a lambda that has it": (
+        'def softmax(x): return (lambda: (eval := x), eval("x"))',
+        "runs code from a string (eval)",
+    ),
+    "by eval of all": (
+        'def softmax(x):\n    global eval\n    y = eval("x")\n    eval = None\n    return y',
+        "runs code from a string (eval)",
+    ),
+    "by eval of all, in a function of a function": (
+        'def softmax(x, eval):\n    def inner():\n        global eval\n        return eval("x")\n    return inner()',
+        "softmax.py:7 runs code from a string (eval)",
+    ),
+    "by eval of all, under a name of its own later": (
+        'y = eval("x")\ndef eval(x): return x\ndef softmax(x): return y',
+        "softmax.py:4 runs code from a string (eval)",
+    ),
+    "by eval in a class that has it later": (
+        'def softmax(x, eval):\n    class Now:\n        y = eval("x")\n        eval = 2\n    return Now.y',
+        "softmax.py:6 runs code from a string (eval)",
+    ),
+    "by eval in a decorator": (
+        'def softmax(x):\n    @eval("x")\n    def inner(eval): return x\n    return inner',
+        "softmax.py:5 runs code from a string (eval)",
+    ),
     "plainly": ("def softmax(x):\n    return torch.softmax(x, -1)", "softmax.py:5 uses torch.softmax"),
     "as a method": ("def softmax(x):\n    return x.softmax(-1)", "uses the method .softmax"),
     "by an alias of the module": ("import torch as T\ndef softmax(x): return T.softmax(x, -1)", "uses torch.softmax"),
@@ -202,6 +236,16 @@ def test_a_forbidden_use_is_found(how: str) -> None:
 
 
 ALLOWED = {
+    "names of its own that are builtins elsewhere": """
+def softmax(x, compile=False, *vars, eval: bool = True, **locals):
+    globals = x if compile or eval else vars[0]
+    for exec in locals:
+        x = exec
+    def inner():
+        return globals, vars, [compile for _ in vars], lambda eval: eval
+    async def never(exec): return exec
+    return inner()
+    """,
     "plumbing": "def softmax(x):\n    y = torch.empty_like(x).view(-1)\n    return y.reshape(x.shape).contiguous()",
     "a comparison at the end": 'def softmax(x): return x\nif __name__ == "__main__":\n    print(torch.softmax(softmax(x), -1))',
     "a function for testing": "def softmax(x): return x\ndef test(): assert torch.allclose(softmax(x), torch.softmax(x, -1))",
@@ -259,6 +303,8 @@ ALLOWED = {
 def test_what_is_allowed_is_left_alone(how: str) -> None:
     source = ALLOWED[how]
     imports = "" if source.startswith("from __future__") else HEAD
+    if how != "not Python":
+        ast.parse(imports + source)  # or there would be nothing to find
     assert [one for one in found(imports + source) if "__future__" not in one] == []
 
 
