@@ -246,6 +246,7 @@ def softmax(x, compile=False, *vars, eval: bool = True, **locals):
     async def never(exec): return exec
     return inner()
     """,
+    "a function in a function, named as a builtin": "def softmax(x):\n    def compile(y): return y\n    return compile(x)",
     "plumbing": "def softmax(x):\n    y = torch.empty_like(x).view(-1)\n    return y.reshape(x.shape).contiguous()",
     "a comparison at the end": 'def softmax(x): return x\nif __name__ == "__main__":\n    print(torch.softmax(softmax(x), -1))',
     "a function for testing": "def softmax(x): return x\ndef test(): assert torch.allclose(softmax(x), torch.softmax(x, -1))",
