@@ -6,7 +6,7 @@ the Unix socket.
 
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 
-From the contender:
+From the contender, each but "time" with "limit_s", the seconds that an answer may take:
     {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
     {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],

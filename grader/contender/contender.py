@@ -53,6 +53,14 @@ TOOL_LOG = "tool.log"
 TOOL_LIMIT_S = 20.0
 OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so that a tool sees where it ends
 GIB = 1 << 30
+LAST_WORDS = "Timeout ("  # how faulthandler begins
+LAST_WORDS_S = 0.5
+# Triton's interpreter, where it calls a function for each element.
+ELEMENT_BY_ELEMENT = re.compile(r'/triton/runtime/interpreter\.py", line \d+ in (generic_reduce|generic_scan)\n')
+SLOW_IN_PYTHON = (
+    "it was in tl.reduce or tl.associative_scan with a function of your own, which Triton's interpreter calls in Python for each element: "
+    "right code can take this long on a CPU, and a moment on a GPU; tl.max, tl.sum and tl.cumsum are quick in both"
+)
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 
 
@@ -391,7 +399,7 @@ class Contender:
             )
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
-        self._send(request, files)
+        self._send(request | {"limit_s": limits.time_s}, files)
         return self._reply(limits, TIMED_FIRST_LOOK_S if request["do"] == "collect" else WATCH_INTERVAL_S)
 
     def _send(self, request: protocol.Frame, files: tuple[int, ...] = ()) -> None:
@@ -428,8 +436,7 @@ class Contender:
                     continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
-                    self.kill()
-                    raise ContenderFault("timed_out", f"no answer within {limits.time_s:g} s: stopped")
+                    raise self._late(limits)
                 if time.monotonic() >= next_look:
                     self._watch(limits)
                     next_look = time.monotonic() + WATCH_INTERVAL_S
@@ -443,6 +450,17 @@ class Contender:
             self.kill()
             words = str(error) if isinstance(error, protocol.ProtocolError) else "a frame of the wrong form"
             raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
+
+    def _late(self, limits: Limits) -> ContenderFault:
+        """End a worker whose time is up, when it has had a moment to write down where it is."""
+        until = time.monotonic() + LAST_WORDS_S
+        while LAST_WORDS not in self.log.text() and time.monotonic() < until:
+            time.sleep(WATCH_INTERVAL_S)
+        self.kill()
+        details = (SLOW_IN_PYTHON,) if self.device == "cpu" and ELEMENT_BY_ELEMENT.search(self.log.text()) else ()
+        return ContenderFault(
+            "timed_out", f"no answer within {limits.time_s:g} s: stopped", self._crash_place(), details
+        )
 
     def _watch(self, limits: Limits) -> None:
         tree = processes.tree(self._process.pid, age_s=WATCH_INTERVAL_S / 2)

@@ -34,6 +34,8 @@ from grader.report.model import WorkerLog
 GRADER_FRAME = re.compile(
     r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
 )
+# Where Python says that a worker was when its time was up: the case's result has that, as far as it is the student's.
+LAST_WORDS = re.compile(r"^Timeout \([\d:.]+\)!\n(Thread 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
@@ -254,7 +256,7 @@ class Judge:
         """What the submission's workers printed for an assignment."""
         logs = [worker.log for worker in self._logs.get(assignment.name, [])]
         root = f"{self.job.submission}/"
-        texts = [GRADER_FRAME.sub("", log.text()).replace(root, "") for log in logs]
+        texts = [GRADER_FRAME.sub("", LAST_WORDS.sub("", log.text())).replace(root, "") for log in logs]
         shown = [text for text in texts if text.strip()]
         joined = "\n--- another worker ---\n".join(shown)
         if len(joined) > MAX_LOG:

@@ -182,7 +182,7 @@ LOADING_EXPECTED: dict[str, tuple[str, str, str]] = {
     "no_arguments": ("failed", "cannot be called with 1 arguments", ""),
     "exits": ("crashed", "SystemExit", 'File "exits.py", line 2'),
     "exits_hard": ("crashed", "exit code 0", ""),
-    "hangs": ("timed_out", "no answer within 4 s", ""),
+    "hangs": ("timed_out", "no answer within 4 s", 'File "hangs.py", line '),
     "fine": ("passed", "", ""),
     "helper_of_mine": ("passed", "", ""),
 }
@@ -232,6 +232,19 @@ def test_a_flood_of_output_is_capped_in_the_report(ran: Ran) -> None:
 
 def test_a_crash_names_the_students_line(ran: Ran) -> None:
     assert 'File "faults.py", line' in ran.case("faults", "segfault").traceback
+
+
+@pytest.mark.parametrize("name", ["endless-loop", "endless-loop-in-c"])
+def test_who_takes_too_long_reads_where(ran: Ran, name: str) -> None:
+    place = ran.case("faults", name).traceback.splitlines()[0]
+    assert place.startswith('  File "faults.py", line ')
+    assert place.endswith(f"in f{list(CASES).index(name)}")
+
+
+def test_where_a_worker_was_is_nothing_that_it_printed(ran: Ran) -> None:
+    assert ran.report is not None
+    (log,) = (one.log for one in ran.report.assignments if one.name == "hangs")
+    assert log.text == ""
 
 
 def test_a_wrong_group_earns_nothing_and_loses_only_its_own(ran: Ran) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from grader import protocol
+from grader.assignment import Device
 from grader.contender import contender as contender_module
 from grader.contender.arena import Arena
 from grader.contender.contender import Build, Contender, Limits
@@ -209,6 +210,7 @@ def test_a_worker_that_keeps_sending_is_watched_all_the_same(monkeypatch: pytest
     monkeypatch.setattr(Contender, "kill", lambda _: None)
     contender = Contender.__new__(Contender)
     contender._reader, contender._replies, contender._request = DrippingReader(), 0, 1  # type: ignore[assignment]
+    contender.log, contender.device, contender._loaded_from = logged(b"Timeout ("), "cpu", None
     with pytest.raises(ContenderFault, match="no answer within 10 s"):
         contender._receive(Limits(time_s=10, memory_gib=1))
     assert len(watched) >= 10
@@ -285,6 +287,37 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
         assert len(contender.finish(2, LONGER).times_s) == 2
         contender.begin(2, 2, watched=False)
         assert "times_s" in (contender._reader.receive() or {})
+
+
+ENDLESS = b"""Timeout (0:00:10)!
+Thread 0x00007f865f0b1b80 (most recent call first):
+  File "/s/softmax.py", line 5 in combine
+  File "/opt/triton/runtime/interpreter.py", line 961 in generic_reduce
+  File "/s/softmax.py", line 12 in kernel
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(
+    monkeypatch: pytest.MonkeyPatch, device: Device
+) -> None:
+    contender = standing(False)
+    contender.device, contender._loaded_from, contender.log = device, Path("/s/softmax.py"), logged(ENDLESS)
+    contender.log.finish()
+    monkeypatch.setattr(Contender, "kill", lambda _: None)
+    fault = contender._late(LIMITS)
+    assert (fault.outcome, fault.message) == ("timed_out", "no answer within 1 s: stopped")
+    assert fault.traceback == '  File "softmax.py", line 5, in combine\n  File "softmax.py", line 12, in kernel'
+    assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if device == "cpu" else [])
+
+
+def test_who_writes_nothing_down_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    contender, ended = standing(False), []
+    contender.device, contender._loaded_from, contender.log = "cpu", Path("/s/softmax.py"), logged(b"hello")
+    monkeypatch.setattr(Contender, "kill", lambda _: ended.append(True))
+    monkeypatch.setattr(contender_module, "LAST_WORDS_S", 0.1)
+    assert contender._late(LIMITS).traceback == ""
+    assert ended
 
 
 def standing(trusted: bool) -> Contender:
