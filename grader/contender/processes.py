@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -54,9 +54,9 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def output_of(command: list[str], limit_s: float, **options: Any) -> bytes:
+def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subprocess.DEVNULL, **options: Any) -> bytes:
     """What a program of our own prints; nobody takes it for what a worker has left behind. Raises subprocess.TimeoutExpired."""
-    process = start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options)
+    process = start(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options)
     try:
         return process.communicate(timeout=limit_s)[0]
     finally:

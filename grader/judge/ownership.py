@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault, RanKernel, RanOperator
+from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
 from grader.report.model import GpuTime
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, triton_kernels, without_own
-from grader.verdict.policy import Finding, Operator, cuda_findings, foreign_operators, python_findings
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, without_own
+from grader.verdict.policy import Finding, Operator, foreign_operators
 from grader.verdict.resources import kernel_resources
 
 if TYPE_CHECKING:
@@ -20,29 +20,31 @@ if TYPE_CHECKING:
     from grader.judge.state import Judge
 
 NOT_YOURS = "the work has to be done by your own kernel"
-SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
-MAX_SHOWN = 3
+READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
 
 
-def forbidden_use(assignment: Assignment, folder: Path, files: Sequence[str]) -> ContenderFault | None:
+def question_of(assignment: Assignment) -> Question:
+    """What is to be read of a submission's source for an assignment."""
+    policy, spec = assignment.spec.policy, assignment.spec
+    imports, forbidden = (None, ()) if policy is None else (tuple(policy.imports), tuple(policy.forbidden))
+    return Question(spec.file, spec.entry, spec.language, imports, forbidden)
+
+
+def forbidden_use(assignment: Assignment, answer: Answer | None) -> ContenderFault | None:
     """What the source of a submission must not use, before any of it has run; None where there is nothing.
 
     Args:
-        folder: the staged submission; `files` are those in it.
+        answer: what was read; None where nobody could read it.
     """
-    policy, spec = assignment.spec.policy, assignment.spec
-    if policy is None:
+    if answer is None:
+        words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
+        return ContenderFault("forbidden", words)
+    if not answer.count:
         return None
-    sources = _sources(folder, files, SUFFIXES[spec.language])
-    if spec.language == "triton":
-        found = python_findings(sources, spec.file, spec.entry, policy.imports, policy.forbidden)
-    else:
-        found = cuda_findings(sources, policy.forbidden)
-    if not found:
-        return None
-    first, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    first, more = answer.findings[0], f" (and {answer.count - 1} more)" if answer.count > 1 else ""
     words = f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}"
-    return ContenderFault("forbidden", words, "".join(_frame(one, sources) for one in found[:MAX_SHOWN]))
+    frames = zip(answer.findings, answer.lines, strict=True)
+    return ContenderFault("forbidden", words, "".join(_frame(finding, line) for finding, line in frames))
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
@@ -84,15 +86,9 @@ def own_kernels(judge: Judge, assignment: Assignment) -> frozenset[str]:
     """Names of the kernels that the submission defines for an assignment."""
     if assignment.spec.language == "cuda":
         return frozenset(one.name for one in kernel_resources(judge.ptxas(assignment)))
-    return triton_kernels(_sources(judge.job.submission, judge.job.info.files, SUFFIXES["triton"]))
+    return judge.triton_kernels.get(assignment.name, frozenset())
 
 
-def _sources(folder: Path, files: Sequence[str], suffixes: tuple[str, ...]) -> dict[str, str]:
-    names = [name for name in files if name.endswith(suffixes)]
-    return {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in names}
-
-
-def _frame(finding: Finding, sources: dict[str, str]) -> str:
+def _frame(finding: Finding, line: str) -> str:
     """The line, as tracebacks show it."""
-    text = sources[finding.file].splitlines()[finding.line - 1].strip()[:200]
-    return f'  File "{finding.file}", line {finding.line}\n    {text}\n'
+    return f'  File "{finding.file}", line {finding.line}\n    {line}\n'

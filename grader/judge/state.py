@@ -24,7 +24,8 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
 from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
-from grader.judge.ownership import forbidden_use
+from grader.judge.ownership import forbidden_use, question_of
+from grader.judge.reading import read
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -54,6 +55,7 @@ class Judge:
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
+        triton_kernels: names of those that the submission defines, by assignment.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -72,6 +74,7 @@ class Judge:
         self.lanes = Lanes(self, self.lane_count)
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
+        self.triton_kernels: dict[str, frozenset[str]] = {}
         self._asking_reference = threading.Lock()
         self._crashed = False  # whether a worker of the submission has
         self._absent: dict[str, str] = {}
@@ -149,8 +152,16 @@ class Judge:
                 self._absent[name] = f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
-        for assignment in (one for one in assignments if one.spec.file not in self._absent):
-            if fault := forbidden_use(assignment, self.job.submission, self.job.info.files):
+        read_of = [
+            one
+            for one in assignments
+            if one.spec.file not in self._absent and (one.spec.policy is not None or self.device_name == "cuda")
+        ]
+        answers = read(self.job.submission, self.job.info.files, [question_of(one) for one in read_of])
+        for assignment, found in zip(read_of, answers, strict=True):
+            if found is not None:
+                self.triton_kernels[assignment.name] = found.kernels
+            if fault := forbidden_use(assignment, found):
                 self._unloadable[assignment.name] = fault
 
     @property

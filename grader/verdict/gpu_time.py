@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from grader.report.model import GpuTime, KernelTime
-from grader.verdict.sources import kernel_definitions
 
 DECOY_SHARE = (
     0.1  # of the GPU's time: whose own kernels take less, while a library's take nearly all, had them run for show
@@ -30,11 +29,6 @@ class Ran:
     name: str
     calls: int
     time_s: float
-
-
-def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
-    """Names of the functions that a submission's Python files (by their path) give to triton.jit; Triton calls kernels by them."""
-    return frozenset(name for file, text in sources.items() for name in kernel_definitions(file, text))
 
 
 def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from grader.verdict.sources import Function, Module, Unit, imported_from, is_kernel, live_units, own_names
+from grader.verdict.sources import Entangled, Function, Module, Unit, imported_from, is_kernel, live_units, own_names
 
 # ATen operators, without their overload, that make, copy, compare, or look at tensors in another way: nobody's kernel is made of these.
 PLUMBING = frozenset(
@@ -162,6 +162,8 @@ def python_findings(
         return _python_findings(sources, file, entry, imports, forbidden)
     except RecursionError:
         return [Finding(file, 1, "nests expressions too deeply to be read")]
+    except Entangled:
+        return [Finding(file, 1, "passes names around until nobody can follow them")]
 
 
 def _python_findings(
@@ -234,10 +236,11 @@ class _Rules:
         elif isinstance(node, ast.ClassDef):
             # A name that its body assigns is a builtin's until then, whatever it is in a function around it.
             inside = frozenset()
-        body = getattr(node, "body", None)
+        within = set[int]()
+        if isinstance(node, Function | ast.ClassDef):
+            within = {id(one) for one in (node.body if isinstance(node.body, list) else [node.body])}
         for child in ast.iter_child_nodes(node):
-            within = child is body or (isinstance(body, list) and child in body)
-            yield from self._look(module, child, kernel, inside if within else own)
+            yield from self._look(module, child, kernel, inside if id(child) in within else own)
 
     def _node(self, module: Module, node: ast.AST, own: frozenset[str]) -> Iterator[tuple[ast.AST, str]]:
         match node:
@@ -342,12 +345,29 @@ def _is_library(meant: str) -> bool:
     return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
+# What is no code in C++: strings, also raw ones; characters, which an apostrophe within a number does not begin; comments. Names of headers
+# are kept. What is not closed goes on as far as it may, or is short: so no text is looked at again and again.
+_NO_CODE = re.compile(
+    r"""
+    \#\s*include\s*[<"][^\n>"]{0,250}[>"]
+    | (?<!\w)(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
+    | "(?:\\.|[^"\\\n])*"?
+    | (?<![\w'])(?:u8|[uUL])?'(?:\\.|[^'\\\n]){1,12}'
+    | //[^\n]*
+    | /\*.*?(?:\*/|\Z)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
 def _without_comments(text: str) -> str:
     """C++ with comments and strings blanked out, but for the names of headers; line numbers are kept."""
 
     def blank(match: re.Match[str]) -> str:
         return match.group() if match.group().startswith("#") else re.sub(r"[^\n]", " ", match.group())
 
-    return re.sub(
-        r'#\s*include\s*[<"][^\n>"]*[>"]|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', blank, text, flags=re.DOTALL
-    )
+    def join(match: re.Match[str]) -> str:
+        return re.sub(r"\\[ \t]*\r?\n", "", match.group()) + "\n" * match.group().count("\n")
+
+    # Where a line goes on with the next one, in the middle of a name perhaps.
+    return _NO_CODE.sub(blank, re.sub(r"(?:\\[ \t]*\r?\n[^\s\\]*)+", join, text))

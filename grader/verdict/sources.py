@@ -7,6 +7,7 @@ names such as `torch.nn.functional.softmax`. What is forbidden is another matter
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -21,11 +22,17 @@ PATIENT = frozenset(
     typing.final typing.overload property classmethod staticmethod triton.testing.perf_report
     """.split()  # noqa: SIM905 (a list of strings is no easier to read)
 )
+MAX_MEANINGS = 50  # of a name: it is multiplied by those of others that are assigned to it
+MAX_LENGTH = 500  # of what a name stands for
 OWN_OBJECTS = {"self", "cls", "ctx"}  # whose attributes are the student's own
 
 
+class Entangled(Exception):
+    """Names are passed around so often that nobody can follow them."""
+
+
 def imported_from(file: str, sources: Mapping[str, str]) -> list[Module]:
-    """A file and all files of the submission that it imports, also by way of others."""
+    """A file and all files of the submission that it imports, also by way of others. Raises RecursionError, Entangled."""
     modules: dict[str, Module] = {}
     todo = [file]
     while todo:
@@ -43,10 +50,17 @@ def imported_from(file: str, sources: Mapping[str, str]) -> list[Module]:
 def live_units(modules: Iterable[Module], entry: str) -> list[tuple[Module, Unit]]:
     """What happens when the modules are imported, and whatever is needed to call `entry`, in the modules' order."""
     units = [(module, unit) for module in modules for unit in module.units]
-    wanted, live = {entry}, set[Unit]()
-    while fresh := [unit for _, unit in units if unit not in live and (unit.name is None or unit.name in wanted)]:
-        live.update(fresh)
-        wanted |= {name for unit in fresh for name in unit.mentions}
+    named: dict[str, list[Unit]] = {}
+    for _, unit in units:
+        if unit.name is not None:
+            named.setdefault(unit.name, []).append(unit)
+    todo = [unit for _, unit in units if unit.name is None] + named.pop(entry, [])
+    live = set(todo)
+    while todo:
+        for name in todo.pop().mentions & named.keys():
+            fresh = named.pop(name)
+            live.update(fresh)
+            todo += fresh
     return [(module, unit) for module, unit in units if unit in live]
 
 
@@ -80,12 +94,16 @@ def own_names(function: Function, outer: frozenset[str]) -> frozenset[str]:
     return frozenset((outer | own) - foreign)
 
 
-def kernel_definitions(file: str, text: str) -> set[str]:
-    """Names of the functions in a Python file that are given to triton.jit, wherever they are defined; none that nobody can read."""
-    try:
-        return _kernel_definitions(file, text)
-    except RecursionError:
-        return set()
+def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
+    """Names of the functions that a submission's Python files (by their path) give to triton.jit, wherever they are defined.
+
+    Triton calls kernels by them. Files that nobody can read define none.
+    """
+    found = set[str]()
+    for file, text in sources.items():
+        with contextlib.suppress(RecursionError, Entangled):
+            found |= _kernel_definitions(file, text)
+    return frozenset(found)
 
 
 def _kernel_definitions(file: str, text: str) -> set[str]:
@@ -129,14 +147,19 @@ class Unit:
 
 
 class Module:
-    """A parsed file, and what its names stand for. A file that cannot be parsed has no units: the worker will say why."""
+    """A parsed file, and what its names stand for. A file that is not Python has no units: the worker will say why.
+
+    Raises RecursionError, Entangled.
+    """
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
         try:
             body = ast.parse(text).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except (SyntaxError, ValueError):
             body = []
+        except MemoryError:
+            raise RecursionError from None  # the parser's stack is full; or memory is, and who knows whether it will be again
         nodes = [node for statement in body for node in ast.walk(statement)]
         if not any(_renames(node) for node in nodes):
             body = [one for node in body for one in (node.orelse if _is_main_guard(node) else [node])]  # type: ignore[attr-defined]
@@ -211,7 +234,10 @@ class Module:
                             self._means(target.id, meant)
 
     def _means(self, name: str, meant: str) -> None:
-        self._stands_for.setdefault(name, set()).add(meant)
+        meanings = self._stands_for.setdefault(name, set())
+        meanings.add(meant)
+        if len(meanings) > MAX_MEANINGS or len(meant) > MAX_LENGTH:
+            raise Entangled
 
     def link(self, own: Mapping[str, Module]) -> None:
         """Let names of the submission's other modules, by their files' names, stand for what those mean by them."""

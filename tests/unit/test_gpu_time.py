@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from grader.report.model import GpuTime
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, triton_kernels, without_own
+from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, without_own
+from grader.verdict.sources import triton_kernels
 from tests.conftest import ROOT
 
 COPY = Ran("Memcpy DtoD (Device -> Device)", 1, 0.25e-3)

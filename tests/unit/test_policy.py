@@ -309,7 +309,9 @@ def test_what_is_allowed_is_left_alone(how: str) -> None:
     assert [one for one in found(imports + source) if "__future__" not in one] == []
 
 
-@pytest.mark.parametrize("source", ["y = torch" + ".a" * 1500, "def softmax(x): return " + "1+" * 1500 + "x"])
+@pytest.mark.parametrize(
+    "source", ["y = torch" + ".a" * 1500, "def softmax(x): return " + "1+" * 1500 + "x", "y = " + "-" * 9000 + "x"]
+)
 def test_what_nobody_can_read_is_refused(source: str) -> None:
     assert found(source) == ["softmax.py:1 nests expressions too deeply to be read"]
 
@@ -346,6 +348,17 @@ def test_cuda_files_are_read_without_their_comments() -> None:
         "cublasSgemm(handle);",
         "return ::at::gelu(x);",
         "return at :: gelu(x);",
+        "char c = '\"'; cublasSgemm(handle); c = '\"';",
+        "char c = u8'\"'; cublasSgemm(handle); c = '\\'';",
+        "int million = 1'000'000, few = 1'0; cublasSgemm(handle); // '",
+        'auto s = R"(")"; cublasSgemm(handle); s = R"(")";',
+        'auto s = R"x(" )" )x"; cublasSgemm(handle); s = "";',
+        '#define FOOR\nauto s = FOOR"("; cublasSgemm(handle); s = ")";',
+        'auto s = "\\""; cublasSgemm(handle); s = "\\"";',
+        "int n = 1'0;cub::S(1'0);",
+        "cublas\\\nSgemm(handle);",
+        "cu\\\nbla\\  \nsSge\\\n\\\r\nmm(handle);",
+        "return at:\\\n:gelu(x);",
     ],
 )
 def test_names_of_libraries_are_found(line: str) -> None:
@@ -360,6 +373,10 @@ def test_names_of_libraries_are_found(line: str) -> None:
         "cub_of(v);",
         "float cubic(float cub);",
         "my::at::gelu(x);",
+        'auto s = R"x(")" cublasSgemm(handle); )x";',
+        "// all of it \\\ncublasSgemm(handle);",
+        "/* cublasSgemm(handle);",
+        'auto s = "cublasSgemm(handle);',
     ],
 )
 def test_a_variable_may_be_called_like_a_library(line: str) -> None:

@@ -1,0 +1,131 @@
+"""Reads a submission's source in a process of its own: what is written so as to be read without end must hold up nobody.
+
+The reading itself is in `grader/verdict/policy.py`. It was made to take no longer than the source is long; whoever finds a way to make it
+take longer all the same meets this process's limits, and has a submission that cannot be read.
+
+    python -m grader.judge.reading FOLDER CPU_LIMIT_S     questions on standard input, answers on standard output, as lines of JSON
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from grader.contender import processes
+from grader.verdict.policy import Finding, cuda_findings, python_findings
+from grader.verdict.sources import triton_kernels
+
+CPU_LIMIT_S = 20
+MEMORY_LIMIT_BYTES = 2 << 30
+PATIENCE_S = 300.0  # of a process that gets no turn
+SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
+MAX_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of one assignment: `language` is "triton" or "cuda"; `imports`, None without a policy, and `forbidden` as in that."""
+
+    file: str
+    entry: str
+    language: str
+    imports: tuple[str, ...] | None
+    forbidden: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was read.
+
+    findings: the first forbidden uses; `count` is how many there are.
+    lines: those of `findings`, as the files have them.
+    kernels: names of the Triton kernels that the submission defines.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    count: int = 0
+    lines: tuple[str, ...] = ()
+    kernels: frozenset[str] = frozenset()
+
+
+def read(
+    folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_limit_s: int = CPU_LIMIT_S
+) -> list[Answer | None]:
+    """An answer to each question; None where the process that read met its limits.
+
+    Args:
+        folder: the staged submission; `files` are those in it.
+        cpu_limit_s: seconds of a processor.
+
+    Raises:
+        subprocess.TimeoutExpired: this machine gives a process no turn.
+    """
+    answers: list[Answer | None] = []
+    while len(answers) < len(questions):
+        found = _ask(folder, files, questions[len(answers) :], cpu_limit_s)
+        answers += found
+        if len(answers) < len(questions):
+            answers.append(None)  # whoever comes after that one is asked again
+    return answers
+
+
+def _ask(folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_limit_s: int) -> list[Answer]:
+    with tempfile.TemporaryFile() as asked:
+        for one in ({"files": list(files)}, *map(asdict, questions)):
+            asked.write(json.dumps(one).encode() + b"\n")
+        asked.seek(0)
+        command = [sys.executable, "-P", "-m", "grader.judge.reading", str(folder), str(cpu_limit_s)]
+        package = str(Path(__file__).parents[2])
+        told = processes.output_of(command, PATIENCE_S, stdin=asked, env={**os.environ, "PYTHONPATH": package})
+    return [_answer(line) for line in told.decode().splitlines() if line.endswith("}")]
+
+
+def _answer(line: str) -> Answer:
+    found = json.loads(line)
+    findings = tuple(Finding(**one) for one in found["findings"])
+    return Answer(findings, found["count"], tuple(found["lines"]), frozenset(found["kernels"]))
+
+
+def main() -> None:
+    """Answer each question as soon as it is read."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]),) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    folder, (head, *questions) = Path(sys.argv[1]), [json.loads(line) for line in sys.stdin]
+    for asked in questions:
+        answer = _read(folder, head["files"], Question(**asked))
+        print(json.dumps(asdict(answer) | {"kernels": sorted(answer.kernels)}), flush=True)
+
+
+def _read(folder: Path, files: Sequence[str], question: Question) -> Answer:
+    names = [name for name in files if name.endswith(SUFFIXES[question.language])]
+    sources = {name: _text(folder / name) for name in names}
+    found: list[Finding] = []
+    if question.imports is not None and question.language == "triton":
+        found = python_findings(sources, question.file, question.entry, question.imports, question.forbidden)
+    elif question.imports is not None:
+        found = cuda_findings(sources, question.forbidden)
+    shown = tuple(found[:MAX_SHOWN])
+    lines = tuple(sources[one.file].splitlines()[one.line - 1].strip()[:200] for one in shown)
+    return Answer(shown, len(found), lines, triton_kernels(sources) if question.language == "triton" else frozenset())
+
+
+def _text(path: Path) -> str:
+    """As a compiler has it, or Python, which a first line may tell of another encoding; nothing where Python could not import the file."""
+    if path.suffix != ".py":
+        return path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return importlib.util.decode_source(path.read_bytes())
+    except (SyntaxError, UnicodeError, LookupError):
+        return ""
+
+
+if __name__ == "__main__":
+    main()

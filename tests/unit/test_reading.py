@@ -1,0 +1,110 @@
+"""Reading a submission's source ends, whatever was written so that it should not; and what is read is what will run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grader.judge.reading import Question, read
+from tests.conftest import ROOT
+
+ASKED = Question("softmax.py", "softmax", "triton", ("torch", "triton", "contextlib"), ("torch.softmax",))
+KERNEL = "import triton\n@triton.jit\ndef kernel(x): ...\n"
+ENDLESS = "x = 1\n" * 200_000
+HOSTILE = {
+    "names that are made of each other": "import torch\na = torch\nb = a\n"
+    + "".join(f"a = b.p{n}\nb = a.q{n}\n" for n in range(99)),
+    "names that grow": "import torch\na = torch\n" + "a = a.b\n" * 5000,
+    "a long chain of functions": "".join(f"def f{n}(x): return f{n + 1}(x)\n" for n in range(20_000)),
+    "a function of many lines": "def softmax(x):\n" + "    x = x\n" * 50_000,
+}
+HOSTILE_CUDA = {
+    "strings that do not end": '"\\' * 400_000,
+    "characters that do not end": "'\\" * 400_000,
+    "comments that do not end": "/* " * 300_000,
+    "raw strings that do not end": 'R"x(' * 200_000,
+    "headers that do not end": "#include <" * 90_000,
+    "lines that go on": "\\\n" * 400_000,
+}
+
+
+def submission(folder: Path, **files: str | bytes) -> list[str]:
+    for name, content in files.items():
+        (folder / f"{name}.py").write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [f"{name}.py" for name in files]
+
+
+def test_the_staffs_answers_are_read_and_their_kernels_found() -> None:
+    files = ["softmax.py", "gelu.cu"]
+    softmax, cuda, plain = read(
+        ROOT / "reference",
+        files,
+        [
+            ASKED,
+            Question("gelu.cu", "gelu", "cuda", (), ("cublas",)),
+            Question("softmax.py", "softmax", "triton", None, ("torch.empty",)),
+        ],
+    )
+    assert softmax is not None
+    assert cuda is not None
+    assert plain is not None
+    assert (softmax.count, cuda.count, plain.count) == (0, 0, 0)
+    assert {"softmax_kernel", "softmax_long_row_kernel"} <= softmax.kernels
+    assert cuda.kernels == frozenset()
+
+
+def test_no_more_is_told_than_is_shown(tmp_path: Path) -> None:
+    text = "import torch\ndef softmax(x):\n" + "    torch.softmax(x)\n" * 1000
+    (found,) = read(tmp_path, submission(tmp_path, softmax=text), [ASKED])
+    assert found is not None
+    assert (found.count, [one.line for one in found.findings], found.lines[0]) == (1000, [3, 4, 5], "torch.softmax(x)")
+
+
+def test_who_cannot_be_read_in_time_loses_alone(tmp_path: Path) -> None:
+    files = submission(tmp_path, softmax=ENDLESS, fine="def f(x): return x")
+    fine = Question("fine.py", "f", "triton", (), ())
+    endless, other = read(tmp_path, files[:1], [ASKED, fine], cpu_limit_s=1)
+    assert endless is None
+    assert other is None  # of the same files
+    first, second, third = read(tmp_path, files[1:], [fine, fine, fine], cpu_limit_s=1)
+    assert None not in (first, second, third)
+
+
+def test_what_cannot_be_read_holds_up_nobody_else(tmp_path: Path) -> None:
+    files = submission(tmp_path, softmax=ENDLESS)
+    (tmp_path / "gelu.cu").write_text("void gelu() {}")
+    cuda = Question("gelu.cu", "gelu", "cuda", (), ())
+    assert [one is None for one in read(tmp_path, [*files, "gelu.cu"], [cuda, ASKED, cuda], cpu_limit_s=1)] == [
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_python_is_read_in_time(tmp_path: Path, how: str) -> None:
+    (found,) = read(tmp_path, submission(tmp_path, softmax=HOSTILE[how]), [ASKED])
+    assert found is not None
+
+
+@pytest.mark.parametrize("how", HOSTILE_CUDA)
+def test_cuda_is_read_in_time(tmp_path: Path, how: str) -> None:
+    (tmp_path / "gelu.cu").write_text(HOSTILE_CUDA[how])
+    (found,) = read(tmp_path, ["gelu.cu"], [Question("gelu.cu", "gelu", "cuda", (), ("cublas", "at::gelu"))])
+    assert found is not None
+
+
+def test_a_file_is_read_in_the_encoding_that_python_imports_it_by(tmp_path: Path) -> None:
+    hidden = b"# coding: unicode_escape\nimport torch\n# \\u000adef softmax(x): return torch.softmax(x)\n"
+    (found,) = read(tmp_path, submission(tmp_path, softmax=hidden), [ASKED])
+    assert found is not None
+    assert [one.words for one in found.findings] == ["uses torch.softmax"]
+
+
+@pytest.mark.parametrize("text", [b"# coding: no_such_thing\n", b"x = '\xff'\n", b"x = (", b"\0"])
+def test_what_python_cannot_import_says_so_later(tmp_path: Path, text: bytes) -> None:
+    files = submission(tmp_path, softmax=text, other=KERNEL)
+    (found,) = read(tmp_path, files, [ASKED])
+    assert found is not None
+    assert (found.count, found.kernels) == (0, {"kernel"})
