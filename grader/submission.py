@@ -6,13 +6,14 @@ original is only read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from grader.report.model import SubmissionInfo
 
@@ -57,31 +58,38 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
     expected = f"expected a folder with {', '.join(wanted)}"
     try:
         mode = source.stat().st_mode
+        if not stat.S_ISDIR(mode):
+            raise SubmissionError(f"{source}: is a file; {expected}")
+        root = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
-    if not stat.S_ISDIR(mode):
-        raise SubmissionError(f"{source}: is a file; {expected}")
     refused: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     try:
-        for path in _walk(source, refused):
-            name = path.relative_to(source).as_posix()
-            if len(contents) >= MAX_FILES and name not in wanted:
-                refused[name] = f"more than {MAX_FILES} files"
-                continue
-            try:
-                contents[name] = _read(path)
-            except _Refused as why:
-                refused[name] = str(why)
-            except OSError as error:
-                if name in wanted:
-                    raise SubmissionError(f"{path}: cannot be read ({error.strerror}); {expected}") from None
-                refused[name] = f"cannot be read ({error.strerror})"
-    except PermissionError as error:
-        raise SubmissionError(f"{error.filename}: cannot be read ({error.strerror}); {expected}") from None
+        with contextlib.closing(_walk(root, refused)) as found:
+            for name, folder in found:
+                if len(contents) >= MAX_FILES and name not in wanted:
+                    refused[name] = f"more than {MAX_FILES} files"
+                    continue
+                try:
+                    contents[name] = _read(PurePosixPath(name).name, folder)
+                except _Refused as why:
+                    refused[name] = str(why)
+                except OSError as error:
+                    if name in wanted:
+                        raise SubmissionError(
+                            f"{source / name}: cannot be read ({error.strerror}); {expected}"
+                        ) from None
+                    refused[name] = f"cannot be read ({error.strerror})"
+    except _FolderUnreadable as unreadable:
+        raise SubmissionError(f"{source / unreadable.name}: cannot be read ({unreadable.why}); {expected}") from None
+    except OSError as error:
+        raise SubmissionError(f"{source}: cannot be read ({error.strerror}); {expected}") from None
+    finally:
+        os.close(root)
     if not contents and not refused:
         raise SubmissionError(f"{source}: is empty; {expected}")
     target.mkdir(parents=True, exist_ok=True)
@@ -116,13 +124,23 @@ class _Refused(Exception):
     """Why a file is not taken."""
 
 
-def _walk(folder: Path, refused: dict[str, str], root: Path | None = None, depth: int = 0) -> Iterator[Path]:
-    """The files below a folder in a fixed order; those directly in it come first."""
-    root = root or folder
+class _FolderUnreadable(Exception):
+    """A folder in the submission cannot be read, and why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name, self.why = name, why
+
+
+def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0) -> Generator[tuple[str, int]]:
+    """The files below an open folder in a fixed order, each with the open folder that it lies in; those directly in it come first.
+
+    Every folder is opened from the one above it and never by its path, in which its owner could meanwhile put a link in its place.
+    """
     folders = []
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        path = Path(entry.path)
-        name = path.relative_to(root).as_posix()
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        name = inside + entry.name
         if entry.is_symlink():
             refused[name] = "a symbolic link; links are not followed"
         elif entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
@@ -130,27 +148,39 @@ def _walk(folder: Path, refused: dict[str, str], root: Path | None = None, depth
         elif NAME.fullmatch(entry.name) is None:
             refused[name] = "an odd name; letters, digits, _ . + - are allowed"
         elif entry.is_dir(follow_symlinks=False):
-            folders.append(path)
+            folders.append(entry.name)
         else:
-            yield path
-    for path in folders:
+            yield name, folder
+    for last in folders:
+        name = inside + last
         if depth + 1 >= MAX_DEPTH:
-            refused[path.relative_to(root).as_posix()] = "too deep a folder"
-        else:
-            yield from _walk(path, refused, root, depth + 1)
+            refused[name] = "too deep a folder"
+            continue
+        try:
+            below = os.open(last, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                yield from _walk(below, refused, f"{name}/", depth + 1)
+            finally:
+                os.close(below)
+        except (FileNotFoundError, NotADirectoryError):  # it is gone, or a file or a link by now
+            refused[name] = "changed while it was read"
+        except OSError as error:
+            raise _FolderUnreadable(name, str(error.strerror)) from None
 
 
-def _read(path: Path) -> bytes:
-    """A file's bytes. Raises _Refused or OSError; never waits on a pipe or follows a link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+def _read(name: str, folder: int) -> bytes:
+    """The bytes of a file in an open folder. Raises _Refused or OSError; never waits on a pipe or follows a link."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _Refused("not a regular file")
-        content = file.read(MAX_FILE_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > MAX_FILE_BYTES:
         raise _Refused(f"larger than {MAX_FILE_BYTES >> 20} MiB")
-    if path.suffix not in TEXT_SUFFIXES:
+    if PurePosixPath(name).suffix not in TEXT_SUFFIXES:
         raise _Refused("not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")")
     if b"\0" in content:
         raise _Refused("a binary file (if it is text, save it as UTF-8)")

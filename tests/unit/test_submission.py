@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -117,18 +118,135 @@ def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
 ) -> None:
     (tmp_path / "secret.py").write_text("secret")
     (source / "gelu.py").write_text("harmless")
-    walk = submission._walk
+    read = submission._read
 
-    def slow_walk(*arguments: object) -> object:
-        found = list(walk(*arguments))  # type: ignore[arg-type]
-        (source / "gelu.py").unlink()
-        (source / "gelu.py").symlink_to(tmp_path / "secret.py")
-        return iter(found)
+    def slow_read(name: str, folder: int) -> bytes:
+        if name == "gelu.py":
+            (source / name).unlink()
+            (source / name).symlink_to(tmp_path / "secret.py")
+        return read(name, folder)
 
-    monkeypatch.setattr(submission, "_walk", slow_walk)
+    monkeypatch.setattr(submission, "_read", slow_read)
     taken = staged()
     assert taken.info.files == ("softmax.py",)
     assert "cannot be read" in taken.refused["gelu.py"]
+
+
+@pytest.fixture
+def swapped_after(monkeypatch: pytest.MonkeyPatch, source: Path) -> Callable[[str, Callable[[], None]], None]:
+    """Have something done to the submission in the moment after one of its folders has been listed."""
+    scandir = os.scandir
+
+    def swapped_after(folder: str, swap: Callable[[], None]) -> None:
+        listed = (source / folder).stat().st_ino
+
+        def slow_scandir(path: int) -> object:
+            inode = os.stat(path).st_ino
+            with scandir(path) as entries:
+                found = list(entries)
+            if inode == listed:
+                swap()
+            return contextlib.nullcontext(found)
+
+        monkeypatch.setattr(os, "scandir", slow_scandir)
+
+    return swapped_after
+
+
+@pytest.mark.parametrize("level", ["lib", "lib/inner"])
+def test_a_folder_that_becomes_a_link_after_it_was_seen_is_not_followed(
+    source: Path,
+    tmp_path: Path,
+    staged: Callable[..., Submission],
+    swapped_after: Callable[[str, Callable[[], None]], None],
+    level: str,
+) -> None:
+    """What it points to is somebody else's, which whoever grades may read and the student may not."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "answer.py").write_text("secret")
+    (source / "lib" / "inner").mkdir(parents=True)
+    (source / "lib" / "tiles.py").touch()
+
+    def swap() -> None:
+        (source / level).rename(tmp_path / "away")
+        (source / level).symlink_to(tmp_path / "secret")
+
+    swapped_after(str(Path(level).parent), swap)
+    taken = staged()
+    assert "secret" not in str(files(taken.folder))
+    assert taken.refused == {level: "changed while it was read"}
+    assert f"{level}: ignored, changed while it was read" in taken.info.notes
+    assert set(taken.info.files) == {"softmax.py"} | ({"lib/tiles.py"} if level != "lib" else set())
+
+
+def test_files_are_read_from_the_folder_that_was_listed(
+    source: Path,
+    tmp_path: Path,
+    staged: Callable[..., Submission],
+    swapped_after: Callable[[str, Callable[[], None]], None],
+) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "tiles.py").write_text("secret")
+    (source / "lib").mkdir()
+    (source / "lib" / "tiles.py").write_text("own")
+
+    def swap() -> None:
+        (source / "lib").rename(tmp_path / "away")
+        (source / "lib").symlink_to(tmp_path / "secret")
+
+    swapped_after("lib", swap)
+    assert files(staged().folder)["lib/tiles.py"] == b"own"
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a file", "empty"])
+def test_a_folder_that_is_not_one_any_more_is_left_out(
+    source: Path,
+    staged: Callable[..., Submission],
+    swapped_after: Callable[[str, Callable[[], None]], None],
+    becomes: str,
+) -> None:
+    (source / "lib").mkdir()
+    (source / "lib" / "tiles.py").touch()
+
+    def swap() -> None:
+        (source / "lib" / "tiles.py").unlink()
+        if becomes != "empty":
+            (source / "lib").rmdir()
+        if becomes == "a file":
+            (source / "lib").touch()
+
+    swapped_after(".", swap)
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert taken.refused == ({} if becomes == "empty" else {"lib": "changed while it was read"})
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a folder"])
+def test_a_file_that_is_not_one_any_more_is_left_out(
+    source: Path,
+    staged: Callable[..., Submission],
+    swapped_after: Callable[[str, Callable[[], None]], None],
+    becomes: str,
+) -> None:
+    (source / "gelu.py").touch()
+
+    def swap() -> None:
+        (source / "gelu.py").unlink()
+        if becomes == "a folder":
+            (source / "gelu.py").mkdir()
+
+    swapped_after(".", swap)
+    why = "not a regular file" if becomes == "a folder" else "cannot be read (No such file or directory)"
+    assert staged().refused == {"gelu.py": why}
+
+
+def test_staging_leaves_no_file_open(source: Path, staged: Callable[..., Submission]) -> None:
+    (source / "lib" / "inner").mkdir(parents=True)
+    (source / "lib" / "pipe.py").mkdir()
+    os.mkfifo(source / "lib" / "inner" / "pipe.py")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    staged()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_file_of_exactly_the_largest_size_is_taken_and_a_larger_one_is_not(
