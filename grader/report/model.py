@@ -7,11 +7,12 @@ lost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -53,6 +54,17 @@ Finite = Annotated[
         lambda value: value if abs(value) != float("inf") and value == value else None, return_type=float | None
     ),
 ]
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline, in C0 and C1
+
+
+def without_controls(text: str) -> str:
+    """A submission's words may be shown by whatever reads the report: they have no control characters but tab and newline."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+Words = Annotated[str, AfterValidator(without_controls)]
 
 
 class Model(BaseModel):
@@ -103,7 +115,7 @@ class OutputError(Model):
 class KernelTime(Model):
     """A kernel that ran on the GPU, and its share of the time that all of them took."""
 
-    name: str = Field(max_length=200)
+    name: Words = Field(max_length=200)
     own: bool = Field(description="whether the submission defines it")
     calls: int = Field(ge=0)
     share: float = Field(ge=0, le=1)
@@ -123,9 +135,9 @@ class CaseResult(Model):
     name: str
     tries: str
     outcome: Outcome
-    message: str = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
-    diagnosis: tuple[str, ...] = ()
-    traceback: str = Field(default="", description="the student's own frames")
+    message: Words = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
+    diagnosis: tuple[Words, ...] = ()
+    traceback: Words = Field(default="", description="the student's own frames")
     errors: tuple[OutputError, ...] = ()
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
     time_s: float = Field(default=0.0, ge=0)
@@ -208,9 +220,9 @@ class SpeedCaseResult(Model):
     name: str
     size: str
     outcome: Outcome
-    message: str = ""
-    diagnosis: tuple[str, ...] = ()
-    traceback: str = ""
+    message: Words = ""
+    diagnosis: tuple[Words, ...] = ()
+    traceback: Words = ""
     points: Points
     bands: tuple[BandResult, ...]
     measured: SpeedMeasurement | None = None
@@ -248,7 +260,7 @@ class PartResult(Model):
 class WorkerLog(Model):
     """What the student's code printed, cut to a bounded size."""
 
-    text: str = Field(max_length=200_000)
+    text: Words = Field(max_length=200_000)
     total_bytes: int = Field(ge=0)
 
 
@@ -258,7 +270,7 @@ NOT_COMPILED = "does not compile: "  # how a problem of `KernelResources` begins
 class KernelResources(Model):
     """What one kernel takes of a multiprocessor, as the compiler tells it."""
 
-    name: str = Field(max_length=200)
+    name: Words = Field(max_length=200)
     part: str = ""
     case: str = Field(default="", description="of which case's launch; empty for CUDA C++")
     arch: str = Field(description="for which GPUs it was compiled, as sm_90", max_length=20)
@@ -268,7 +280,7 @@ class KernelResources(Model):
     spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
     spill_load_bytes: int = Field(default=0, ge=0)
     shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
-    problem: str = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
+    problem: Words = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
 
 
 class AssignmentResult(Model):
@@ -288,7 +300,7 @@ class SubmissionInfo(Model):
     path: str
     sha256: str
     files: tuple[str, ...]
-    notes: tuple[str, ...] = Field(default=(), description="what was ignored, and why")
+    notes: tuple[Words, ...] = Field(default=(), description="what was ignored, and why")
 
 
 class Environment(Model):
@@ -351,7 +363,7 @@ class Report(Model):
     correctness: Points
     speed: Points
     assignments: tuple[AssignmentResult, ...]
-    infra_errors: tuple[str, ...] = Field(
+    infra_errors: tuple[Words, ...] = Field(
         default=(), description="faults of the grader itself; what they touched is not graded"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,19 @@ from pydantic import ValidationError
 
 from grader.report import model
 from grader.report.json_file import check_writable, write_report
-from grader.report.model import CaseResult, OutputError, PartResult, Points, Report, WorkerLog, json_schema
+from grader.report.model import (
+    CaseResult,
+    KernelResources,
+    KernelTime,
+    OutputError,
+    PartResult,
+    Points,
+    Report,
+    SpeedCaseResult,
+    SubmissionInfo,
+    WorkerLog,
+    json_schema,
+)
 
 INF = math.inf
 SCHEMA = Path(model.__file__).parent / "schema.json"
@@ -90,6 +103,46 @@ def test_no_time_is_negative(rich_report: Report) -> None:
 def test_a_log_is_bounded() -> None:
     with pytest.raises(ValidationError):
         WorkerLog(text="x" * 200_001, total_bytes=200_001)
+
+
+NOTHING = {"earned": 0, "graded": 0, "possible": 0}
+WORDS_OF_OTHERS = {
+    "log": lambda words: WorkerLog(text=words, total_bytes=1),
+    "message": lambda words: CaseResult(name="n", tries="", outcome="failed", message=words),
+    "diagnosis": lambda words: CaseResult(name="n", tries="", outcome="passed", diagnosis=(words,)),
+    "traceback": lambda words: CaseResult(name="n", tries="", outcome="passed", traceback=words),
+    "speed": lambda words: SpeedCaseResult(
+        name="n",
+        size="",
+        outcome="failed",
+        message=words,
+        diagnosis=(words,),
+        traceback=words,
+        points=NOTHING,
+        bands=(),
+    ),
+    "kernel on the GPU": lambda words: KernelTime(name=words, own=True, calls=1, share=1),
+    "kernel": lambda words: KernelResources(name=words, arch="sm_90", registers=None, problem=words),
+    "note": lambda words: SubmissionInfo(path="", sha256="", files=(), notes=(words,)),
+}
+
+
+@pytest.mark.parametrize("place", WORDS_OF_OTHERS)
+def test_a_submissions_words_have_no_control_characters(place: str) -> None:
+    """Whatever shows report.json to somebody need not know of them."""
+    told = json.dumps(WORDS_OF_OTHERS[place]("".join(map(chr, range(160)))).model_dump(mode="json"))
+    assert "\\t\\n\\ufffd" in told
+    assert re.findall(r"\\u00[0189]|\\[bfr]|\x7f", told) == []
+
+
+def test_a_grading_that_fails_tells_so_without_control_characters(make_report: MakeReport, make_part: MakePart) -> None:
+    """The last words of a worker that did not start are in it."""
+    (words,) = make_report(make_part(), infra_errors=("a worker did not start\n\x1b[2J",)).infra_errors
+    assert words == "a worker did not start\n\N{REPLACEMENT CHARACTER}[2J"
+
+
+def test_what_was_overwritten_on_the_screen_is_in_lines_of_its_own() -> None:
+    assert WorkerLog(text="1 %\r2 %\r\n\tdone\n", total_bytes=1).text == "1 %\n2 %\n\tdone\n"
 
 
 def test_a_report_cannot_be_changed(rich_report: Report) -> None:
