@@ -15,7 +15,7 @@ from typing import TypeVar
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, OURS, Finding
-from grader.sandbox.base import InfraError
+from grader.sandbox.base import InfraError, later
 from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
@@ -45,13 +45,13 @@ def examine(
     device = "cuda" if on_gpu else "cpu"
     with contextlib.suppress(OSError):  # no room even for a trial: the disk is a finding of its own
         jail = strongest_jail(device=device)
-    driver = _later(gpus.look)
+    driver = later(gpus.look)
 
     def after_driver(function: Callable[[], T]) -> T:
         wait([driver])  # which tells who uses the GPU: not what is begun here
         return function()
 
-    seen = _later(lambda: after_driver(software.look))
+    seen = later(lambda: after_driver(software.look))
     looks: list[tuple[Sequence[str], Look]] = [
         (NAMES[:1], lambda: [software.python(on_gpu)]),
         (NAMES[1:5], lambda: software.findings(seen.result(), on_gpu, driver.result().cuda[0])),
@@ -95,20 +95,6 @@ def verdict(findings: Sequence[Finding]) -> str:
     else:
         strangers = "no, nothing here confines it enough"
     return f"This machine can grade {what}. Strangers' code: {strangers}."
-
-
-def _later(function: Callable[[], T]) -> Future[T]:
-    """What a function returns or raises, from a thread that nobody waits for at the end."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return future
 
 
 def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:

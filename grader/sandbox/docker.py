@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from docker import DockerClient
+from docker.models.images import Image
 from docker.types import LogConfig, Ulimit
 
 from grader.fingerprint import fingerprint
@@ -63,9 +65,7 @@ class DockerSandbox:
     def __enter__(self) -> Self:
         self._client = engine.connect()
         try:
-            with engine.in_words("look at the daemon"):
-                info = self._client.info()
-                self._image = self._client.images.get(self._place.image)
+            info, self._image = engine.in_time("look at the daemon", lambda: _look(self._client, self._place.image))
             self.limits = limits(self._place, info)
             gpu = choose_gpu(self._place, self._image.labels, info)
             self._options = self._create_options(gpu)
@@ -300,6 +300,11 @@ def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> en
     return gpu
 
 
+def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
+    """What the daemon tells of itself, and the image of this name."""
+    return client.info(), client.images.get(image)
+
+
 def suits(place: Place) -> bool:
     """Whether a daemon and the image are there, quickly; and, where this machine has a GPU to grade on, a way into a container for it."""
     if not engine.is_there():
@@ -307,9 +312,10 @@ def suits(place: Place) -> bool:
     try:
         client = engine.connect(engine.LOOK_TIMEOUT_S)
         try:
-            with engine.in_words("look for the image"):
-                labels = client.images.get(place.image).labels
-                gpu = choose_gpu(place, labels, client.info())
+            info, image = engine.in_time(
+                "look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S
+            )
+            gpu = choose_gpu(place, image.labels, info)
         finally:
             client.close()
     except (InfraError, UsageError):

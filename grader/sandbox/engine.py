@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
-from grader.sandbox.base import InfraError
+from grader.sandbox.base import InfraError, later
 
+T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
@@ -37,11 +38,33 @@ def connect(timeout_s: int | None = None) -> docker.DockerClient:
     `timeout_s` is for each of its requests, `TIMEOUT_S` unless given.
     """
     timeout_s = timeout_s or TIMEOUT_S
-    with in_words("reach the Docker daemon"), _no_daemon_either():
+    patience_s = min(timeout_s, TIMEOUT_S)  # not that of a whole build
+
+    def client() -> docker.DockerClient:
         # Not `version="auto"`, which leaves a connection open where the daemon does not answer.
-        with contextlib.closing(docker.from_env(timeout=timeout_s, version=OLDEST_API)) as asking:
+        with contextlib.closing(docker.from_env(timeout=patience_s, version=OLDEST_API)) as asking:
             version = asking.api.version(api_version=False)["ApiVersion"]
         return docker.from_env(timeout=timeout_s, version=version)
+
+    return in_time("reach the Docker daemon", client, patience_s)
+
+
+def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T:
+    """What `ask` returns, or an InfraError in words (see `in_words`), after twice the time limit of a request at the latest.
+
+    That limit is one of each read: a daemon that sends a byte now and then would be waited for without end.
+    """
+
+    def asked() -> T:
+        with in_words(doing), _no_daemon_either():
+            return ask()
+
+    limit_s = 2 * (timeout_s or TIMEOUT_S)
+    try:
+        return later(asked).result(limit_s)
+    except TimeoutError:
+        words = f"could not {doing}: the daemon at {address()} has not given its answer within {limit_s} s; restart it"
+        raise InfraError(f"{words}. {HELP}") from None
 
 
 @contextlib.contextmanager

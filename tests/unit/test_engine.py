@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +155,73 @@ def test_a_hung_daemon_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_does_without_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
     assert choose(Place(sandbox="auto")) == "host"
+
+
+@pytest.fixture
+def slow_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """A daemon that has a byte for each read, and no answer: to everything, or only to what is asked at one address."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(f"{folder}/slow.sock")
+        listener.listen(8)
+        slow, ended = [""], threading.Event()
+        stack.callback(ended.set)
+
+        def answer(client: socket.socket) -> None:
+            with client, contextlib.suppress(OSError):
+                asked = client.recv(65536).decode()
+                body = b'{"ApiVersion": "1.41"}'
+                length = len(body) if slow[0] not in asked else 10**6
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+                if slow[0] not in asked:
+                    client.sendall(body)
+                while slow[0] in asked and not ended.wait(0.2):
+                    client.sendall(b" ")
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        stack.callback(listener.shutdown, socket.SHUT_RDWR)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/slow.sock")
+        yield lambda address: slow.__setitem__(0, address)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [("", "reach the Docker daemon"), ("/version", "reach the"), ("/info", "look at"), ("/images/", "look at")],
+)
+def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None], slow: str, words: str
+) -> None:
+    slow_daemon(slow)
+    monkeypatch.setattr(engine, "TIMEOUT_S", 1)
+    told = f"could not {words}.* has not given its answer within 2 s; restart it"
+    with pytest.raises(InfraError, match=told), docker.DockerSandbox(Place(sandbox="docker")):
+        pass
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("slow", ["/version", "/info", "/images/"])
+def test_auto_does_without_a_daemon_that_sends_a_byte_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None], slow: str
+) -> None:
+    slow_daemon(slow)
+    monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
+    assert choose(Place(sandbox="auto")) == "host"
+
+
+@pytest.mark.timeout(30)
+def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
+) -> None:
+    slow_daemon("/version")
+    monkeypatch.setattr(engine, "TIMEOUT_S", 1)
+    with pytest.raises(InfraError, match="within 2 s"):
+        engine.connect(3600)
 
 
 @pytest.mark.filterwarnings(
