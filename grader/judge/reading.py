@@ -8,12 +8,12 @@ take longer all the same meets this process's limits, and has a submission that 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import resource
 import sys
 import tempfile
+import tokenize
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -122,7 +122,8 @@ def _text(path: Path) -> str:
     if path.suffix != ".py":
         return path.read_text(encoding="utf-8", errors="replace")
     try:
-        return importlib.util.decode_source(path.read_bytes())
+        with tokenize.open(path) as file:
+            return file.read()
     except (SyntaxError, UnicodeError, LookupError):
         return ""
 
