@@ -18,9 +18,9 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import psutil
 
@@ -36,7 +36,11 @@ CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 
 DELETED = re.compile(
     r"^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!/memfd:|/dev/zero|/SYSV)/.* \(deleted\)$", re.MULTILINE
 )
+# The beginning of a mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is where such files lie.
+IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
 STANDING = ("T", "t", *DEAD)
+
+MemoryFile: TypeAlias = tuple[int, int]  # its device and its number there
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
@@ -222,32 +226,120 @@ def thaw(process: subprocess.Popen[bytes]) -> None:
 
 
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
-    """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open; libraries count for nobody.
+    """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open or mapped, touched or not, and
+    the tables of their pages; libraries count for nobody.
 
     In a container, where nobody may see who keeps a file open, all files in memory count, those in `/tmp` too.
 
-    The quick sum counts what forked processes still share once for each; only where that passes `limit` does it pay to
-    ask the kernel for everyone's fair share.
+    The quick sum counts what forked processes still share once for each, and what is both a file and a page twice; only where that
+    passes `limit` does it pay to ask the kernel for everyone's fair share. And what is only mapped is looked for only where the machine
+    has so much shared memory that it could matter.
     """
+    files: dict[MemoryFile, int] = {}
+    hidden, pages = 0, "Anon|Shmem"
     try:
-        hidden, pages = _bytes_in_open_memory(found), "Anon|Shmem"
+        files = _files_in_memory(found)
     except PermissionError:  # another user's, and root has no right to look, as in a container
-        hidden, pages = _shared_in_container() if os.geteuid() == 0 else (0, "Anon|Shmem")
-    quick = hidden + 1024 * sum(_kilobytes(process, "status", rf"Rss(?:{pages}):\s+(\d+) kB") for process in found)
+        if os.geteuid() == 0:
+            hidden, pages = _shared_in_container()
+    counted = rf"(?:Rss(?:{pages})|VmPTE):\s+(\d+) kB"
+    quick = hidden + sum(files.values()) + 1024 * sum(_kilobytes(one, "status", counted) for one in found)
+    if pages == "Anon|Shmem" and quick > limit - _shared_on_machine():
+        with contextlib.suppress(PermissionError):
+            mapped = _files_only_mapped(found, files)
+            files |= mapped
+            quick += sum(mapped.values())
     if quick <= limit:
         return quick
     try:
-        pattern = r"Pss_(?:Anon|Shmem):\s+(\d+) kB"
-        return hidden + 1024 * sum(_kilobytes(process, "smaps_rollup", pattern) for process in found)
+        fair = 1024 * sum(_kilobytes(one, "smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+) kB") for one in found)
+        tables = 1024 * sum(_kilobytes(one, "status", r"VmPTE:\s+(\d+) kB") for one in found)
+        touched = _touched(found) if files else {}
     except PermissionError:
         return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - _own_bytes())
+    return hidden + fair + tables + sum(max(0, size - touched.get(file, 0)) for file, size in files.items())
 
 
-def _bytes_in_open_memory(found: list[psutil.Process]) -> int:
-    """What lies in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
-    ours = {(status.st_dev, status.st_ino) for status in _memory_files(os.getpid())}
+def _files_in_memory(found: list[psutil.Process]) -> dict[MemoryFile, int]:
+    """Bytes in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
+    ours = _own_memory_files()
     theirs = {(status.st_dev, status.st_ino): status for process in found for status in _memory_files(process.pid)}
-    return sum(512 * status.st_blocks for key, status in theirs.items() if key not in ours)
+    return {key: 512 * status.st_blocks for key, status in theirs.items() if key not in ours}
+
+
+def _files_only_mapped(found: list[psutil.Process], known: Container[MemoryFile]) -> dict[MemoryFile, int]:
+    """Bytes in other files in memory that are mapped in these processes, but for those of this one, whether anybody has touched them.
+
+    Shared memory without a name is such a file, and System V's is one. How much lies in one that is open nowhere is told to root alone;
+    for others, one is as large as what is seen of it, and all together no larger than the machine's shared memory.
+    """
+    ours, device = _own_memory_files(), _device_of_memory_files()
+    exact: dict[MemoryFile, int] = {}
+    seen: dict[MemoryFile, int] = {}
+    for process in found:
+        for start, end, _, offset, inode in re.findall(_in_memory(device), _text(process, "maps"), re.MULTILINE):
+            key = device, int(inode)
+            if key in known or key in ours or key in exact:
+                continue
+            try:
+                status = os.stat(f"/proc/{process.pid}/map_files/{int(start, 16):x}-{int(end, 16):x}")  # noqa: PTH116
+                exact[key] = 512 * status.st_blocks
+            except PermissionError:
+                seen[key] = max(seen.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
+            except OSError:  # unmapped meanwhile, or the process has ended
+                pass
+    if sum(seen.values()) > (most := _shared_on_machine()):
+        seen = dict.fromkeys(seen, most // len(seen))
+    return seen | exact
+
+
+def _touched(found: list[psutil.Process]) -> dict[MemoryFile, int]:
+    """How much of files in memory these processes have among their pages, each file's fair share; those count already."""
+    device = _device_of_memory_files()
+    pattern = rf"{_in_memory(device)}.*\n(?:[A-Z].*\n)*?Pss:\s+(\d+) kB"
+    sizes: dict[MemoryFile, int] = {}
+    for process in found:
+        for _, _, shared, _, inode, kilobytes in re.findall(pattern, _text(process, "smaps"), re.MULTILINE):
+            if shared == "s":  # otherwise pages may be its own, and not the file's
+                sizes[device, int(inode)] = sizes.get((device, int(inode)), 0) + 1024 * int(kilobytes)
+    return sizes
+
+
+def _in_memory(device: int) -> str:
+    return IN_MEMORY.format(device=f"{os.major(device):02x}:{os.minor(device):02x}")
+
+
+@functools.cache
+def _device_of_memory_files() -> int:
+    """The kernel's own file system for what memfd_create makes, for shared memory without a name, and for System V's."""
+    file = os.memfd_create("grader-look", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(file).st_dev
+    finally:
+        os.close(file)
+
+
+def _own_memory_files() -> set[MemoryFile]:
+    return {(status.st_dev, status.st_ino) for status in _memory_files(os.getpid())}
+
+
+def _shared_on_machine() -> int:
+    """What everybody on this machine has in shared memory and in files in memory, but for this process's files; swapped out or not."""
+    sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE))
+    kilobytes = int(sizes["Shmem"]) + int(sizes["SwapTotal"]) - int(sizes["SwapFree"])
+    return max(0, 1024 * kilobytes - _own_files())
+
+
+def _text(process: psutil.Process, file: str) -> str:
+    """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
+    try:
+        return Path(f"/proc/{process.pid}/{file}").read_text(encoding="utf-8", errors="replace")
+    except PermissionError:
+        if _state(process.pid) in DEAD:
+            return ""
+        raise
+    except OSError:
+        return ""
 
 
 def _memory_files(pid: int) -> Iterator[os.stat_result]:

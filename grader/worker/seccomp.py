@@ -1,9 +1,14 @@
-"""A system call filter that a worker puts on before it loads anything: closes the channels that no namespace closes.
+"""A system call filter that a worker puts on before it loads anything: closes what no namespace closes, and what nobody could count.
 
 Refused with EPERM: the kernel's keyrings, where a user's keys outlive its processes; sockets of all families but those that a network
 namespace closes, as AF_VSOCK is not, which joins a virtual machine to its host; and io_uring, whose operations, socket() among them, are no
-calls and pass every filter. Everything else is left as it is, and it can never be taken off again. The program is classic BPF over
-`struct seccomp_data` (seccomp(2)): the number of the call at offset 0, the architecture at 4, the first argument at 16.
+calls and pass every filter. So is what keeps memory that belongs to no process: System V's shared memory, semaphores and queues, secret
+memory, and new namespaces and mounts, by which whoever is root in a namespace of users gets a file system in memory of its own.
+
+Refused with ENOSYS: clone3, whose flags lie in memory, where no filter sees them; who meets that takes clone instead, as on an old kernel.
+
+Everything else is left as it is, and it can never be taken off again. The program is classic BPF over `struct seccomp_data` (seccomp(2)):
+the number of the call at offset 0, the architecture at 4, the first argument at 16.
 """
 
 from __future__ import annotations
@@ -15,20 +20,58 @@ import platform
 import socket
 import struct
 import sys
+from dataclasses import dataclass
 
-LOAD, IF_EQUAL, IF_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_RET|K
+LOAD, RETURN = 0x20, 0x06  # BPF_LD|W|ABS, BPF_RET|K
+IF_EQUAL, IF_AT_LEAST, IF_ANY_OF = 0x15, 0x35, 0x45  # BPF_JMP|K with JEQ, JGE, JSET
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
-ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 X32 = 0x40000000  # numbers from here on are x86-64's second interface
-IO_URING_CALLS = (425, 426, 427)  # io_uring_setup, _enter, _register: the same on every machine
+# The same on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen, fsmount; memfd_secret.
+IO_URING_CALLS = (425, 426, 427)
+MOUNT_CALLS = (428, 429, 430, 432)
+SECRET_MEMORY_CALL = 447
+CLONE3_CALL = 435
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
-# Of each machine: AUDIT_ARCH_*, the calls of keyrings (add_key, request_key, keyctl), and socket().
+NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine calls its calls.
+
+    architecture: AUDIT_ARCH_*
+    keyrings: add_key, request_key, keyctl
+    system_v: shmget, shmat, semget, msgget
+    """
+
+    architecture: int
+    socket: int
+    clone: int
+    unshare: int
+    setns: int
+    mount: int
+    keyrings: tuple[int, ...]
+    system_v: tuple[int, ...]
+
+    @property
+    def refused(self) -> tuple[int, ...]:
+        """Calls that nobody may make, whatever their arguments."""
+        return (
+            *self.keyrings,
+            *self.system_v,
+            *IO_URING_CALLS,
+            *MOUNT_CALLS,
+            SECRET_MEMORY_CALL,
+            self.mount,
+            self.setns,
+        )
+
+
 MACHINES = {
-    "x86_64": (0xC000003E, (248, 249, 250), 41),
-    "aarch64": (0xC00000B7, (217, 218, 219), 198),
+    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, (248, 249, 250), (29, 30, 64, 68)),
+    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, (217, 218, 219), (194, 196, 190, 186)),
 }
-
-
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
 
@@ -54,18 +97,22 @@ def program(machine: str = platform.machine()) -> bytes | None:
     """The filter for a machine's system calls; None where its numbers are not known here."""
     if machine not in MACHINES:
         return None
-    architecture, keyring_calls, socket_call = MACHINES[machine]
+    calls = MACHINES[machine]
     steps = [
         (LOAD, 0, 0, ARCHITECTURE),
-        (IF_EQUAL, 1, 0, architecture),  # another architecture's calls have other numbers: none is allowed
+        (IF_EQUAL, 1, 0, calls.architecture),  # another architecture's calls have other numbers: none is allowed
         (RETURN, 0, 0, REFUSE),
         (LOAD, 0, 0, NUMBER),
         (IF_AT_LEAST, 0, 1, X32),
         (RETURN, 0, 0, REFUSE),
     ]
-    for number in (*keyring_calls, *IO_URING_CALLS):
+    for number in calls.refused:
         steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
-    steps += [(IF_EQUAL, 1, 0, socket_call), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST_ARGUMENT)]
+    steps += [(IF_EQUAL, 0, 1, CLONE3_CALL), (RETURN, 0, 0, UNKNOWN)]
+    for number in (calls.clone, calls.unshare):
+        steps += [(IF_EQUAL, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT)]
+        steps += [(IF_ANY_OF, 0, 1, NEW_NAMESPACES), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
+    steps += [(IF_EQUAL, 1, 0, calls.socket), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST_ARGUMENT)]
     for family in FAMILIES:
         steps += [(IF_EQUAL, 0, 1, int(family)), (RETURN, 0, 0, ALLOW)]
     steps.append((RETURN, 0, 0, REFUSE))

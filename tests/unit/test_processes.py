@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -143,6 +144,106 @@ def hoarder() -> Iterator[subprocess.Popen[bytes]]:
 def test_memory_in_files_counts(hoarder: subprocess.Popen[bytes]) -> None:
     held = processes.private_bytes([psutil.Process(hoarder.pid)], 1 << 40)
     assert 32 << 20 < held < 64 << 20
+
+
+# 32 MiB each, of which no process has a page, and no open file.
+HOARDS = {
+    "mapped and never touched": "file = filled(); map_(file, SIZE, mmap.MAP_SHARED); os.close(file)",
+    "mapped by one page": "file = filled(); map_(file, 4096, mmap.MAP_PRIVATE); os.close(file)",
+    "without a name": "kept = mmap.mmap(-1, SIZE); kept.write(bytes(SIZE)); kept.madvise(mmap.MADV_DONTNEED)",
+}
+SPARSE = (
+    "file = os.memfd_create(''); os.ftruncate(file, 64 << 30); map_(file, 64 << 30, mmap.MAP_SHARED); os.close(file)"
+)
+OTHERS = {
+    "open and touched": "kept = mmap.mmap(filled(), SIZE); bytes(kept)",
+    "touched": "kept = mmap.mmap(-1, SIZE); kept.write(bytes(SIZE))",
+    "touched by two": "kept = mmap.mmap(-1, SIZE); pid = os.fork(); kept.write(bytes(SIZE)); pid or time.sleep(60)",
+    "tables of pages": "kept = mmap.mmap(-1, 16 << 30, mmap.MAP_PRIVATE | 0x4000); any(kept[:: 2 << 20])",
+}
+MAPPER = """
+import ctypes, mmap, os, time
+SIZE = 32 << 20
+libc = ctypes.CDLL(None)
+def filled():
+    file = os.memfd_create("hoard")
+    os.write(file, bytes(SIZE))
+    return file
+def map_(file, size, flags):
+    arguments = None, size, mmap.PROT_READ, flags, file, 0
+    libc.mmap(*(ctypes.c_long(one) if one is not None else None for one in arguments))
+{hoard}
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def held_by(hoard: str, limit: int) -> int:
+    """What counts for a process that does this, and for its children."""
+    code = MAPPER.format(hoard=hoard)
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        try:
+            return processes.private_bytes(found, limit)
+        finally:
+            for one in found:
+                one.kill()
+
+
+@pytest.mark.parametrize("hoard", HOARDS)
+def test_memory_in_files_that_are_only_mapped_counts(hoard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if hoard == "mapped by one page" and os.geteuid() != 0:
+        pytest.skip("how large a file is of which one page is mapped is told to root alone")
+    assert 32 << 20 < held_by(HOARDS[hoard], 32 << 20) < 64 << 20
+    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 1 << 20)  # so it cannot be there: nobody looks
+    assert held_by(HOARDS[hoard], 32 << 20) < 32 << 20
+
+
+@pytest.mark.parametrize("limit", [16 << 20, 50 << 20])  # passed by pages alone; and only by these and files together
+@pytest.mark.parametrize("hoard", OTHERS)
+def test_memory_in_files_counts_once(hoard: str, limit: int) -> None:
+    assert 32 << 20 < held_by(OTHERS[hoard], limit) < 60 << 20
+
+
+@pytest.mark.parametrize("limit", [16 << 20, 50 << 20])
+def test_an_own_copy_of_a_file_in_memory_is_not_the_file(limit: int) -> None:
+    copied = "file = filled(); kept = mmap.mmap(file, SIZE, mmap.MAP_PRIVATE); kept.write(bytes(SIZE))"
+    assert held_by(copied, limit) > 64 << 20
+
+
+def test_who_shares_pages_as_well_hides_no_file_behind_them() -> None:
+    """The quick sum passes the limit, the fair one alone would not."""
+    shared = "kept = b'x' * SIZE; os.fork() or time.sleep(60)"
+    assert held_by(f"{HOARDS['mapped and never touched']}; {shared}", 70 << 20) > 64 << 20
+
+
+def test_whoever_is_not_root_counts_what_is_seen_of_a_mapped_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But never more than the machine has of shared memory: much may be mapped where little lies."""
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if "map_files" in str(path):
+            raise PermissionError(1, "Operation not permitted")
+        return os_stat(path, **options)
+
+    os_stat = os.stat
+    monkeypatch.setattr(processes.os, "stat", refuse)
+    assert 32 << 20 < held_by(HOARDS["mapped and never touched"], 32 << 20) < 64 << 20
+    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 48 << 20)
+    assert 48 << 20 < held_by(SPARSE, 32 << 20) < 64 << 20
+
+
+def test_the_arena_is_not_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process has open is its own, whoever maps it."""
+    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 1 << 40)  # others' too: it is looked for
+    arena = os.memfd_create("arena")
+    try:
+        os.write(arena, bytes(32 << 20))
+        code = f"file = os.open('/proc/{os.getpid()}/fd/{arena}', os.O_RDWR); map_(file, SIZE, mmap.MAP_SHARED); os.close(file)"
+        assert held_by(code, 20 << 20) < 32 << 20
+    finally:
+        os.close(arena)
 
 
 V1 = "cache 5\nrss 100\nshmem 7\ntotal_cache 9\ntotal_rss 200\ntotal_shmem {shmem}\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import platform
 import socket
+import struct
 import subprocess
 import sys
 
@@ -41,3 +44,108 @@ def test_only_sockets_that_a_network_namespace_closes_are_open_and_no_io_uring()
         | {str(int(one)): "open" for one in OPEN}
         | {str(one): "EPERM" for one in REFUSED}
     ), done.stderr
+
+
+# Arguments that no call takes: what is not refused fails for another reason.
+REFUSED_CALLS = """
+import ctypes, errno, sys
+from grader.worker import seccomp
+seccomp.install()
+libc = ctypes.CDLL(None, use_errno=True)
+for number in map(int, sys.argv[1:]):
+    assert libc.syscall(number, -1, -1, -1, -1, -1) == -1
+    print(number, errno.errorcode[ctypes.get_errno()])
+"""
+
+
+@pytest.mark.skipif(seccomp.program() is None, reason="no filter for this machine's calls")
+def test_no_memory_that_belongs_to_no_process() -> None:
+    """System V's, secret memory, and the file systems that could be mounted in a namespace."""
+    calls = seccomp.MACHINES[platform.machine()]
+    numbers = [*calls.system_v, *seccomp.MOUNT_CALLS, calls.mount, calls.setns, seccomp.SECRET_MEMORY_CALL]
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED_CALLS, *map(str, numbers)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert dict(line.split() for line in done.stdout.splitlines()) == dict.fromkeys(map(str, numbers), "EPERM"), (
+        done.stderr
+    )
+
+
+NAMESPACES = """
+import ctypes, errno, os, signal, subprocess, sys, threading
+from grader.worker import seccomp
+seccomp.install()
+libc = ctypes.CDLL(None, use_errno=True)
+calls = seccomp.MACHINES[os.uname().machine]
+FILES, USER = 0x400, 0x10000000  # of unshare(2)
+for name, number, first in (("files", calls.unshare, FILES), ("unshare", calls.unshare, USER), ("clone3", seccomp.CLONE3_CALL, 0),
+                            ("clone", calls.clone, USER | signal.SIGCHLD)):
+    found = libc.syscall(number, first, 0, 0, 0, 0)
+    if name == "clone" and found == 0:
+        os._exit(0)
+    print(name, "done" if found >= 0 else errno.errorcode[ctypes.get_errno()])
+thread = threading.Thread(target=print, args=("thread", "done"))
+thread.start()
+thread.join()
+sys.stdout.flush()
+subprocess.run(["echo", "spawned done"], close_fds=False)  # by vfork
+subprocess.run(["echo", "forked done"], preexec_fn=lambda: None)
+os.waitpid(os.posix_spawnp("echo", ["echo", "posix_spawn done"], os.environ), 0)
+os.system("echo shell done | cat")
+"""
+
+
+@pytest.mark.skipif(seccomp.program() is None, reason="no filter for this machine's calls")
+def test_no_new_namespaces_and_all_else_that_starts_threads_and_processes() -> None:
+    done = subprocess.run([sys.executable, "-c", NAMESPACES], capture_output=True, text=True, cwd=ROOT)
+    assert dict(line.split() for line in done.stdout.splitlines()) == {
+        "files": "done",
+        "unshare": "EPERM",
+        "clone3": "ENOSYS",
+        "clone": "EPERM",
+        "thread": "done",
+        "spawned": "done",
+        "forked": "done",
+        "posix_spawn": "done",
+        "shell": "done",
+    }, done.stderr
+
+
+def verdict(machine: str, number: int, first: int, architecture: int) -> int:
+    """What the filter of a machine returns for a call: an interpreter of the few instructions that it has."""
+    steps = list(struct.iter_unpack("HBBI", seccomp.program(machine) or b""))
+    data = struct.pack("<iIQQ", number, architecture, 0, first)
+    here, value = 0, 0
+    while True:
+        code, yes, no, constant = steps[here]
+        here += 1
+        match code:
+            case seccomp.LOAD:
+                (value,) = struct.unpack_from("<I", data, constant)
+            case seccomp.RETURN:
+                return int(constant)
+            case _:
+                holds = {
+                    seccomp.IF_EQUAL: value == constant,
+                    seccomp.IF_AT_LEAST: value >= constant,
+                    seccomp.IF_ANY_OF: bool(value & constant),
+                }
+                here += yes if holds[code] else no
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_each_machine_has_the_same_walls(machine: str) -> None:
+    calls = seccomp.MACHINES[machine]
+    refused, unknown = (0x50000 | number for number in (errno.EPERM, errno.ENOSYS))
+    thread, new_user, vfork = 0x3D0F00, 0x10000011, 0x4111  # of clone(2)
+
+    def answer(number: int, first: int = 0) -> int:
+        return verdict(machine, number, first, calls.architecture)
+
+    assert {answer(number) for number in calls.refused} == {refused}
+    assert answer(seccomp.CLONE3_CALL) == unknown
+    assert answer(calls.clone, new_user) == answer(calls.unshare, 0x10000000) == refused
+    assert answer(calls.clone, thread) == answer(calls.clone, vfork) == answer(calls.unshare, 0x400) == seccomp.ALLOW
+    assert answer(calls.socket, socket.AF_INET) == answer(0) == seccomp.ALLOW
+    assert answer(calls.socket, 40) == refused
+    assert verdict(machine, 0, 0, calls.architecture ^ 1) == refused
