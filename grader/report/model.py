@@ -337,6 +337,7 @@ class Isolation(Model):
     )
     image: str | None = Field(default=None, description="digest of the container's image")
     limits: ContainerLimits | None = None
+    note: str = Field(default="", description="why it was not a container, where one was to be expected")
 
     @property
     def words(self) -> str:

@@ -306,7 +306,8 @@ def _summary(report: Report) -> RenderableType:
         lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
     if report.effort == "quick":
         lines.append(Text("       a quick look: a full run tries more and larger cases, and times more rounds"))
-    lines += [plain(f"note: {note}", "yellow") for note in report.submission.notes]
+    notes = [*report.submission.notes, *filter(None, [report.isolation.note])]
+    lines += [plain(f"note: {note}", "yellow") for note in notes]
     lines += [plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(

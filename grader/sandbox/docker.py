@@ -306,18 +306,20 @@ def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
 
 
 def suits(place: Place) -> bool:
-    """Whether a daemon and the image are there, quickly; and, where this machine has a GPU to grade on, a way into a container for it."""
-    if not engine.is_there():
-        return False
+    """Whether the image is there; and, where this machine has a GPU to grade on, a way into a container for it.
+
+    Raises:
+        InfraError: the daemon does not answer, as quickly as one looks.
+    """
+    client = engine.connect(engine.LOOK_TIMEOUT_S)
     try:
-        client = engine.connect(engine.LOOK_TIMEOUT_S)
-        try:
-            info, image = engine.in_time(
-                "look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S
-            )
-            gpu = choose_gpu(place, image.labels, info)
-        finally:
-            client.close()
+        info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
+    except engine.ImageMissing:
+        return False
+    finally:
+        client.close()
+    try:
+        gpu = choose_gpu(place, image.labels, info)
     except (InfraError, UsageError):
         return False
     return gpu is not None or place.device == "cpu" or not driver_is_loaded()

@@ -78,7 +78,12 @@ def _no_daemon_either() -> Iterator[None]:
 
 def is_there() -> bool:
     """Whether looking for a daemon is worth the time: one is named, or a socket lies where they usually do."""
-    return bool(os.environ.get("DOCKER_HOST")) or any(Path(path).exists() for path in SOCKETS)
+    return is_named() or any(Path(path).exists() for path in SOCKETS)
+
+
+def is_named() -> bool:
+    """Whether somebody has named a daemon, and so expects one."""
+    return bool(os.environ.get("DOCKER_HOST"))
 
 
 def address() -> str:

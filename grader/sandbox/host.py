@@ -36,10 +36,12 @@ class HostSandbox:
         folder: the run's own, which the judge may fill and whoever made it removes.
         place: where the job is to run.
         workers: how many workers to start too before the job is known, where the machine is good for so many.
+        note: for the report, why the judge runs here.
     """
 
-    def __init__(self, folder: Path, place: Place, workers: int = 1) -> None:
+    def __init__(self, folder: Path, place: Place, workers: int = 1, note: str = "") -> None:
         self._folder = folder
+        self._note = note
         self._log = folder / "judge.log"
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
@@ -86,7 +88,8 @@ class HostSandbox:
             lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
             report = follow(lines, watchdog, on_event)
             if report is not None:
-                return report
+                isolation = report.isolation.model_copy(update={"note": self._note})
+                return report.model_copy(update={"isolation": isolation})
             self._judge.wait()
         if watchdog.reason:
             raise InfraError(watchdog.reason)

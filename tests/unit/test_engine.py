@@ -8,8 +8,8 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +23,8 @@ from grader.sandbox.place import Place
 
 UUID = "GPU-5e1f"
 TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}
+# The SDK leaves sockets to it.
+LEFT_TO_THE_COLLECTOR = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 CDI = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={one}"} for one in ("0", UUID, "all")]}
 
 
@@ -154,18 +156,18 @@ def test_a_hung_daemon_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hung_daemon")
 def test_auto_does_without_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
-    assert choose(Place(sandbox="auto")) == "host"
+    choice = choose(Place(sandbox="auto"))
+    assert choice.sandbox == "host"
+    assert "not in a container: could not" in choice.note
 
 
 @pytest.fixture
 def slow_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """A daemon that has a byte for each read, and no answer: to everything, or only to what is asked at one address."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/slow.sock")
         listener.listen(8)
-        slow, ended = [""], threading.Event()
-        stack.callback(ended.set)
+        slow, ended, others = [""], threading.Event(), threading.enumerate()
 
         def answer(client: socket.socket) -> None:
             with client, contextlib.suppress(OSError):
@@ -184,11 +186,16 @@ def slow_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Non
                     threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
-        stack.callback(listener.shutdown, socket.SHUT_RDWR)
         monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/slow.sock")
         yield lambda address: slow.__setitem__(0, address)
+        ended.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        for thread in set(threading.enumerate()) - set(others):  # those that still read, too
+            thread.join(10)
+        gc.collect()
 
 
+@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("slow", "words"),
@@ -204,6 +211,7 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
         pass
 
 
+@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("slow", ["/version", "/info", "/images/"])
 def test_auto_does_without_a_daemon_that_sends_a_byte_now_and_then(
@@ -211,9 +219,12 @@ def test_auto_does_without_a_daemon_that_sends_a_byte_now_and_then(
 ) -> None:
     slow_daemon(slow)
     monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
-    assert choose(Place(sandbox="auto")) == "host"
+    choice = choose(Place(sandbox="auto"))
+    assert choice.sandbox == "host"
+    assert "not in a container: could not" in choice.note
 
 
+@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
@@ -224,9 +235,7 @@ def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
         engine.connect(3600)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # the SDK leaves its socket to the collector
+@LEFT_TO_THE_COLLECTOR
 @pytest.mark.parametrize(
     "address",
     ["unix:///nowhere/docker.sock", "nonsense", "tcp://host:port", "tcp://host:99999", "tcp://[::1", "npipe://x"],
@@ -235,8 +244,38 @@ def test_auto_does_without_a_daemon(monkeypatch: pytest.MonkeyPatch, address: st
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(InfraError, match="no Docker daemon answers at"):
         engine.connect()
-    assert choose(Place(sandbox="auto")) == "host"
+    assert choose(Place(sandbox="auto")).sandbox == "host"
     gc.collect()
+
+
+@LEFT_TO_THE_COLLECTOR
+def test_a_named_daemon_that_does_not_answer_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has named it expects a container, and would not see that there was none."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    note = choose(Place(sandbox="auto")).note
+    assert note.startswith("graded on this host and not in a container: could not reach the Docker daemon: ")
+    assert "at unix:///nowhere/docker.sock" in note
+    assert note.endswith("start it")
+    assert choose(Place(sandbox="host")) == ("host", "")
+    gc.collect()
+
+
+def test_a_daemon_that_nobody_has_named_is_done_without_in_silence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A socket that was left behind, or is not for this user."""
+    (tmp_path / "docker.sock").touch()
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(engine, "SOCKETS", (str(tmp_path / "docker.sock"),))
+    monkeypatch.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
+    assert choose(Place(sandbox="auto")) == ("host", "")
+
+
+def test_a_daemon_without_the_image_is_done_without_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
+    monkeypatch.setattr(engine, "connect", lambda _limit_s: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(docker, "_look", lambda *_: (_ for _ in ()).throw(ImageNotFound("404", explanation="none")))
+    assert choose(Place(sandbox="auto")) == ("host", "")
 
 
 def test_a_container_that_does_not_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from grader.report.model import (
     CaseResult,
     Environment,
     GpuTime,
+    Isolation,
     KernelResources,
     KernelTime,
     PartResult,
@@ -188,9 +189,11 @@ def test_notes_faults_and_the_machine_are_named(
         infra_errors=("driver lost",),
         submission=SubmissionInfo(path="s", sha256="0", files=(), notes=("big.py: ignored, larger than 1 MiB",)),
         environment=Environment(grader="0.1", python="3", torch="2.13", triton=None, device="cuda", gpu="NVIDIA H200"),
+        isolation=Isolation(jail="none", note="graded on this host: no daemon answers"),
     )
     text = shown(report)
     assert "note: big.py: ignored, larger than 1 MiB" in text
+    assert "note: graded on this host: no daemon answers" in text
     assert "the grader failed: driver lost" in text
     assert "NVIDIA H200 · torch 2.13 · triton none" in text
 
