@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -136,7 +138,11 @@ def _nvcc(seen: Seen, on_gpu: bool, driver_cuda: int) -> Finding:
         source.write_text(KERNEL)
         options = ["-shared", "-Xcompiler", "-fPIC", f"-arch={seen.arch}"] if seen.arch else ["-cubin"]
         done, _, fault = ask([seen.nvcc, *options, "-o", f"{source}.out", str(source)], COMPILE_LIMIT_S)
+    lacking = [] if "NVCC_CCBIN" in os.environ else [one for one in ("gcc", "g++") if shutil.which(one) is None]
+    if not done and lacking:
+        words += f" cannot compile without {' and '.join(lacking)}, which it needs beside it"
+        return Finding("nvcc", bad, words, "`sudo apt install g++`")
     if not done:
-        mend = "install a newer CUDA toolkit: most often g++ or the GPU is newer than nvcc; if it finds no g++, `sudo apt install g++`"
+        mend = "install a newer CUDA toolkit: most often g++ or the GPU is newer than nvcc"
         return Finding("nvcc", bad, f"{words} cannot compile: {fault}", mend)
     return Finding("nvcc", "fine", words if on_gpu else f"{words}: tells what a kernel would use of a GPU")

@@ -48,7 +48,7 @@ def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")
 
 
 def _user_namespaces(settings: Path) -> Finding:
-    """Tried; where they are refused, the setting that forbids them."""
+    """Tried; where they are refused or that cannot be tried, the setting that forbids them."""
     if ask(["unshare", "--user", "--map-root-user", "true"], TRIAL_LIMIT_S)[0]:
         return Finding("user namespaces", "fine", "allowed")
     for switch, (forbidding, mend) in SWITCHES.items():
@@ -56,5 +56,8 @@ def _user_namespaces(settings: Path) -> Finding:
             if int((settings / switch).read_text()) == forbidding:
                 words = f"forbidden: {switch.replace('/', '.')} is {forbidding}"
                 return Finding("user namespaces", "caution", words, mend)
+    if shutil.which("unshare") is None:
+        words = "could not be tried: there is no unshare"
+        return Finding("user namespaces", "caution", words, "`sudo apt install util-linux`")
     mend = "grade on the machine itself, or with --sandbox docker"
     return Finding("user namespaces", "caution", "forbidden, as they are in most containers", mend)

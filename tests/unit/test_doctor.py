@@ -141,6 +141,28 @@ def test_nvcc_is_tried(
     assert_says(list(software.findings(seen, on_gpu, driver_cuda))[-1], state, words, mend)
 
 
+@pytest.mark.parametrize(
+    ("there", "named", "words", "mend"),
+    [
+        ("", False, "cannot compile without gcc and g++, which", "`sudo apt install g++`"),
+        ("gcc", False, "cannot compile without g++, which", "`sudo apt install g++`"),
+        ("gcc g++", False, "cannot compile: it fails", "newer CUDA toolkit"),
+        ("", True, "cannot compile: it fails", "newer CUDA toolkit"),
+    ],
+)
+def test_nvcc_is_not_blamed_for_a_missing_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: str, named: bool, words: str, mend: str
+) -> None:
+    nvcc = program(tmp_path, "nvcc", '[ "$1" = --version ] && { echo "V13.0.88"; exit; }\necho it fails >&2; exit 1')
+    for one in there.split():
+        program(tmp_path, one, "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("NVCC_CCBIN", raising=False)
+    if named:
+        monkeypatch.setenv("NVCC_CCBIN", "/opt/gcc/bin/g++")  # which nvcc takes instead
+    assert_says(list(software.findings(replace(GPU, nvcc=nvcc), True, 13))[-1], "fault", words, mend)
+
+
 def test_python_needs_headers_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(software, "SLOW", ())
     monkeypatch.setattr(software.sysconfig, "get_path", lambda _name: str(tmp_path))
@@ -398,8 +420,12 @@ def test_memory_of_a_cpu_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
             "user namespaces", "caution", "apparmor_restrict_unprivileged_userns is 1", "/etc/apparmor.d/bwrap",
         ),
         (
-            "none", "bwrap", False, ("kernel/apparmor_restrict_unprivileged_userns", 0),
+            "none", "bwrap refusing-unshare", False, ("kernel/apparmor_restrict_unprivileged_userns", 0),
             "user namespaces", "caution", "in most containers", "--sandbox docker",
+        ),
+        (
+            "none", "bwrap", False, None,
+            "user namespaces", "caution", "could not be tried: there is no unshare", "`sudo apt install util-linux`",
         ),
     ],
 )  # fmt: skip
@@ -420,6 +446,8 @@ def test_walls(
         script = (
             f'[ "$1" = --version ] && {{ echo bubblewrap 0.8.0; exit; }}\n{refused}' if one == "bwrap" else "exit 0"
         )
+        if one == "refusing-unshare":
+            one, script = "unshare", "exit 1"
         program(tmp_path, one, script)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(walls.os, "geteuid", lambda: 0 if root else 1000)
