@@ -10,7 +10,6 @@
 //
 // Build: nvcc -shared -Xcompiler -fPIC -O3 -arch=sm_90 -o gelu.so gelu.cu
 
-#include <algorithm>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -18,7 +17,6 @@
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 20;  // the grid-stride loops cover what more blocks would have
 
 // Every literal ends in f: one double among them would pull the whole expression to double precision, three
 // times slower. Beyond |x| ≈ 2e13 u is ±inf, and tanhf(±inf) = ±1: the result is still x or -0, never NaN.
@@ -28,26 +26,20 @@ __device__ __forceinline__ float gelu_of(float x) {
     return 0.5f * x * (1.0f + tanhf(u));
 }
 
-// 64-bit from the first multiplication on: blockIdx.x * blockDim.x is 32-bit arithmetic and wraps at 2³².
-__device__ __forceinline__ int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
-__device__ __forceinline__ int64_t grid_size() { return int64_t(gridDim.x) * blockDim.x; }
-
-// The first 4 · n_vectors elements by vectors, the rest one by one, in the same launch: a second takes as long as a small kernel.
+// Thread i takes the i-th float4; the threads after those take what is left, an element each: all in one launch, for a
+// second takes as long as a small kernel. And no loop: a multiprocessor gets its next block without one.
 __global__ void gelu_kernel(const float* __restrict__ x, float* __restrict__ y, int64_t n, int64_t n_vectors) {
-    const auto* x_vectors = reinterpret_cast<const float4*>(x);
-    auto* y_vectors = reinterpret_cast<float4*>(y);
-    for (int64_t i = first_index(); i < n_vectors; i += grid_size()) {
-        const float4 v = x_vectors[i];
-        y_vectors[i] = make_float4(gelu_of(v.x), gelu_of(v.y), gelu_of(v.z), gelu_of(v.w));
+    // 64-bit from the first multiplication on: blockIdx.x * blockDim.x is 32-bit arithmetic and wraps at 2³².
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n_vectors) {
+        const float4 v = reinterpret_cast<const float4*>(x)[i];
+        reinterpret_cast<float4*>(y)[i] = make_float4(gelu_of(v.x), gelu_of(v.y), gelu_of(v.z), gelu_of(v.w));
+        return;
     }
-    for (int64_t i = 4 * n_vectors + first_index(); i < n; i += grid_size()) {
-        y[i] = gelu_of(x[i]);
+    const int64_t single = 4 * n_vectors + (i - n_vectors);
+    if (single < n) {
+        y[single] = gelu_of(x[single]);
     }
-}
-
-// A grid of 0 blocks is an invalid launch: callers check that there is work.
-unsigned blocks_for(int64_t n_items) {
-    return static_cast<unsigned>(std::min((n_items + kThreads - 1) / kThreads, kMaxBlocks));
 }
 
 bool is_aligned16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -59,8 +51,10 @@ bool is_aligned16(const void* pointer) { return reinterpret_cast<uintptr_t>(poin
 extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
     // A float4 access needs a 16-byte address on both sides. A view such as x[1:] has none.
     const int64_t n_vectors = is_aligned16(x) && is_aligned16(y) ? n / 4 : 0;
-    const int64_t n_single = n - 4 * n_vectors;  // up to three after the vectors, or all when unaligned
-    if (n > 0) {
-        gelu_kernel<<<blocks_for(std::max(n_vectors, n_single)), kThreads, 0, stream>>>(x, y, n, n_vectors);
+    const int64_t n_threads = n_vectors + (n - 4 * n_vectors);
+    // A grid of 0 blocks is an invalid launch. The largest grid, 2³¹ − 1 blocks, would be for two terabytes.
+    if (n_threads > 0) {
+        const auto n_blocks = static_cast<unsigned>((n_threads + kThreads - 1) / kThreads);
+        gelu_kernel<<<n_blocks, kThreads, 0, stream>>>(x, y, n, n_vectors);
     }
 }
