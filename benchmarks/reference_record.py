@@ -27,7 +27,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.speed_record import CACHES, contenders_table, environment, repetition, session  # noqa: E402
+from benchmarks.speed_record import contenders_table, environment, repetition, session, start  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
 from grader.contender.contender import WorkerUnavailable  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
@@ -219,7 +219,7 @@ def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str,
     case = contest(row, load_course(ROOT, [row.assignment])[0])
     judge.baselines.begin([case], everyone=True)
     try:
-        with pool.start("cuda", CACHES) as worker:
+        with start(pool) as worker:
             return repetition(judge, pool, worker, case, folder)
     except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
         return {"failed": str(error) or type(error).__name__}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import reference_record
 from benchmarks.reference_record import BEGIN, END, NAMES, ROWS, Row, contest, details, page, table, with_table
+from benchmarks.speed_record import start
 from grader.assignment import load_course
+from grader.contender.pool import WorkerPool
 from tests.conftest import ROOT
 
 
@@ -27,6 +30,13 @@ def test_a_row_is_a_case_that_can_be_raced(row: Row) -> None:
 def test_rows_are_told_apart() -> None:
     cases = [contest(row, load_course(ROOT, [row.assignment])[0]) for row in ROWS]
     assert len({case.id for case in cases}) == len(ROWS)
+
+
+def test_what_is_recorded_is_raced_as_a_students_code_is() -> None:
+    worker = SimpleNamespace(trusted=True)
+    pool = SimpleNamespace(start=lambda *_: worker)
+    assert start(cast("WorkerPool", pool)) is cast("object", worker)
+    assert not worker.trusted
 
 
 def estimate(median: float) -> dict[str, float]:
