@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib
+import shlex
 import statistics
 import subprocess
 import sys
@@ -230,6 +231,10 @@ def size_of(inputs: Call) -> str:
 def report(rows: Sequence[Row], left_out: Sequence[str]) -> list[str]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     lines = [
+        "# The reference kernels against plain PyTorch, on every shape of the cases",
+        "",
+        f"Made by `{shlex.join(['python', 'benchmarks/against_naive.py', *sys.argv[1:]])}`.",
+        "",
         f"{gpu}, torch {torch.__version__}. × PyTorch: how many times as fast as eager PyTorch, by the GPU's time and by the host's clock.",
         "",
         "| case | size | reference µs | PyTorch µs | × PyTorch | with the host |",

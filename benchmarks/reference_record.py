@@ -27,7 +27,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.speed_record import contenders_table, environment, repetition, session, start  # noqa: E402
+from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session, start  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
 from grader.contender.contender import WorkerUnavailable  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
@@ -40,7 +40,7 @@ from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
 ROUNDS = 9
 BATCH_S = 0.012  # longer than the course's, for the sake of the shortest calls
 MAX_CALLS = 250  # more do not fit into the GPU's queue, which is full before the gate opens
-FAR = 1.05
+FAR = 1.01  # times the claim: in all other rows it is within 0.3 %
 REFERENCE = ROOT / "reference"
 OUTDATED = "‡ Measured before the kernel was changed for the last time."
 TOO_SHORT = "† By the worker's clock: a batch is too short for the judge's, which is told to a millisecond or so."
@@ -78,7 +78,7 @@ class Row:
 
 
 def _attention() -> Iterator[Row]:
-    """Naive PyTorch keeps all scores, 17 GB of them in float32 at 16384 tokens: there only the vendors' kernels of 16 bits take part."""
+    """Naive PyTorch keeps all scores, at 16384 tokens 8.6 GB of them in 16 bits: it takes part only where the goal is to beat it."""
     sizes = (48, 4096, 64), (16, 16384, 64), (64, 4096, 128)
     both = ("forward", 0.85), ("backward", 0.75)
     for part, of_cudnn in both:
@@ -86,13 +86,11 @@ def _attention() -> Iterator[Row]:
             naive = ("eager", "compile") if size[1] <= 4096 else ()
             yield _attention_row(part, "bfloat16", True, size, {"sdpa_flash": 1.0, "sdpa_cudnn": of_cudnn}, naive)
     others: tuple[tuple[DType, bool], ...] = (("bfloat16", False), ("float32", True), ("float32", False))
-    for size in (sizes[0], sizes[2]):
+    for size in (sizes[0], sizes[2], sizes[1]):
         for part, _ in both:
             for dtype, causal in others:
                 vendors = ("sdpa_flash", "sdpa_cudnn") if dtype == "bfloat16" else ()
                 yield _attention_row(part, dtype, causal, size, {"eager": 1.0, "compile": 1.0}, vendors)
-    for part, _ in both:
-        yield _attention_row(part, "bfloat16", False, sizes[1], {"sdpa_flash": 1.0}, ("sdpa_cudnn",))
 
 
 def _attention_row(
@@ -239,11 +237,11 @@ def page(record: dict[str, Any]) -> str:
     if missing:
         head += [f"Not measured: {'; '.join(missing)}.", ""]
     rows = [line for row in record["rows"] for line in details(row)]
-    return "\n".join([*head, *table(record["rows"]), "", *rows]).rstrip() + "\n"
+    return "\n".join([*head, *table(record["rows"]), "", MATMUL, "", *rows]).rstrip() + "\n"
 
 
 def version_of(title: str, folder: Path = REFERENCE) -> str:
-    """Of the kernel that the row of this title measures: a sum over its source, without a .py file's comments and docstrings.
+    """Of the kernel that the row of this title measures: a sum over its source, without comments and docstrings.
 
     Nothing for no row of today's.
     """
@@ -252,7 +250,13 @@ def version_of(title: str, folder: Path = REFERENCE) -> str:
         return ""
     path = folder / load_course(ROOT, [row.assignment])[0].spec.file
     text = path.read_text(encoding="utf-8")
-    return hashlib.sha256((code_of(text) if path.suffix == ".py" else text).encode()).hexdigest()[:16]
+    return hashlib.sha256((code_of(text) if path.suffix == ".py" else cpp_code_of(text)).encode()).hexdigest()[:16]
+
+
+def cpp_code_of(text: str) -> str:
+    """C++ source without what only people read. No string of the reference has // in it."""
+    lines = (re.sub(r"//.*", "", line).rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 def code_of(text: str) -> str:
@@ -307,13 +311,13 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         rate = (
             f"{own['flops_per_s'] / 1e12:.0f} TFLOP/s" if "matmul" in found else f"{own['bytes_per_s'] / 1e12:.2f} TB/s"
         )
-        ratios = [f"{found[name]['speedup']['median']:.3g}" if name in found else "" for name in shown]
+        ratios = [f"{found[name]['speedup']['median']:#.3g}" if name in found else "" for name in shown]
         goals = ", ".join(
             f"{'✓' if found[name]['speedup']['median'] >= least else '✗'} {least:g} × {NAMES[name]}"
             for name, least in row["goals"].items()
         )
         title = f"{row['title']}{' †' if short else ''}{' ‡' if outdated else ''}"
-        lines.append(f"| {title} | {own['time_s']['median'] * 1e3:.4g} | {rate} | {' | '.join(ratios)} | {goals} |")
+        lines.append(f"| {title} | {own['time_s']['median'] * 1e3:#.4g} | {rate} | {' | '.join(ratios)} | {goals} |")
     notes = [note for note in (TOO_SHORT, OUTDATED) if any(f" {note[0]}" in line for line in lines)]
     return lines + [line for note in notes for line in ("", note)]
 

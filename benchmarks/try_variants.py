@@ -69,6 +69,7 @@ def main() -> None:
     if arguments.few:
         sizes = [(batch, 1024, arguments.head_dim or 64) for batch in FEW]
     dtype = DTYPES[arguments.dtype or "bfloat16"]
+    torch.backends.cuda.matmul.allow_tf32 = True  # as the products of the kernels in float32 are
     problems = {"gelu": gelu, "softmax": softmax}.get(
         arguments.what,
         lambda: attention_problems(arguments.what, sizes, dtype, not arguments.not_causal, arguments.few),

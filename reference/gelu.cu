@@ -18,16 +18,18 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Every literal ends in f: one double among them would pull the whole expression to double precision, three
-// times slower. Beyond |x| ≈ 2e13 u is ±inf, and tanhf(±inf) = ±1: the result is still x or -0, never NaN.
+// Every literal ends in f, and so does tanhf: in double precision the kernel takes three times as long, and one double
+// literal pulls what is computed with it there. Beyond |x| ≈ 2e13 u is ±inf, and tanhf(±inf) = ±1: for every finite x the
+// result is still x or -0, and not NaN.
 __device__ __forceinline__ float gelu_of(float x) {
     constexpr float kSqrt2OverPi = 0.7978845608f;
     const float u = kSqrt2OverPi * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + tanhf(u));
 }
 
-// Thread i takes the i-th float4; the threads after those take what is left, an element each: all in one launch, for a
-// second takes as long as a small kernel. And no loop: a multiprocessor gets its next block without one.
+// Thread i takes the i-th float4; the threads after those take what is left, an element each. All in one launch: a second
+// one costs about 2 µs, as much as a small kernel. And no grid-stride loop: each thread has one piece of work, and the
+// hardware starts the next block where one has ended.
 __global__ void gelu_kernel(const float* __restrict__ x, float* __restrict__ y, int64_t n, int64_t n_vectors) {
     // 64-bit from the first multiplication on: blockIdx.x * blockDim.x is 32-bit arithmetic and wraps at 2³².
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -52,7 +54,7 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
     // A float4 access needs a 16-byte address on both sides. A view such as x[1:] has none.
     const int64_t n_vectors = is_aligned16(x) && is_aligned16(y) ? n / 4 : 0;
     const int64_t n_threads = n_vectors + (n - 4 * n_vectors);
-    // A grid of 0 blocks is an invalid launch. The largest grid, 2³¹ − 1 blocks, would be for two terabytes.
+    // A grid of 0 blocks is an invalid launch. The largest one, 2³¹ − 1 blocks, is enough for two terabytes at the least.
     if (n_threads > 0) {
         const auto n_blocks = static_cast<unsigned>((n_threads + kThreads - 1) / kThreads);
         gelu_kernel<<<n_blocks, kThreads, 0, stream>>>(x, y, n, n_vectors);

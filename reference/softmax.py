@@ -4,7 +4,8 @@
 
 Subtracting the maximum keeps every exponential in [0, 1]. exp(t) is computed as exp2(t · log₂e), the one the
 GPU has an instruction for, and in this order: (x − m) · log₂e. The other order, x · log₂e − m · log₂e,
-subtracts two large rounded numbers and loses hundreds of times the accuracy at |x| ≈ 1000.
+subtracts two large numbers. Where both are rounded first, as on a CPU, it loses a hundred times the accuracy
+at |x| ≈ 1000; a GPU's compiler may make one multiply-add of it, which rounds once, but nobody promises that.
 
 Two kernels:
 - A row that fits in a program's registers is read once and written once, the least traffic possible. Short
@@ -110,9 +111,10 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         if n_cols <= MAX_ROW_IN_REGISTERS:
             block_cols = triton.next_power_of_2(n_cols)
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
-            # Few warps combine their maxima and sums soon: 32 elements per thread. Very short rows have little to
-            # combine, and wide ones want more loads in flight: 16 elements, with the 32 warps that a block may have.
-            # So do rows of float32 without a remainder: where they are dense, they are loaded 16 bytes at a time.
+            # Few warps combine their maxima and sums soon: 32 elements per thread. But 16 where rows are very short and
+            # have little to combine; where they are wide and want more loads in flight, as far as the 32 warps go that
+            # a block may have; and in float32 rows of 1024 to 4096 columns that fill their block, for those are loaded
+            # 16 bytes at a time where they are dense.
             widest = 512 if n_cols == block_cols and x.element_size() == 4 else 4096
             per_thread = 32 if 512 <= block_cols <= widest else 16
             num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)

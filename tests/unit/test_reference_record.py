@@ -68,8 +68,8 @@ ROWS_MEASURED = [
 
 def test_the_table_says_which_goals_were_met() -> None:
     head, rule, softmax, attention, broken, slow = table(ROWS_MEASURED)
-    assert softmax == "| softmax | 1 | 4.00 TB/s | 0.98 | 1.25 |  |  |  | ✓ 0.97 × device copy |"
-    assert attention == "| attention | 1 | 300 TFLOP/s |  |  |  | 1.1 | 0.8 | ✓ 1 × flash, ✗ 0.85 × cuDNN |"
+    assert softmax == "| softmax | 1.000 | 4.00 TB/s | 0.980 | 1.25 |  |  |  | ✓ 0.97 × device copy |"
+    assert attention == "| attention | 1.000 | 300 TFLOP/s |  |  |  | 1.10 | 0.800 | ✓ 1 × flash, ✗ 0.85 × cuDNN |"
     assert broken.startswith("| broken | no answer |")
     assert slow.startswith("| slow | stopped after 1.5 s |")
     assert len({line.count("|") for line in (head, rule, softmax, attention, broken, slow)}) == 1
@@ -82,7 +82,7 @@ def test_what_is_too_short_for_the_judges_clock_is_told_by_the_workers() -> None
     times = {"submission": 0.25e-3, "copy": 0.2e-3, "eager": 0.3e-3}
     row["measured"]["rounds"] = [{"times_s": times}] * 3
     _, _, line, _, note = table([row])
-    assert line == "| short † | 0.25 | 16.00 TB/s | 0.8 | 1.2 |  |  |  | ✓ 1 × PyTorch |"
+    assert line == "| short † | 0.2500 | 16.00 TB/s | 0.800 | 1.20 |  |  |  | ✓ 1 × PyTorch |"
     assert note.startswith("† By the worker's clock")
     assert not any("†" in line for line in table([measured("long", {"copy": 1.0}, copy=1.0)]))
 
@@ -92,7 +92,7 @@ def test_a_row_of_an_older_kernel_says_so() -> None:
     now = measured(title, {"copy": 1.0}, copy=1.0) | {"version": reference_record.version_of(title)}
     assert not any("‡" in line for line in table([now]))
     _, _, line, _, note = table([now | {"version": "older"}])
-    assert line.startswith(f"| {title} ‡ | 1 |")
+    assert line.startswith(f"| {title} ‡ | 1.000 |")
     assert note == reference_record.OUTDATED
 
 
@@ -100,6 +100,14 @@ def test_words_for_people_make_no_other_version() -> None:
     code = "def f(x):\n    return x + 1"
     assert reference_record.code_of('"""A module."""\n# why\ndef f(x):\n    """Doc."""\n    return x + 1  # so') == code
     assert reference_record.code_of("def f(x):\n    return x + 2") != code
+    assert (
+        reference_record.cpp_code_of("// why\nint f() {  // so\n\n    return 1;\n}\n") == "int f() {\n    return 1;\n}"
+    )
+
+
+def test_a_matrix_product_has_a_rate_of_its_own_and_nobody_is_faster_than_it() -> None:
+    *_, matmul = [line for line in details(ROWS_MEASURED[1]) if "matmul" in line]
+    assert matmul == "| matmul | 1.0000 | 0.00% |  | 1100 | 100.0% |  |"  # 2 · 8192³ in a millisecond
 
 
 def test_the_page_has_everybody() -> None:
