@@ -103,7 +103,10 @@ class Reader:
     def read_some(self) -> bool:
         """Read what has arrived (blocking until something has). Returns False at the end of the stream."""
         if isinstance(self.connection, int):
-            data = os.read(self.connection, 65536)
+            try:
+                data = os.read(self.connection, 65536)
+            except BlockingIOError:  # somebody else has read it
+                return True
         else:
             data, files, _, _ = socket.recv_fds(self.connection, 65536, MAX_FILES)
             self.files += files

@@ -12,6 +12,7 @@ stays within reach.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import select
@@ -53,6 +54,8 @@ TOOL_LOG = "tool.log"
 TOOL_LIMIT_S = 20.0
 OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so that a tool sees where it ends
 GIB = 1 << 30
+# Where the machine runs out of memory, workers are ended first. Set by root with all rights, it cannot be taken back; else one looks.
+FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
 LAST_WORDS = "Timeout ("  # how faulthandler begins
 LAST_WORDS_S = 0.5
 # Triton's interpreter, where it calls a function for each element.
@@ -61,6 +64,8 @@ SLOW_IN_PYTHON = (
     "it was in tl.reduce or tl.associative_scan with a function of your own, which Triton's interpreter calls in Python for each element: "
     "right code can take this long on a CPU, and a moment on a GPU; tl.max, tl.sum and tl.cumsum are quick in both"
 )
+# Of the machine, or of this user in all: what a submission's workers have open may be in it.
+NO_ROOM = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 
 
@@ -150,7 +155,7 @@ class Contender:
             arguments = (theirs.fileno(), write_replies, kind, parent, _tasks_allowed(jail))
             program = [*tool, sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
             self._process = processes.start(
-                jail.command(program, writable, [runtime, *readable]),
+                [*FIRST_TO_GO, *jail.command(program, writable, [runtime, *readable])],
                 cwd=scratch,
                 env=environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {}),
                 pass_fds=[theirs.fileno(), write_replies],
@@ -164,12 +169,15 @@ class Contender:
             os.close(write_replies)
             os.close(write_log)
         self._connection = ours
+        os.set_blocking(read_replies, False)  # a worker of the judge's own user may read from it too, and be faster
         self._replies = read_replies
         self._reader = protocol.Reader(read_replies)
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
         self._sentence: Future[Exception] | None = None
+        self._looked = time.monotonic()  # at what its processes use, the last time
+        self._expendable = False  # whether the kernel was told to end all of its processes first
 
     def __enter__(self) -> Contender:
         return self
@@ -201,6 +209,7 @@ class Contender:
         if not reply.ok:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
+        self._expendable = not processes.spared(processes.tree(self._process.pid))
 
     def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
         """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`.
@@ -337,7 +346,7 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._done(self._reply(limits, TIMED_FIRST_LOOK_S))
+        reply = self._done(self._reply(limits, is_timed=True))
         if len(reply.times_s) != calls:
             raise self._no_answer()
         return reply
@@ -399,8 +408,11 @@ class Contender:
             )
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        is_timed = request["do"] == "collect"
+        if not is_timed and not self.trusted and time.monotonic() >= self._looked + WATCH_INTERVAL_S:
+            self._watch(limits)  # who answers every request within the interval would never be looked at
         self._send(request | {"limit_s": limits.time_s}, files)
-        return self._reply(limits, TIMED_FIRST_LOOK_S if request["do"] == "collect" else WATCH_INTERVAL_S)
+        return self._reply(limits, is_timed)
 
     def _send(self, request: protocol.Frame, files: tuple[int, ...] = ()) -> None:
         self._request += 1
@@ -412,24 +424,26 @@ class Contender:
         except TimeoutError:
             self.kill()
             raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
-        except OSError:
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise WorkerUnavailable(f"a request could not be sent: {error.strerror}") from None
             raise self._ended() from None
 
-    def _reply(self, limits: Limits, first_look_s: float) -> Reply:
-        reply = self._receive(limits, first_look_s)
+    def _reply(self, limits: Limits, is_timed: bool) -> Reply:
+        reply = self._receive(limits, is_timed)
         if not reply.ok and reply.error is None:
             self.kill()
             raise ContenderFault("crashed", "the worker answered with something that is no answer")
         return reply
 
-    def _receive(self, limits: Limits, first_look_s: float = WATCH_INTERVAL_S) -> Reply:
+    def _receive(self, limits: Limits, is_timed: bool = False) -> Reply:
         with processes.precedence():
-            return self._wait_for_reply(limits, first_look_s)
+            return self._wait_for_reply(limits, is_timed)
 
-    def _wait_for_reply(self, limits: Limits, first_look_s: float) -> Reply:
-        """Wait for one frame, watching the clock, the memory and the number of processes; the first look at these takes time too."""
+    def _wait_for_reply(self, limits: Limits, is_timed: bool) -> Reply:
+        """Wait for one frame, watching the clock, the memory and the number of processes; a look at these takes time too."""
         deadline = time.monotonic() + limits.time_s
-        next_look = time.monotonic() + first_look_s
+        next_look = time.monotonic() + (TIMED_FIRST_LOOK_S if is_timed else WATCH_INTERVAL_S)
         try:
             while (frame := self._reader.next()) is None or frame.get("id") != self._request:
                 if frame is not None:
@@ -463,6 +477,7 @@ class Contender:
         )
 
     def _watch(self, limits: Limits) -> None:
+        """Look at what its processes use. Raises ContenderFault, when they have been ended."""
         tree = processes.tree(self._process.pid, age_s=WATCH_INTERVAL_S / 2)
         if len(tree) > MAX_PROCESSES:
             self.kill()
@@ -471,6 +486,9 @@ class Contender:
         if processes.private_bytes(tree, allowed) > allowed:
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
+        if self._expendable and processes.spared(tree):
+            self.kill()
+            raise ContenderFault("crashed", "asked the kernel to spare it where memory runs out: stopped")
         if processes.container_is_full():
             self.kill()
             raise ContenderFault("out_of_memory", "used nearly all memory of the container: stopped")
@@ -481,6 +499,7 @@ class Contender:
         if self._folder.holds_more_than(MAX_FILES):
             self.kill()
             raise ContenderFault("out_of_memory", f"wrote more than {MAX_FILES} files: stopped")
+        self._looked = time.monotonic()
 
     def _ended(self) -> ContenderFault:
         """Words for a process that ended by itself. Raises what a condemned one was sentenced to."""

@@ -225,6 +225,16 @@ def thaw(process: subprocess.Popen[bytes]) -> None:
             os.killpg(group, signal.SIGCONT)
 
 
+def spared(found: list[psutil.Process]) -> list[int]:
+    """Which of these the kernel would not end first, where memory runs out."""
+    pids = []
+    for one in found:
+        with contextlib.suppress(PermissionError):
+            if _text(one, "oom_score_adj").strip() not in ("1000", ""):
+                pids.append(one.pid)
+    return pids
+
+
 def private_bytes(found: list[psutil.Process], limit: int) -> int:
     """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open or mapped, touched or not, and
     the tables of their pages; libraries count for nobody.

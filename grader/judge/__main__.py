@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -48,6 +49,9 @@ def main() -> int:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root.
     libc.prctl(PR_SET_DUMPABLE, 0)
+    # Files that workers send each other count for their user, and where that is the judge's they may be no more than the judge may open.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     over_streams = sys.argv[1] == "1"
     if over_streams:
         events = open(os.dup(1), "w", encoding="utf-8")  # noqa: PTH123, SIM115

@@ -41,6 +41,10 @@ COURSE = Path("/opt/course")
 FOLDER = Path("/run/grader")
 CAPABILITIES = ("SETUID", "SETGID", "KILL")
 PIDS = 1024
+PIDS_PER_CPU = 16  # more, as much as a worker's user may have more of (see `Contender`)
+MAX_FILES_IN_MEMORY = (
+    200_000  # in each folder that is in memory: an empty file takes a kilobyte that counts as nobody's
+)
 SHARE_OF_MEMORY = 0.8
 SCRATCH_SHARE = 0.25  # of the container's memory, that files may take
 MAX_FILE_BYTES = 8 << 30  # an arena is a file in memory
@@ -112,7 +116,7 @@ class DockerSandbox:
         command.append(f"workers={self._workers}")
         command += ["isolated"]
         memory = int(self.limits.memory_gib * 2**30)
-        scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)}"
+        scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         owner = psutil.Process()
         name = f"grader-{secrets.token_hex(8)}"
         api = self._client.api
@@ -274,7 +278,7 @@ def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
     return ContainerLimits(
         memory_gib=min(place.memory_gib or most, max(memory, 2.0)),
         cpus=min(place.cpus or float("inf"), float(info.get("NCPU") or os.cpu_count() or 1)),
-        pids=PIDS,
+        pids=PIDS + PIDS_PER_CPU * int(info.get("NCPU") or os.cpu_count() or 1),
     )
 
 

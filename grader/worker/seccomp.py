@@ -5,10 +5,12 @@ namespace closes, as AF_VSOCK is not, which joins a virtual machine to its host;
 calls and pass every filter. So is what keeps memory that belongs to no process: System V's shared memory, semaphores and queues, secret
 memory, and new namespaces and mounts, by which whoever is root in a namespace of users gets a file system in memory of its own.
 
+And so are leases on files and notices of changes, by which whoever grades, if it is the same user, waits for the worker.
+
 Refused with ENOSYS: clone3, whose flags lie in memory, where no filter sees them; who meets that takes clone instead, as on an old kernel.
 
 Everything else is left as it is, and it can never be taken off again. The program is classic BPF over `struct seccomp_data` (seccomp(2)):
-the number of the call at offset 0, the architecture at 4, the first argument at 16.
+the number of the call at offset 0, the architecture at 4, the first argument at 16, the second at 24.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 
 LOAD, RETURN = 0x20, 0x06  # BPF_LD|W|ABS, BPF_RET|K
 IF_EQUAL, IF_AT_LEAST, IF_ANY_OF = 0x15, 0x35, 0x45  # BPF_JMP|K with JEQ, JGE, JSET
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 X32 = 0x40000000  # numbers from here on are x86-64's second interface
 # The same on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen, fsmount; memfd_secret.
@@ -33,6 +35,7 @@ MOUNT_CALLS = (428, 429, 430, 432)
 SECRET_MEMORY_CALL = 447
 CLONE3_CALL = 435
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+FILE_COMMANDS = (1024, 1026)  # of fcntl: F_SETLEASE, F_NOTIFY
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET
 
 
@@ -51,6 +54,7 @@ class Machine:
     unshare: int
     setns: int
     mount: int
+    fcntl: int
     keyrings: tuple[int, ...]
     system_v: tuple[int, ...]
 
@@ -69,8 +73,8 @@ class Machine:
 
 
 MACHINES = {
-    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, (248, 249, 250), (29, 30, 64, 68)),
-    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, (217, 218, 219), (194, 196, 190, 186)),
+    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, 72, (248, 249, 250), (29, 30, 64, 68)),
+    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, 25, (217, 218, 219), (194, 196, 190, 186)),
 }
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 
@@ -112,6 +116,9 @@ def program(machine: str = platform.machine()) -> bytes | None:
     for number in (calls.clone, calls.unshare):
         steps += [(IF_EQUAL, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT)]
         steps += [(IF_ANY_OF, 0, 1, NEW_NAMESPACES), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
+    refusals = [step for one in FILE_COMMANDS for step in ((IF_EQUAL, 0, 1, one), (RETURN, 0, 0, REFUSE))]
+    steps += [(IF_EQUAL, 0, len(refusals) + 2, calls.fcntl), (LOAD, 0, 0, SECOND_ARGUMENT)]
+    steps += [*refusals, (RETURN, 0, 0, ALLOW)]
     steps += [(IF_EQUAL, 1, 0, calls.socket), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST_ARGUMENT)]
     for family in FAMILIES:
         steps += [(IF_EQUAL, 0, 1, int(family)), (RETURN, 0, 0, ALLOW)]

@@ -109,11 +109,11 @@ def test_a_gpu_that_cannot_be_given_is_refused(image: str, words: str) -> None:
 
 def test_limits_are_most_of_the_machine_or_what_is_asked_for() -> None:
     info = {"MemTotal": 100 * 2**30, "NCPU": 16}
-    assert docker.limits(Place(), info).model_dump() == {"memory_gib": 80, "cpus": 16, "pids": docker.PIDS}
+    assert docker.limits(Place(), info).model_dump() == {"memory_gib": 80, "cpus": 16, "pids": 1280}
     assert docker.limits(Place(memory_gib=12, cpus=99), info).model_dump() == {
         "memory_gib": 12,
         "cpus": 16,
-        "pids": docker.PIDS,
+        "pids": 1280,
     }
     assert docker.limits(Place(memory_gib=float("inf")), info).memory_gib == 100
 

@@ -71,6 +71,25 @@ def test_no_memory_that_belongs_to_no_process() -> None:
     )
 
 
+FILE_COMMANDS = """
+import errno, fcntl, signal, tempfile
+from grader.worker import seccomp
+seccomp.install()
+with tempfile.NamedTemporaryFile() as file:
+    for command, value in ((fcntl.F_SETLEASE, fcntl.F_WRLCK), (fcntl.F_NOTIFY, fcntl.DN_MODIFY), (fcntl.F_SETFD, fcntl.FD_CLOEXEC)):
+        try:
+            print(command, fcntl.fcntl(file, command, value))
+        except OSError as error:
+            print(command, errno.errorcode[error.errno])
+"""
+
+
+@pytest.mark.skipif(seccomp.program() is None, reason="no filter for this machine's calls")
+def test_nobody_has_to_wait_for_a_worker_to_let_go_of_a_file() -> None:
+    done = subprocess.run([sys.executable, "-c", FILE_COMMANDS], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == ["1024", "EPERM", "1026", "EPERM", "2", "0"], done.stderr
+
+
 NAMESPACES = """
 import ctypes, errno, os, signal, subprocess, sys, threading
 from grader.worker import seccomp
