@@ -94,7 +94,7 @@ class Arena:
         self.bytes = self._memory.bytes
         self.wipe()
         self.fill(self.copies(inputs))
-        self._synchronize()
+        self.settle()
 
     def __enter__(self) -> Arena:
         return self
@@ -119,7 +119,7 @@ class Arena:
         for slot in self.outputs.values():
             self._region(slot).fill_(POISON_BYTE)
         if wait:
-            self._synchronize()
+            self.settle()
 
     def copies(self, names: Iterable[str]) -> Copies:
         """What `fill` has to do for the inputs of these names, worked out beforehand."""
@@ -153,9 +153,10 @@ class Arena:
             assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (slot.dtype, slot.shape, slot.stride)
         self._originals = inputs
 
-    def _synchronize(self) -> None:
+    def settle(self) -> None:
+        """Wait for all that this process has queued on the device: a worker's context does not."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize()  # a worker's context does not wait for what this one has queued
+            torch.cuda.synchronize()
 
     @property
     def files(self) -> tuple[int, ...]:

@@ -212,7 +212,7 @@ def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there() -> None:
 
 
 def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_has_its_turn() -> None:
-    """Nothing is wiped for baselines and the null contender themselves: that takes longer than their batches."""
+    """Nothing is wiped for baselines themselves: that takes longer than their batches."""
     course, contender = Doubles(trusted=True), Doubles()
     with bench_with(course, 4) as bench:
         bench.invite(cast("Contender", contender), collects=True)
@@ -233,6 +233,24 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
         bench.check_memory()
     assert contender.saw_nothing
     assert answers == [True] * 4
+
+
+@pytest.mark.parametrize("judged", [True, False])
+@pytest.mark.parametrize("trusted", [True, False])
+def test_before_a_batch_is_timed_the_device_has_done_all_else(
+    judged: bool, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is being wiped, for a submission and the null contender alike, and inputs that are still being drawn."""
+    done: list[str] = []
+    contender = Doubles(trusted=trusted)
+    with bench_with(contender, 4) as bench:
+        wipe, settle, fill = Arena.wipe, Arena.settle, Arena.fill
+        monkeypatch.setattr(Arena, "wipe", lambda *how, **more: (done.append("wipe"), wipe(*how, **more)))
+        monkeypatch.setattr(Arena, "settle", lambda *how: (done.append("settle"), settle(*how)))
+        monkeypatch.setattr(Arena, "fill", lambda *how: (done.append("fill"), fill(*how)))
+        bench.run(cast("Contender", contender), 4, LIMITS, judged=judged)
+        monkeypatch.undo()
+    assert done == [*["wipe"] * (judged or not trusted), "settle", "fill"]
 
 
 def _is_filler(arena: Arena, name: str) -> bool:
