@@ -57,7 +57,7 @@ def test_the_container_is_as_closed_as_it_can_be(course: Course, start_run: Star
     assert sorted(one.removeprefix("CAP_") for one in host["CapAdd"]) == ["KILL", "SETGID", "SETUID"]
     assert host["SecurityOpt"] == ["no-new-privileges"]
     assert host["Privileged"] is False
-    assert host["PidsLimit"] == 1024
+    assert host["PidsLimit"] == 1024 + 16 * (os.cpu_count() or 1)
     assert host["Memory"] == host["MemorySwap"] == 3 * 2**30
     assert host["NanoCpus"] == 1_500_000_000
     assert {limit["Name"] for limit in host["Ulimits"]} == {"fsize", "core", "nofile"}
