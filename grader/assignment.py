@@ -69,6 +69,12 @@ class Limits(Strict):
     build_limit_s: Number = Field(
         default=180, gt=0, description="time for compiling a .cu file, or the launches of a case for all architectures"
     )
+    total_limit_s: Number = Field(
+        default=600,
+        gt=0,
+        le=800,  # four of them must fit into the hour that a grading may take (`RUN_LIMIT_S`)
+        description="time that all of it may take together, in wall time: imports, builds, calls, and the ends of its workers",
+    )
 
 
 class Tolerance(Strict):

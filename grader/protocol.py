@@ -15,7 +15,7 @@ From the contender, each but "time" with "limit_s", the seconds that an answer m
      "results": {"arena": {...}, "outputs": [[ref...]...]} | null, "gate": {...} | null}
     {"id", "do": "time", "calls", "keep", "watched", "gate"}
                                                           call it on so many of the sets, tell the time of each, keep the last results
-    {"id", "do": "collect", "order", "different"}         copy each call's results to that one of the places that "results" named
+    {"id", "do": "collect", "order"}                      copy each call's results to that one of the places that "results" named
     {"id", "do": "tidy"}                                  collect garbage: a batch does not
     {"id", "do": "release"}                               unmap what "prepare" has mapped
 From the worker, one for each request, with its id:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import select
@@ -35,6 +36,7 @@ from pydantic import ValidationError
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import processes
+from grader.contender.allowance import Allowance
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
@@ -112,9 +114,14 @@ class Contender:
         tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
             the scratch folder is in `tool_log` when the worker has ended.
 
+    Attributes:
+        allowance: the time that it shares with other workers of its assignment, if it is not its own.
+
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
     """
+
+    allowance: Allowance | None = None
 
     def __init__(
         self,
@@ -351,19 +358,18 @@ class Contender:
             raise self._no_answer()
         return reply
 
-    def collect(self, order: Sequence[int], different: int, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+    def collect(self, order: Sequence[int], limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         """Have the results of the last batch copied to where `prepare` said.
 
         Args:
             order: for each call, the number of the place that its results are to go to.
-            different: how many different results the null contender, which has none, hands in in turn.
 
         Returns every kind of what came back.
 
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "collect", "order": list(order), "different": different}, limits)
+        reply = self._do({"do": "collect", "order": list(order)}, limits)
         if not reply.kinds:
             raise self._no_answer()
         return reply.kinds
@@ -437,12 +443,13 @@ class Contender:
         return reply
 
     def _receive(self, limits: Limits, is_timed: bool = False) -> Reply:
-        with processes.precedence():
+        with processes.precedence(), self._taking_time():
             return self._wait_for_reply(limits, is_timed)
 
     def _wait_for_reply(self, limits: Limits, is_timed: bool) -> Reply:
         """Wait for one frame, watching the clock, the memory and the number of processes; a look at these takes time too."""
-        deadline = time.monotonic() + limits.time_s
+        left_s = math.inf if self.allowance is None else self.allowance.left_s
+        deadline = time.monotonic() + min(limits.time_s, left_s)
         next_look = time.monotonic() + (TIMED_FIRST_LOOK_S if is_timed else WATCH_INTERVAL_S)
         try:
             while (frame := self._reader.next()) is None or frame.get("id") != self._request:
@@ -465,12 +472,17 @@ class Contender:
             words = str(error) if isinstance(error, protocol.ProtocolError) else "a frame of the wrong form"
             raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
 
+    def _taking_time(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.allowance is None else self.allowance.waiting()
+
     def _late(self, limits: Limits) -> ContenderFault:
         """End a worker whose time is up, when it has had a moment to write down where it is."""
         until = time.monotonic() + LAST_WORDS_S
         while LAST_WORDS not in self.log.text() and time.monotonic() < until:
             time.sleep(WATCH_INTERVAL_S)
         self.kill()
+        if self.allowance is not None and not self.allowance.left_s:
+            return ContenderFault("timed_out", f"{self.allowance.words}: stopped", self._crash_place())
         details = (SLOW_IN_PYTHON,) if self.device == "cpu" and ELEMENT_BY_ELEMENT.search(self.log.text()) else ()
         return ContenderFault(
             "timed_out", f"no answer within {limits.time_s:g} s: stopped", self._crash_place(), details
@@ -547,7 +559,7 @@ class Contender:
 
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""
-        with self._ending:
+        with self._ending, self._taking_time():
             if not self.alive:
                 return
             self.alive = False

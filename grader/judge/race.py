@@ -312,11 +312,13 @@ class Race:
         return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
 
     def _count_bytes(self, call: Call) -> int:
-        """Bytes that one set takes: the inputs in the arena and the judge's own, the outputs where they are made and collected."""
+        """Bytes that one set takes: the inputs in the arena and the judge's own, the outputs where they are made, by the submission
+        and by the null contender, and where they are collected.
+        """
         tensors = [*call.args.values(), *([] if call.upstream is None else [call.upstream])]
         inputs = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
-        return 2 * inputs + 2 * outputs * self._case.dtype.itemsize
+        return 2 * inputs + 3 * outputs * self._case.dtype.itemsize
 
     # Rounds
     # -----------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from grader.assignment import Assignment, Device
+from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender
 from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool, workers_at_once
@@ -84,17 +85,19 @@ class Judge:
         self._coming_reference: Contender | None = None
         self._unloadable: dict[str, ContenderFault] = {}
         self._loadable: set[str] = set()
+        self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
 
         Raises:
-            ContenderFault: there is nothing to run, or it could not be loaded.
+            ContenderFault: there is nothing to run, or it could not be loaded, or its time is used up.
         """
         self.check_present(assignment)
         if fault := self._unloadable.get(assignment.name):
             raise fault
+        self._check_time(assignment)
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
             self._crashed |= contender is not None
@@ -189,6 +192,7 @@ class Judge:
                 if name != assignment.name:
                     last.kill()  # what an earlier assignment left running must not disturb this one
         contender = self._pool.take(self._kind(assignment))
+        contender.allowance = self._allowance(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
             load_file(contender, self.job.submission, assignment)
@@ -201,6 +205,15 @@ class Judge:
         self._contenders[assignment.name, lane] = contender
         return contender
 
+    def _allowance(self, assignment: Assignment) -> Allowance:
+        return self._allowances.setdefault(assignment.name, Allowance(assignment.spec.limits.total_limit_s))
+
+    def _check_time(self, assignment: Assignment) -> None:
+        """Raises ContenderFault where the submission's code has taken all the time that it has for an assignment."""
+        allowance = self._allowance(assignment)
+        if not allowance.left_s:
+            raise ContenderFault("timed_out", f"not run: {allowance.words}")
+
     def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
         """What to say of a file that could not be loaded under a tool; None where that is the tool's fault, or may be."""
         if assignment.name in self._loadable:
@@ -212,14 +225,18 @@ class Judge:
         self.check_present(assignment)
         if fault := self._unloadable.get(assignment.name):
             raise fault
+        self._check_time(assignment)
         contender = self._pool.watched(tool)
+        contender.allowance = self._allowance(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         contender.ready()
         return contender
 
     def worker_to_compile(self, assignment: Assignment) -> Contender:
         """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""
+        self._check_time(assignment)
         contender = self._pool.take("compile")
+        contender.allowance = self._allowance(assignment)
         try:
             load_file(contender, self.job.submission, assignment)
         except ContenderFault:

@@ -20,7 +20,8 @@ the same batch from outside:
 
 (A function in CUDA C++ writes to outputs that lie beside its inputs: those are sealed, and nothing is wiped or collected before.)
 
-A null contender goes through the same with the same k, and computes nothing. The difference is the submission's own:
+A null contender goes through the same with the same k: it returns new tensors, as many as a submission, and computes nothing. The
+difference is the submission's own:
 
     judged = (start to end, of the submission − what the null contender usually takes) / k
 
@@ -59,7 +60,7 @@ the claims of honest kernels, and down to 6 % below where a call takes 0.05 ms. 
 repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second race
 (`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
-What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (twice).
+What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (thrice).
 
 All this takes for granted that a worker cannot reach into the processes of the others: see `grader/contender/jail.py`.
 """
@@ -317,7 +318,7 @@ class Bench:
             self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
             self._place = self._collected
             random.SystemRandom().shuffle(self._order)
-            kinds = contender.collect(self._order, self._enough, limits)
+            kinds = contender.collect(self._order, limits)
         self._seals = self._place.seals(self._places(calls)) if judged and self._place.outputs else []
         wall_s = time.perf_counter() - start
         contender.freeze()

@@ -97,12 +97,12 @@ class DockerSandbox:
                 "course": COURSE,
             }
         )
-        with Watchdog(self._bite) as watchdog:
+        with Watchdog(self._bite) as watchdog, engine.Pulse(self._hang_up) as pulse:
             with contextlib.suppress(OSError):  # a judge that is gone tells why, or its container does
                 self._socket.sendall(job.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
-        if watchdog.reason:
-            raise InfraError(watchdog.reason)
+        if reason := watchdog.reason or pulse.reason:
+            raise InfraError(reason)
         if report is None:
             raise InfraError(self._why_no_report())
         isolation = report.isolation.model_copy(
@@ -227,6 +227,10 @@ class DockerSandbox:
         """Make the judge end, and whoever reads from it stop, even where the daemon hangs."""
         with contextlib.suppress(Exception):
             self._client.api.kill(self._id)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the judge's stdin, and with it the judge; whoever reads from it stops."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -247,9 +251,12 @@ class DockerSandbox:
         if not now:
             with contextlib.suppress(Exception):
                 self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._hang_up()
         self._attached.close()
+        if now:
+            self._client.api.timeout = (
+                STOP_LIMIT_S  # whoever has pressed Ctrl-C is not kept waiting by a daemon that hangs
+            )
         self._remove()
 
     def _remove(self) -> None:

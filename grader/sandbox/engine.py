@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
 
 import docker
 import requests
@@ -20,6 +22,8 @@ T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
+PULSE_S = 15.0  # between two questions whether the daemon is still there
+PULSE_TIMEOUT_S = 30  # a machine may be busy with what it grades
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
 GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -74,6 +78,42 @@ def _no_daemon_either() -> Iterator[None]:
         yield
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise DockerException(f"{type(error).__name__}: {error}") from error
+
+
+class Pulse:
+    """Asks the daemon again and again whether it is there, while somebody waits for one of its containers. A context manager.
+
+    Args:
+        bite: called once, from a thread of its own, when there was no answer.
+
+    Attributes:
+        reason: what was wrong then, in words; empty before.
+    """
+
+    def __init__(self, bite: Callable[[], None]) -> None:
+        self._bite = bite
+        self._done = threading.Event()
+        self.reason = ""
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._feel, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+
+    def _feel(self) -> None:
+        with contextlib.closing(docker.from_env(timeout=PULSE_TIMEOUT_S, version=OLDEST_API)) as client:
+            while not self._done.wait(PULSE_S):
+                try:
+                    in_time("hear from the daemon in the middle of the grading", client.ping, PULSE_TIMEOUT_S)
+                except InfraError as error:
+                    if not self._done.is_set():
+                        self.reason = f"{error}; `grader cleanup` then removes the container"
+                        self._bite()
+                    return
 
 
 def is_there() -> bool:

@@ -145,7 +145,7 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
                 return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"], tell)
             case "collect":
                 assert bench is not None
-                return bench.collect(frame["order"], frame["different"])
+                return bench.collect(frame["order"])
             case "tidy":
                 gc.collect()
             case "release":

@@ -59,7 +59,6 @@ class Bench:
             self._places = [[tensor_at(memory, ref) for ref in refs] for refs in results["outputs"]]
             del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
-        self._nothing: list[list[torch.Tensor]] = []  # what the null contender hands in, in turn
         self._gate = self._stack.enter_context(mapped(frame["gate"], [], device)) if frame["gate"] else None
 
     def close(self) -> None:
@@ -67,7 +66,6 @@ class Bench:
         self._sets.clear()
         self._places.clear()
         self._results = []
-        self._nothing = []
         self._gate = None
         gc.collect()
         if self._device == "cuda":
@@ -107,20 +105,14 @@ class Bench:
         except BaseException as error:
             return self._failure(error)
 
-    def collect(self, order: list[int], different: int) -> protocol.Frame:
+    def collect(self, order: list[int]) -> protocol.Frame:
         """Copy the results of each call of the last batch to its place; `kinds` are the different descriptions of what came back.
 
         Args:
             order: the number of each call's place.
-
-        The null contender has none, and hands in as many tensors of its own as `different` says, in turn.
         """
         try:
             places = [self._places[number] for number in order]
-            if self._results[0][0] is yardsticks.NOTHING:
-                missing = min(different, len(places)) - len(self._nothing)
-                self._nothing += [[torch.empty_like(slot) for slot in places[0]] for _ in range(missing)]
-                self._results = [self._nothing[index % different] for index in range(len(places))]
             kinds: list[list[dict[str, Any]]] = []
             given = [
                 (result, slot, arguments)
@@ -166,7 +158,10 @@ class Bench:
                 check_signature(function, complete)
                 self._checked = True
             value = function(*complete)
-            results = [value] if upstream is None or value is yardsticks.NOTHING else gradients(value, given, upstream)
+            if value is yardsticks.NOTHING:
+                results = self._untouched()
+            else:
+                results = [value] if upstream is None else gradients(value, given, upstream)
             end.record()
             self._results.append(results)
             if len(self._results) > keep:
@@ -178,6 +173,10 @@ class Bench:
             torch.cuda.synchronize()
         kinds = [[{"kind": "written"}]] if writes else []
         return {"ok": True, "times_s": [start.seconds_to(end) for start, end in pairwise(marks)], "kinds": kinds}
+
+    def _untouched(self) -> list[Any]:
+        """What the null contender returns: new tensors, as any call's results are, where they will be collected."""
+        return [torch.empty_like(slot) for slot in self._places[0]] if self._places else [yardsticks.NOTHING]
 
     def _failure(self, error: BaseException) -> protocol.Frame:
         self._results = []

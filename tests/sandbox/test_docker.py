@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from grader.sandbox import engine
+from grader.sandbox.docker import STOP_LIMIT_S
 from tests import containers
 from tests.conftest import IMPORTS, ROOT, Course, StartRun
 
@@ -159,6 +162,8 @@ class Proxy:
         self._listener.bind(str(path))
         self._listener.listen(16)
         self._open = [self._listener]
+        self._passes = threading.Event()
+        self._passes.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -175,12 +180,18 @@ class Proxy:
             while True:
                 for one in select.select([client, server], [], [])[0]:
                     data = one.recv(65536)
+                    self._passes.wait()
                     (server if one is client else client).sendall(data)
                     if not data:
                         (server if one is client else client).shutdown(socket.SHUT_WR)
                         return
 
+    def hold(self) -> None:
+        """Take what is said, and pass nothing on."""
+        self._passes.clear()
+
     def cut(self) -> None:
+        self._passes.set()
         for one in self._open:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -212,3 +223,34 @@ def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(
         [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=BY_HAND, cwd=ROOT
     )
     assert f"removed container {name}" in cleanup.stdout, cleanup.stderr
+
+
+def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(
+    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
+) -> None:
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    name = running.containers()[0]
+    proxy.hold()
+    ran = running.finish(limit_s=engine.PULSE_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
+    proxy.cut()  # its judge has nobody any more
+    assert (ran.code, ran.report) == (3, None)
+    assert "does not answer; restart it" in ran.errors
+    assert "`grader cleanup` then removes the container" in ran.errors
+    containers.client().api.wait(name, timeout=30)
+    subprocess.run([sys.executable, "-m", "grader", "cleanup"], check=True, capture_output=True, env=BY_HAND, cwd=ROOT)
+
+
+def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(
+    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
+) -> None:
+    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    proxy.hold()
+    started = time.monotonic()
+    running.signal(signal.SIGINT)
+    ran = running.finish(limit_s=engine.TIMEOUT_S)
+    assert time.monotonic() - started < engine.TIMEOUT_S
+    proxy.cut()
+    assert ran.code == 130
+    subprocess.run([sys.executable, "-m", "grader", "cleanup"], check=True, capture_output=True, env=BY_HAND, cwd=ROOT)

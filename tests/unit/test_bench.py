@@ -64,7 +64,7 @@ class Doubles:
             self.late()
         return Reply(ok=True, times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
 
-    def collect(self, order: Sequence[int], _different: int, _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+    def collect(self, order: Sequence[int], _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         assert self.results is not None
         self.order = list(order)
         self.blank = self._is_blank(len(order))

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import contender as contender_module
+from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
 from grader.contender.contender import Build, Contender, Limits
 from grader.contender.jail import NO_JAIL
@@ -311,6 +312,16 @@ def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(
     assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if device == "cpu" else [])
 
 
+def test_whose_time_for_the_assignment_is_up_reads_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    contender = standing(False)
+    contender.device, contender._loaded_from, contender.log = "cpu", Path("/s/softmax.py"), logged(ENDLESS)
+    monkeypatch.setattr(Contender, "kill", lambda _: None)
+    contender.allowance = Allowance(0.0)
+    fault = contender._late(LIMITS)
+    assert fault.outcome == "timed_out"
+    assert fault.message == "what your code did for this assignment has taken 0 s in all, as long as it may: stopped"
+
+
 def test_who_writes_nothing_down_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     contender, ended = standing(False), []
     contender.device, contender._loaded_from, contender.log = "cpu", Path("/s/softmax.py"), logged(b"hello")
@@ -318,6 +329,16 @@ def test_who_writes_nothing_down_is_not_waited_for_long(monkeypatch: pytest.Monk
     monkeypatch.setattr(contender_module, "LAST_WORDS_S", 0.1)
     assert contender._late(LIMITS).traceback == ""
     assert ended
+
+
+def test_how_long_a_worker_takes_to_end_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(WorkerPool("cpu", tmp_path)) as pool:
+        contender = pool.start("cpu")
+        contender.ready()
+        contender.allowance = Allowance(60.0)
+        monkeypatch.setattr(type(contender._jail), "empty", lambda *_: time.sleep(0.3))
+        contender.kill()
+        assert contender.allowance.left_s <= 59.7
 
 
 def standing(trusted: bool) -> Contender:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from grader.worker.run import _NotDifferentiable, deliver
 from grader.worker.timing import Bench
+from grader.worker.yardsticks import NOTHING, load
 
 X = torch.ones(3, 4)
 
@@ -64,16 +66,16 @@ def test_an_input_is_told_from_a_result_that_has_no_gradient() -> None:
 class Collecting(Bench):
     """After a batch of two calls with two outputs each."""
 
-    def __init__(self, results: list[list[Any]], places: list[list[torch.Tensor]]) -> None:
+    def __init__(self, results: list[list[Any]], places: list[list[torch.Tensor]], calls: int = 2) -> None:
         self._device, self._results, self._places = "cpu", results, places
-        self._sets = [([X], None, [])] * len(results)
-        self._nothing = []
+        self._sets = [([X], None, [])] * calls
+        self._gate, self._options, self._checked = None, [], True
 
 
 def test_every_call_hands_in_all_of_its_outputs_each_to_its_place() -> None:
     places = [[place(), place()] for _ in range(2)]
     bench = Collecting([[1 * X, 2 * X], [3 * X, 4 * X]], places)
-    reply = bench.collect([1, 0], different=2)
+    reply = bench.collect([1, 0])
     assert reply["ok"]
     assert [[slot[0, 0].item() for slot in slots] for slots in places] == [[3.0, 4.0], [1.0, 2.0]]
     assert [[one["kind"] for one in kind] for kind in reply["kinds"]] == [["tensor", "tensor"]]
@@ -81,5 +83,25 @@ def test_every_call_hands_in_all_of_its_outputs_each_to_its_place() -> None:
 
 def test_calls_that_hand_in_other_things_are_all_described() -> None:
     bench = Collecting([[1 * X, 2 * X], [3 * X, X.half()]], [[place(), place()] for _ in range(2)])
-    kinds = bench.collect([0, 1], different=2)["kinds"]
+    kinds = bench.collect([0, 1])["kinds"]
     assert [[one["dtype"] for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
+
+
+def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_in: list[torch.Tensor] = []
+
+    def remember(given: list[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[dict[str, Any]]:
+        handed_in.extend(result for result, _, _ in given)
+        return deliver(given)
+
+    monkeypatch.setattr("grader.worker.timing.deliver", remember)
+    bench = Collecting([], [[place(), place()] for _ in range(5)], calls=5)
+    assert bench.time(load("null"), 5, 5, False, 0, lambda _: None)["ok"]
+    assert bench.collect([4, 3, 2, 1, 0])["ok"]
+    assert len({tensor.data_ptr() for tensor in handed_in}) == 10
+
+
+def test_the_null_contender_returns_nothing_where_functions_write_to_their_outputs() -> None:
+    bench = Collecting([], [])
+    assert bench.time(load("null"), 2, 2, False, 0, lambda _: None)["ok"]
+    assert bench._results == [[NOTHING]] * 2

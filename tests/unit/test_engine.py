@@ -226,6 +226,35 @@ def test_auto_does_without_a_daemon_that_sends_a_byte_now_and_then(
 
 @LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
+def test_a_daemon_that_stops_answering_in_the_middle_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr(engine, "PULSE_S", 0.05)
+    monkeypatch.setattr(engine, "PULSE_TIMEOUT_S", 1)
+    slow_daemon("/slow alone")
+    noticed = threading.Event()
+    with engine.Pulse(noticed.set) as pulse:
+        assert not noticed.wait(1)
+        assert not pulse.reason
+        slow_daemon("/_ping")
+        assert noticed.wait(10)
+    assert "has not given its answer within 2 s" in pulse.reason
+
+
+def test_nobody_is_told_of_a_daemon_when_the_grading_is_over(
+    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr(engine, "PULSE_S", 0.2)
+    slow_daemon("/slow alone")
+    noticed = threading.Event()
+    with engine.Pulse(noticed.set):
+        pass
+    slow_daemon("/_ping")
+    assert not noticed.wait(1)
+
+
+@LEFT_TO_THE_COLLECTOR
+@pytest.mark.timeout(30)
 def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
 ) -> None:
