@@ -29,14 +29,14 @@ def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...
 
 def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeasurement:
     """Every number of a race."""
-    cost, calls = case.problem.cost(case.params, case.dtype), race.calls
+    calls = race.calls
     contenders = tuple(
         ContenderTime(
             name=name,
             time_s=_interval(counted),
             calls=calls[name],
-            bytes_per_s=cost.bytes_moved / counted.median,
-            flops_per_s=cost.flops / counted.median,
+            bytes_per_s=race.work_of(name).bytes_moved / counted.median,
+            flops_per_s=race.work_of(name).flops / counted.median,
             roofline_share=verdict.shares[name],
             speedup=_interval(verdict.speedups[name]) if name in verdict.speedups else None,
         )

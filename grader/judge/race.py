@@ -30,7 +30,7 @@ from grader.judge.ownership import check_operators
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
 from grader.judge.trial import check_returned
-from grader.problem import Call
+from grader.problem import Call, Cost
 from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
 from grader.verdict.statistics import median_interval
 
@@ -244,6 +244,17 @@ class Race:
                 self._settle(bench, self._submission)
                 # A claim of nothing would ask for all the memory there is.
                 self._submission.warm_s = max(self._submission.warm_s, took_s / 2)
+
+    def work_of(self, name: str) -> Cost:
+        """What one call of a contender does: that of the case, or a yardstick's own."""
+        own = int(self._roofline.its_work)
+        yardsticks = {
+            "copy": Cost(bytes_moved=own, flops=0),
+            "matmul": Cost(bytes_moved=3 * 2 * protocol.MATRIX**2, flops=own),
+        }
+        if name == self._roofline.contender:
+            return yardsticks[name]
+        return self._case.problem.cost(self._case.params, self._case.dtype)
 
     def _roofline_of(self, call: Call) -> Roofline:
         cost = self._case.problem.cost(self._case.params, self._case.dtype)

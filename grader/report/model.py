@@ -173,8 +173,10 @@ class ContenderTime(Model):
     name: str
     time_s: Interval = Field(description="of one call")
     calls: int = Field(ge=1, description="in a batch, each on inputs of its own")
-    bytes_per_s: float = Field(ge=0, description="of the bytes that must be read and written at the least")
-    flops_per_s: float = Field(ge=0)
+    bytes_per_s: float = Field(
+        ge=0, description="of the bytes that must be read and written at the least; a yardstick's are its own"
+    )
+    flops_per_s: float = Field(ge=0, description="a yardstick's are its own: none of a copy, those of its product")
     roofline_share: float = Field(ge=0, description="of what this machine does at most, measured in the same rounds")
     speedup: Interval | None = Field(default=None, description="its time over the submission's, paired by round")
 

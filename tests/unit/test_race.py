@@ -13,7 +13,9 @@ from grader.contender.contender import Limits
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.race import MAX_REPEATS, NOISE_S, PATIENCE_S, WARM_SETS, Race, Runner
-from grader.verdict.speed import DOUBT, Verdict
+from grader.problem import Cost
+from grader.protocol import MATRIX
+from grader.verdict.speed import DOUBT, Roofline, Verdict
 
 LIMITS = Limits(1.0, 1.0)
 
@@ -242,3 +244,19 @@ def test_a_claim_of_nothing_does_not_count_as_the_time_of_a_call(monkeypatch: py
     """Or so many calls would be wanted that no memory is enough."""
     race = warmed_up(monkeypatch, 0.04, 0.03, 0.05)
     assert race._submission.warm_s == pytest.approx(0.015)
+
+
+@pytest.mark.parametrize(
+    ("roofline", "work"),
+    [
+        (Roofline("copy", its_work=800, case_work=1000), Cost(bytes_moved=800, flops=0)),
+        (Roofline("matmul", 2 * MATRIX**3, 9), Cost(bytes_moved=3 * 2 * MATRIX**2, flops=2 * MATRIX**3)),
+    ],
+)
+def test_a_yardsticks_rates_are_its_own(roofline: Roofline, work: Cost) -> None:
+    race = Race.__new__(Race)
+    race._roofline = roofline
+    of_case = Cost(bytes_moved=1000, flops=9)
+    race._case = SimpleNamespace(problem=SimpleNamespace(cost=lambda *_: of_case), params={}, dtype=None)  # type: ignore[assignment]
+    assert race.work_of(roofline.contender) == work
+    assert race.work_of("eager") == of_case
