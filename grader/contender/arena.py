@@ -130,14 +130,21 @@ class Arena:
         return [place for place, _ in pairs], [original for _, original in pairs]
 
     def fill(self, copies: Copies) -> None:
-        """Put inputs where the worker finds them. On a GPU this is queued, in few kernels: it takes no time of the host's."""
+        """Do what `copies`, or `takes`, has worked out. On a GPU this is queued, in few kernels: it takes no time of the host's."""
         if copies[0]:
             torch._foreach_copy_(*copies)
 
-    def seals(self, names: Iterable[str]) -> list[int]:
-        """A sum over the bytes of each of these outputs as they stand now: who changes one later changes its sum, or knew it before."""
-        sums = [seal(self._region(self.outputs[name])) for name in names]
-        return [int(one) for one in torch.stack(sums).tolist()] if sums else []
+    def takes(self, names: Iterable[str], mine: Iterable[torch.Tensor]) -> Copies:
+        """What `fill` has to do to put outputs as they stand then into memory of the judge's own, contiguous tensors of their sizes."""
+        pairs = [
+            _words_of_both(tensor.view(-1).view(torch.uint8), self._region(self.outputs[name]))
+            for name, tensor in zip(names, mine, strict=True)
+        ]
+        return [own for own, _ in pairs], [place for _, place in pairs]
+
+    def still_holds(self, name: str, mine: torch.Tensor) -> bool:
+        """Whether an output is, to the bit, what was taken from there."""
+        return torch.equal(*_words_of_both(mine.view(-1).view(torch.uint8), self._region(self.outputs[name])))
 
     def forget(self) -> None:
         """Drop the judge's own inputs; their memory is free unless someone else holds them."""
@@ -241,13 +248,8 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides)) if shape else ()
 
 
-def seal(tensor: torch.Tensor) -> torch.Tensor:
-    """A sum over a contiguous tensor's bytes, eight at a time where it has that many, modulo 2^64."""
-    return _words(tensor.view(-1).view(torch.uint8)).sum(dtype=torch.int64)
-
-
 def _words(data: torch.Tensor) -> torch.Tensor:
-    """Bytes as words of eight where that can be, which are copied and summed faster."""
+    """Bytes as words of eight where that can be, which are copied and compared faster."""
     return data.view(torch.int64) if data.numel() % 8 == 0 and data.data_ptr() % 8 == 0 else data
 
 

@@ -28,7 +28,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
 from grader.judge.ownership import check_operators
 from grader.judge.ruler import Ruler
-from grader.judge.timing import Batch, Bench
+from grader.judge.timing import Batch, Bench, Took
 from grader.judge.trial import check_returned
 from grader.problem import Call, Cost
 from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
@@ -74,14 +74,14 @@ class Round:
     """What one round found, and how the GPU stood in it.
 
     order: that in which the contenders ran.
-    wall_s, nothing_s: of the submission's batch and of the null contender's, by the judge's clock.
+    own, nothing: what the submission's batch took by the judge's clock, and the null contender's.
     """
 
     order: tuple[str, ...]
     conditions: Conditions
     times_s: dict[str, float]
-    wall_s: float
-    nothing_s: float
+    own: Took
+    nothing: Took
 
 
 class Race:
@@ -113,8 +113,8 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects: bool | None = None  # whether the submission's results are collected, once that is known
-        self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
-        self._nothing_alone_s: list[float] = []  # and after its process had been ended
+        self._nothing: list[Took] = []  # the null contender's batches before the submission had a part in it
+        self._nothing_alone: list[Took] = []  # and after its process had been ended
         self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
         self._repeats = 0  # of batches of the submission, after which the GPU was not quiet
         self._batches: dict[str, Batch] = {}
@@ -182,15 +182,18 @@ class Race:
     @property
     def laps(self) -> list[Lap]:
         """The rounds' times: those of others no longer than they are without the submission, for it may have slowed them down."""
-        walls_s = (self._nothing_s, [one.nothing_s for one in self.rounds], self._nothing_alone_s)
-        nothing_s = min(median_interval(some).median for some in walls_s if some)
+        groups = [some for some in (self._nothing, [one.nothing for one in self.rounds], self._nothing_alone) if some]
+        nothing = Took(
+            min(median_interval([one.calling_s for one in some]).median for some in groups),
+            min(median_interval([one.handing_in_s for one in some]).median for some in groups),
+        )
         return [
             Lap(
                 {
                     name: min(time_s, self._slack * self._alone_s.get(name, math.inf))
                     for name, time_s in one.times_s.items()
                 },
-                (one.wall_s - nothing_s) / self._submission.calls,
+                one.own.beyond(nothing) / self._submission.calls,
             )
             for one in self.rounds
         ]
@@ -219,7 +222,6 @@ class Race:
         with self._bench(WARM_SETS, collected=WARM_SETS) as bench:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
             self._roofline = self._roofline_of(bench.calls[0])
-            self._set_bytes = self._count_bytes(bench.calls[0])
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
                 self._invite(bench, runner, collects=True)
@@ -230,6 +232,7 @@ class Race:
             self._invite(bench, self._submission, collects=True)
             first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
             self._collects = first.collected
+            self._set_bytes = self._count_bytes(bench.calls[0], first.collected)
             limit_s = self._rules.slow_limit * max(
                 runner.warm_s for runner in self._others if runner.name in self._case.opponents
             )
@@ -250,7 +253,7 @@ class Race:
         own = int(self._roofline.its_work)
         yardsticks = {
             "copy": Cost(bytes_moved=own, flops=0),
-            "matmul": Cost(bytes_moved=3 * 2 * protocol.MATRIX**2, flops=own),
+            "matmul": Cost(bytes_moved=3 * 2 * protocol.MATRIX**2, flops=own),  # three in bfloat16
         }
         if name == self._roofline.contender:
             return yardsticks[name]
@@ -267,7 +270,7 @@ class Race:
         """What a call of the submission takes, by a batch of so many: as it claims, or by the judge's clock if that says more."""
         nothing = self._run(bench, self._null, calls)
         batch = self._run(bench, self._submission, calls)
-        return max(batch.claimed_s, (batch.wall_s - nothing.wall_s) / calls)
+        return max(batch.claimed_s, batch.took.beyond(nothing.took) / calls)
 
     def _check_baseline(self, bench: Bench, runner: Runner) -> None:
         """A baseline that is wrong is none."""
@@ -289,7 +292,7 @@ class Race:
 
     def _line_up(self) -> None:
         """Lay out the arena for the rounds: as many calls in a batch as it takes to last long enough."""
-        fewest = max(WARM_SETS, math.ceil(2 * self._judge.gauge.cache_bytes / self._set_bytes))
+        fewest = max(WARM_SETS, math.ceil(4 * self._judge.gauge.cache_bytes / self._set_bytes))
         fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._judge.free_gib() * 2**30 / self._set_bytes))
         most = min(fit, self._rules.max_calls)
         for runner in self._everyone:
@@ -310,7 +313,7 @@ class Race:
             # The memory that a whole batch's results take is taken here, not in a round.
             self._run(bench, runner, runner.calls)
             for _ in range(NOTHING_BATCHES if runner is self._null else 0):
-                self._nothing_s.append(self._run(bench, runner, runner.calls).wall_s)
+                self._nothing.append(self._run(bench, runner, runner.calls).took)
 
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
@@ -322,14 +325,17 @@ class Race:
         self._drawn += sets
         return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
 
-    def _count_bytes(self, call: Call) -> int:
-        """Bytes that one set takes: the inputs in the arena and the judge's own, the outputs where they are made, by the submission
-        and by the null contender, and where they are collected.
+    def _count_bytes(self, call: Call, collected: bool) -> int:
+        """Bytes that one set takes.
+
+        Inputs lie in the arena and are the judge's own. Outputs are the judge's own, and lie beside the inputs where they may be written
+        there; where they are collected, the submission and the null contender make them, and there is a place for them.
         """
         tensors = [*call.args.values(), *([] if call.upstream is None else [call.upstream])]
         inputs = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
-        return 2 * inputs + 3 * outputs * self._case.dtype.itemsize
+        copies = (self._case.assignment.spec.language == "cuda") + 1 + 3 * collected
+        return 2 * inputs + copies * outputs * self._case.dtype.itemsize
 
     # Rounds
     # -----------------------------------------------------------------------------------------------------------------
@@ -363,8 +369,8 @@ class Race:
                 order,
                 self._conditions,
                 times_s,
-                self._batches[SUBMISSION].wall_s,
-                self._batches[self._null.name].wall_s,
+                self._batches[SUBMISSION].took,
+                self._batches[self._null.name].took,
             )
         )
 
@@ -391,7 +397,7 @@ class Race:
             self._run(self._bench_of_rounds, runner, runner.calls)  # the GPU has rested
             batches = [self._run(self._bench_of_rounds, runner, runner.calls) for _ in range(ALONE_BATCHES)]
             if runner is self._null:
-                self._nothing_alone_s = [batch.wall_s for batch in batches]
+                self._nothing_alone = [batch.took for batch in batches]
             else:
                 self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
 

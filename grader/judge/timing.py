@@ -12,36 +12,37 @@ the same batch from outside:
     call      the worker answers when its calls are done, and keeps the results
     wipe      the inputs are gone
     collect   the worker copies its k results to where the judge will look, each to a place that it is told only now
-    seal      the judge takes a sum over each result's bytes
+    take      the judge copies each result to memory that nobody else has
     end       -----------------------------------------------------------------------------------------------------
     freeze    SIGSTOP to the worker's processes
     probe     a small piece of the judge's own work finds the GPU to itself, before anyone else is timed
-    check     the judge takes a copy of each output for itself; it must have the sum that was sealed, and be within its error budget
+    check     each copy must be within its error budget; and its place must not have been written to since
 
-(A function in CUDA C++ writes to outputs that lie beside its inputs: those are sealed, and nothing is wiped or collected before.)
+(A function in CUDA C++ writes to outputs that lie beside its inputs: those are taken, and nothing is wiped or collected before.)
 
 A null contender goes through the same with the same k: it returns new tensors, as many as a submission, and computes nothing. The
 difference is the submission's own:
 
-    judged = (start to end, of the submission − what the null contender usually takes) / k
+    judged = (start to wiped − what the null contender usually takes for that, + wiped to end − what it takes for that, if more) / k
 
 Why no submission gets below that:
 
 - It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
   and no recorded graph replayed on stale data. What runs before `fill`, on whatever stream, runs on filler.
-- It cannot go on after `end`. What is checked is what was sealed: a result that is written later has another sum, unless its sum was
-  known before, and so the result. (A task whose answer is its input in another order would need a sum that tells places apart.)
-  It does not matter whether a thread, a kernel or a copy on some stream that nobody sees writes it, or whether the worker stands
-  still by then. SIGSTOP does not stop what a process has queued on a GPU, and `probe` sees only what runs at that moment: nothing
-  here relies on either.
-- It gains nothing by putting the work off until the results are collected. The inputs are wiped by then, so it must have made a copy of
-  them, and an honest submission copies its results only: who leaves that out because it computes into the places themselves has
-  copied the inputs instead, which are no smaller in these assignments. Writing to the places ahead of time is of no use: nobody
-  knows whose they will be.
+- It cannot go on after `end`. What is checked is what the judge had taken by then, in memory of its own. (A sum over the bytes would not
+  do: within a tolerance there is a right answer for any sum, and what is written later could be made to have it.) It does not matter
+  whether a thread, a kernel or a copy on some stream that nobody sees writes later, or whether the worker stands still by then. SIGSTOP
+  does not stop what a process has queued on a GPU, and `probe` sees only what runs at that moment: nothing here relies on either.
+- It gains little by putting work off until the results are collected. The inputs are wiped by then: what it needs of them it must have
+  written down while it was timed. An honest submission copies its results then, and what that takes is subtracted, so there is time to
+  compute a little with. Whoever writes down fewer bits than a result has saves the rest: float32 GeLU is within its budget if 17 bits
+  of 32 are kept, softmax in bfloat16 if 8 of 16 are. That is a quarter of the time of a call that does nothing but read and write, and
+  nothing of one that computes; and no time is paid that the machine could not do. What it hands in faster than the null contender does
+  not count. Writing to the places ahead of time is of no use: nobody knows whose they will be.
 - It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
   opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
-  the moments in which the GPU waits for the host, before the wipe and before the seal. They are subtracted with the null
+  the moments in which the GPU waits for the host, before the wipe and before results are taken. They are subtracted with the null
   contender's time, and code that works in them gains as much: on an H200 0.3 and 0.2 ms of a batch, 6 % of one that lasts 8 ms.
 - A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
   machine's limit allows, not only for what was claimed while it warmed up.
@@ -72,10 +73,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory, seal
+from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault, RanOperator, Returned
 from grader.judge.evidence import CheckFailed
@@ -130,12 +132,26 @@ class DeviceTime:
         self._now_s += seconds
 
 
+class Took(NamedTuple):
+    """What a batch took by the judge's clock, seconds: from `start` until its inputs were gone, and from then to `end`."""
+
+    calling_s: float
+    handing_in_s: float
+
+    def beyond(self, nothing: Took) -> float:
+        """How much more than a batch of nothing, seconds.
+
+        Handing in takes no less than that: whoever hands in fewer bits and makes the rest of them has not saved that time.
+        """
+        return self.calling_s - nothing.calling_s + max(self.handing_in_s - nothing.handing_in_s, 0.0)
+
+
 @dataclass(frozen=True)
 class Batch:
     """One batch.
 
     claimed_s: what the worker says a call took, on average.
-    wall_s: from `start` to `end`, by the judge's clock.
+    took: by the judge's clock.
     collected: whether results were, and were not written in place.
     kinds: what came back.
     quiet: whether the GPU was, when the contender had been frozen.
@@ -144,7 +160,7 @@ class Batch:
 
     calls: int
     claimed_s: float
-    wall_s: float
+    took: Took
     collected: bool
     kinds: tuple[tuple[Returned, ...], ...]
     quiet: bool
@@ -187,16 +203,29 @@ class Bench:
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self._gates: dict[Contender, Gate] = {}
         self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
+        self._collected: Arena | None = None
         try:
-            self._collected = Arena({}, self._slots(collected), dtype, device) if collected else None
+            if collected:
+                self._collected = Arena({}, self._slots(collected), dtype, device)
+            most = max(collected, len(calls) if in_place else 0)
+            self._mine = [
+                torch.empty(shape, dtype=dtype, device=device) for _ in range(most) for shape in outputs.values()
+            ]
         except BaseException:
-            self._arena.close()
+            for arena in (self._arena, self._collected):
+                if arena is not None:
+                    arena.close()
             raise
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
         self._order: list[int] = []  # the number of each call's place there
-        self._seals: list[int] = []  # of each output in its place, where they were taken
+        self._takes = {
+            place: place.takes(names := self._places(len(place.outputs) // len(outputs)), self._mine[: len(names)])
+            for place in (self._arena, self._collected)
+            if place is not None and place.outputs
+        }
+        self._taken = False  # whether the outputs of the last batch were
 
     def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
         return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
@@ -225,6 +254,8 @@ class Bench:
                 except ContenderFault:
                     contender.kill()
         del self._flush
+        self._takes.clear()
+        self._mine.clear()
         for memory in (*self._gates.values(), self._collected, self._arena):
             if memory is not None:
                 memory.close()
@@ -276,7 +307,7 @@ class Bench:
         """Time one batch on the first `calls` sets, and leave the contender frozen.
 
         Args:
-            judged: whether the judge's clock is to be of use: results are sealed.
+            judged: whether the judge's clock is to be of use: results are taken.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
             check: whether `check_memory` will be asked.
             watched: whether to note PyTorch's operators and, with `check`, changed inputs; such a batch is no measure of time.
@@ -308,6 +339,7 @@ class Bench:
         else:
             contender.begin(calls, keep, watched)
         reply = contender.finish(calls, limits)
+        gone = time.perf_counter()
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         self._place, self._order, self._changed = self._arena, list(range(calls)), []
         written = bool(reply.kinds) and self._in_place
@@ -316,16 +348,24 @@ class Bench:
         collected = collect and self._collected is not None and not written
         if collected and self._collected is not None:
             self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
+            gone = time.perf_counter()
             self._place = self._collected
             random.SystemRandom().shuffle(self._order)
             kinds = contender.collect(self._order, limits)
-        self._seals = self._place.seals(self._places(calls)) if judged and self._place.outputs else []
-        wall_s = time.perf_counter() - start
+        self._taken = judged and self._place in self._takes
+        if self._taken:
+            number = calls * len(self._shapes)
+            mine, places = self._takes[self._place]
+            self._place.fill((mine[:number], places[:number]))
+            self._place.settle()
+        end = time.perf_counter()
         contender.freeze()
         quiet = self._gauge.is_quiet(thoroughly=not contender.trusted)
         if check and written:
             self._changed = self._arena.changed_inputs(names)
-        return Batch(calls, sum(reply.times_s) / calls, wall_s, collected, kinds, quiet, reply.operators)
+        claimed_s = sum(reply.times_s) / calls
+        took = Took(gone - start, end - gone)
+        return Batch(calls, claimed_s, took, collected, kinds, quiet, reply.operators)
 
     def _wipe_busily(self) -> None:
         """Wipe the arena, and leave the GPU busy for as long as it takes the next request to arrive."""
@@ -341,21 +381,21 @@ class Bench:
         return [_of(name, number) for number in range(calls) for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
-        """The outputs of a call of the last batch, in memory that nobody else has.
+        """The outputs of a call of the last batch, in memory that nobody else has, until the next batch.
 
         Raises:
-            CheckFailed: they are not what they were when the batch was over.
+            CheckFailed: what lies in their place is no longer what lay there when the batch was over.
         """
-        place = self._order[index]
-        outputs = {name: self._place.output(_of(name, place)) for name in self._shapes}
-        if self._seals:
-            first = place * len(self._shapes)
-            sealed = self._seals[first : first + len(self._shapes)]
-            if sealed != [int(seal(output)) for output in outputs.values()]:
-                raise CheckFailed(
-                    "outputs were still written when your function had returned and its stream was done: "
-                    "consistent with work on a stream or in a thread that nothing waits for"
-                )
+        number = self._order[index]
+        if not self._taken:
+            return {name: self._place.output(_of(name, number)) for name in self._shapes}
+        first = number * len(self._shapes)
+        outputs = dict(zip(self._shapes, self._mine[first : first + len(self._shapes)], strict=True))
+        if not all(self._place.still_holds(_of(name, number), mine) for name, mine in outputs.items()):
+            raise CheckFailed(
+                "outputs were still written when your function had returned and its stream was done: "
+                "consistent with work on a stream or in a thread that nothing waits for"
+            )
         return outputs
 
     def check_memory(self) -> None:
