@@ -92,20 +92,24 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
     limits = [roofline.limit_s(lap) for lap in laps]
     full_s = [lap.judged_s for lap in laps]
     judged = median_interval(full_s)
+    # Where the clocks usually agree, a round that was faster by both was faster. Where they do not, one in which the judge's was lucky
+    # must not pay a lie: bands are held against the interval's upper end.
+    agree = claimed.median >= (1 - margin) * judged.median
+    likely_s = full_s if agree else [max(full, judged.median) for full in full_s]
     flags = []
     corroborated = claimed.median >= (1 - margin) * judged.low
     if corroborated:
         # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
-        floors = [(1 - margin) * min(judged.median, full) for full in full_s]
+        floors = [(1 - margin) * min(judged.median, likely) for likely in likely_s]
         times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
         if (counted := median_interval(times).median) > claimed.median * (1 + margin):
-            raised = sum(time > claim for time, claim in zip(times, claims, strict=True))
+            raised = sum((1 - margin) * full > claim for full, claim in zip(full_s, claims, strict=True))
             flags.append(
                 f"by the judge's clock calls took longer in {raised} of {len(laps)} rounds: the worker says "
                 f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; batches may be too short for that clock"
             )
     else:
-        times = [max(claim, full) for claim, full in zip(claims, full_s, strict=True)]
+        times = [max(claim, likely) for claim, likely in zip(claims, likely_s, strict=True)]
         flags.append(
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
             f"{milliseconds(judged.median)}; the judge's time counts"
