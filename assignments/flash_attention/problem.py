@@ -22,7 +22,7 @@ class AttentionParams(Params):
     d: Size
     causal: bool = False
     backward: bool = False
-    values: Literal["normal", "peaked", "rising", "large-logits"] = "normal"
+    values: Literal["normal", "peaked", "rising", "falling", "large-logits"] = "normal"
     layout: Literal["contiguous", "transposed", "mixed"] = "contiguous"
     upstream: Literal["normal", "expanded"] = "normal"
 
@@ -41,6 +41,11 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
         # Every 32 keys the scores are 32 larger: what was summed before is nothing, and the first tile's maximum far too small.
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device) // 32 * 2.0 * math.sqrt(params.d)
+    elif (
+        params.values == "falling"
+    ):  # every 32 keys they are 32 smaller: what comes later is nothing beside what is there
+        q[..., 0] = 16.0
+        k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
     elif params.values == "large-logits":
         # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. The offset's factors are powers of two, exact in every precision, so right kernels lose only the

@@ -15,9 +15,20 @@ class SoftmaxParams(Params):
     """The keys a case may use beside the common ones."""
 
     shape: tuple[Size, Size]
-    values: Literal["normal", "large", "constant-rows", "one-hot", "minus-inf", "rising", "late-start", "negative"] = (
-        "normal"
-    )
+    values: Literal[
+        "normal",
+        "uneven-rows",
+        "large",
+        "constant-rows",
+        "one-hot",
+        "minus-inf",
+        "rising",
+        "falling",
+        "late-start",
+        "early-end",
+        "negative",
+        "far-negative",
+    ] = "normal"
     layout: Literal["contiguous", "slice", "transposed", "far-rows"] = "contiguous"
 
 
@@ -25,7 +36,13 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
     """x of shape (rows, columns) with the values and the layout that the case asks for."""
     rows, columns = params.shape
     x = torch.randn(rows, columns, generator=generator, device=generator.device)
-    if params.values == "large":
+    if (
+        params.values == "uneven-rows"
+    ):  # no two rows have the same sum, however long, and each its own few entries that make it
+        scale = torch.rand(rows, 1, generator=generator, device=generator.device).mul_(4).add_(0.5)
+        shift = torch.randn(rows, 1, generator=generator, device=generator.device).mul_(60)
+        x = x.mul_(scale).add_(shift)
+    elif params.values == "large":
         x = x.mul_(5e3).clamp_(-1e4, 1e4)
         x[:, 1] = x[:, 0] - 0.5  # near ties, or every row would be one-hot
         x[::2] = x[::2].clamp_(max=-5e3)
@@ -41,10 +58,16 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
         x = x.masked_fill_(mask, float("-inf"))
     elif params.values == "rising":  # each part of a row has a larger maximum than the parts before
         x += torch.linspace(-1e3, 1e3, columns, device=x.device)
+    elif params.values == "falling":  # each part of a row has a smaller maximum than the parts before
+        x += torch.linspace(1e3, -1e3, columns, device=x.device)
     elif params.values == "late-start":  # nothing but -inf in the first blocks of a row
         x[:, : columns - columns // 8] = float("-inf")
+    elif params.values == "early-end":  # and in the last
+        x[:, columns // 8 :] = float("-inf")
     elif params.values == "negative":
         x -= 200.0
+    elif params.values == "far-negative":  # below any number that looks small enough to stand for -inf
+        x = x.mul_(1e32).sub_(2e38)  # log2(e) times that is still a number
     x = x.to(dtype)
     if params.layout == "slice":
         wide = torch.full((rows, columns + 37), 3.0, dtype=dtype, device=x.device)

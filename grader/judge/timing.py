@@ -54,7 +54,7 @@ Why no submission gets below that:
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
-No time counts that is below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
+What counts is not below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
 below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
 can be gained, and what the judge's time is too small by. On an H200 it lay, the median of five rounds, between 1 % below and 7 % above
 the claims of honest kernels, and down to 6 % below where a call takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it
