@@ -376,16 +376,11 @@ class Attention:
             )
         yield suspect("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
         yield suspect("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
-        yield suspect(
-            "from dS in place of P",
-            "the wrong operand of dV = Pᵀ dO: dS in place of P",
-            lambda: (None, None, ds.T @ do),
-        )
-        yield suspect(
-            "from scale · dS in place of P",
-            "the wrong operand of dV = Pᵀ dO: dS in place of P",
-            lambda: (None, None, self.scale * ds.T @ do),
-        )
+        operand = "the wrong operand of dV = Pᵀ dO: dS in place of P"
+        if self.m == 1:
+            operand += "; or 0 where dv belongs: with a single key dS is 0"
+        yield suspect("from dS in place of P", operand, lambda: (None, None, ds.T @ do))
+        yield suspect("from scale · dS in place of P", operand, lambda: (None, None, self.scale * ds.T @ do))
         yield suspect("from O in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ self.o))
         if self.n == self.m:
             yield suspect(

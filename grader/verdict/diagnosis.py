@@ -30,7 +30,9 @@ SAME_VALUES = 2e-3  # what is left of the error when values in another order are
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
-NEAR_0 = 0.1  # of the largest |x|: where a formula is wrong on one side of 0, the last right element lies so near to it
+NEAR_0 = (
+    0.1  # of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from it
+)
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,11 +72,13 @@ def explain_call(
         if number == 0 and scene.earlier:
             here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
         if number == 0 and mine is None and len(expected) > len(wrong):
-            right = [other for other in expected if other not in wrong]
+            # That what is 0 whatever happens is right says nothing.
+            right = [other for other in expected if other not in wrong and bool(expected[other].any())]
             verb = "are" if len(right) > 1 else "is"
-            here.append(
-                f"of the same call {' and '.join(right)} {verb} right: what only {' and '.join(wrong)} needs is worth a look"
-            )
+            if right:
+                here.append(
+                    f"of the same call {' and '.join(right)} {verb} right: what only {' and '.join(wrong)} needs is worth a look"
+                )
         if mine is None and (sentence := _by_input(scene, name, expected[name], bad[name])):
             here.insert(min(2, len(here)), sentence)
         if number == 0 and mine is None and (sentence := _odd_strides(scene)):
@@ -318,7 +322,7 @@ def _row_factor(seen: Seen) -> str:
     off = (middle - 1).abs()
     rounding = torch.finfo(seen.got.dtype).eps
     unexplained = (seen.got64 - middle * seen.expected).abs() > (
-        0.1 * off.clamp(min=SMALLEST_ROW_FACTOR) + rounding
+        0.1 * torch.minimum(off.clamp(min=SMALLEST_ROW_FACTOR), middle.abs()) + rounding
     ) * largest
     if float(off.max()) < SMALLEST_ROW_FACTOR + 2 * rounding or bool((middle == 0).any()) or bool(unexplained.any()):
         return ""
@@ -403,10 +407,16 @@ def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> bool:
-    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0; those of a softmax do not."""
-    alone = {name: torch.where(bad, x, torch.zeros_like(x)) for name, x in scene.call.args.items()}
-    other = scene.oracle(replace(scene.call, args=alone))[output]
-    return torch.allclose(other[bad], right[bad], rtol=1e-6, atol=0, equal_nan=True)
+    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0, or the largest there is; those of a
+    softmax do not.
+    """
+
+    def stay(how: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+        alone = {name: torch.where(bad, x, how(x)) for name, x in scene.call.args.items()}
+        other = scene.oracle(replace(scene.call, args=alone))[output]
+        return torch.allclose(other[bad], right[bad], rtol=1e-6, atol=0, equal_nan=True)
+
+    return stay(torch.zeros_like) and stay(lambda x: x.max().expand(x.shape))
 
 
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
@@ -425,7 +435,7 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
             where = (
                 f"wrong just where {words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}: consistent with "
             )
-            by_sign = words == name and abs(highest) <= NEAR_0 * float(values.abs().max())
+            by_sign = words == name and abs(highest) <= NEAR_0 * min(float(values.abs().max()), 1.0)
             return where + (
                 f"a formula that does not hold for {'positive' if sign > 0 else 'negative'} numbers"
                 + (", such as |x|, a logarithm or a power by way of one" if sign < 0 else "")

@@ -15,6 +15,8 @@ from torch import Tensor
 from grader.protocol import EARLY_VALUE
 
 Outputs = Mapping[str, Tensor]
+VANISHES = -104  # exp of it is 0 in float32
+NOT_SMALL_ENOUGH = -1e4  # what is often taken for padding
 ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -26,12 +28,14 @@ class Suspect:
     cause: completes "consistent with ...".
     outputs: those it tells something of, by name: the entries `part` of dimension 0, float64.
     together: it only explains all of them, not one alone.
+    each: no element of an output has to do with another one.
     """
 
     words: str
     cause: str
     outputs: Callable[[], Outputs]
     together: bool = False
+    each: bool = False
 
 
 # GeLU -----------------------------------------------------------------------------------------------------------------
@@ -58,6 +62,11 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
             "as x σ(u) where it is x σ(2u)",
             "a 2 that is missing: tanh(u) = 2σ(2u) − 1",
             lambda: x * torch.sigmoid(argument),
+        ),
+        (
+            "as ½ x (1 + 2σ(2u))",
+            "a 1 that is missing: tanh(u) = 2σ(2u) − 1",
+            lambda: 0.5 * x * (1 + 2 * torch.sigmoid(2 * argument)),
         ),
         ("with x² in place of x³", "a power that is too low", lambda: _tanh_form(x, power=2)),
         ("without the cubic term", "x³ left out or multiplied by 0", lambda: _tanh_form(x, cubic=0.0)),
@@ -139,7 +148,7 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
     for wrong in (0.8, 0.79, 0.797, 0.798, 0.7978, 0.7979, 0.79788, math.sqrt(2 / 3.14), math.sqrt(2 / 3.1416)):
         forms.append((f"with {wrong:.6g} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
     for words, cause, form in forms:
-        yield Suspect(words, cause, lambda: {name: form()})
+        yield Suspect(words, cause, lambda: {name: form()}, each=True)
 
 
 def _erf_form(x: Tensor) -> Tensor:
@@ -221,11 +230,18 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         "a maximum that is subtracted in the numerator alone",
         lambda: (short - top).exp() / short.exp().sum(-1, keepdim=True),
     )
-    yield suspect(
-        "as exp(x) / Σ exp(x − m)",
-        "a maximum that is subtracted in the sum alone",
-        lambda: short.exp() / (short - top).exp().sum(-1, keepdim=True),
-    )
+    if bool((top > VANISHES).any()):
+        yield suspect(
+            "as exp(x) / Σ exp(x − m)",
+            "a maximum that is subtracted in the sum alone",
+            lambda: short.exp() / (short - top).exp().sum(-1, keepdim=True),
+        )
+    elif bool((top < NOT_SMALL_ENOUGH).all()):
+        yield suspect(
+            "with a number among the entries that is larger than all of them",
+            f"padding with 0, or with one such as {NOT_SMALL_ENOUGH:g}: only −inf is below every entry",
+            lambda: torch.zeros_like(short),
+        )
     yield suspect(
         "without the maximum subtracted",
         "exp of the entries as they are, which overflows above 88 and vanishes below −104",
@@ -250,6 +266,22 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         "padding with 0 that takes part in the maximum, or a maximum that starts at 0 instead of −inf",
         lambda: over_sum((short - raised).exp()),
     )
+    for more in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+        yield suspect(
+            f"with {more:g} added to the sum",
+            "a sum that is kept from 0: with the maximum subtracted it is never less than 1",
+            lambda: over_sum((x - top.double()).exp(), more),
+        )
+    for words, factor in (
+        ("divided by √columns", columns**-0.5),
+        ("divided by the number of columns", 1 / columns),
+        ("multiplied by √columns", columns**0.5),
+    ):
+        yield suspect(
+            f"when x is {words} first, for {columns} columns",
+            "a scale that softmax does not have; attention's scores do",
+            lambda: torch.softmax(x * factor, -1),
+        )
     yield suspect("without dividing by the sum", "a division that is missing", lambda: (short - top).exp())
     two = math.log(2)
     yield suspect(
@@ -299,6 +331,11 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             f"with the maximum of each row's first {block} entries",
             "a maximum that is not updated by later blocks",
             lambda: over_sum((short - first).exp()),
+        )
+        yield suspect(
+            f"relative to the maximum of each block of {block} alone",
+            "a running maximum that does not keep the larger one: exp(m_old − m_new) overflows where a block's is far below",
+            lambda: _of_own_maximum(short, block),
         )
         yield suspect(
             f"when the sum of blocks of {block} is not rescaled as the maximum moves",
@@ -360,6 +397,18 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
 
 def _zeros(count: int) -> str:
     return f"{count} zeros" if count > 1 else "one zero"
+
+
+def _of_own_maximum(x: Tensor, block: int) -> Tensor:
+    """The online softmax with each block's own maximum in place of the largest so far; in float32, where exp overflows."""
+    top = torch.full_like(x[:, :1], -math.inf)
+    total = torch.zeros_like(top)
+    for start in range(0, x.shape[1], block):
+        piece = x[:, start : start + block]
+        before, top = top, piece.amax(-1, keepdim=True)
+        safe = top.nan_to_num(neginf=0.0)
+        total = total * (before - safe).exp() + (piece - safe).exp().sum(-1, keepdim=True)
+    return (x - top).exp() / total
 
 
 def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Exponential | None) -> Tensor:

@@ -28,6 +28,9 @@ NOTHING = 1e-6  # where all that was written is 0, a suspect that gives so littl
 EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
 MOST_WEAK = 3  # more than that say nothing together
 WEAK = 0.04  # for one that only says where NaN and infinity are; others may say the same
+EACH = 1e-4  # an error of an element alone, absolute, and relative to the element ...
+EACH_SHARE = 0.02
+EACH_UNEXPLAINED = 0.5  # ... of which a suspect may leave so much
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,21 @@ class Scene:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A suspect that accounts for some of the outputs."""
+    """A suspect that accounts for some of the outputs; or only for where they are NaN or infinite, if `is_weak`."""
 
     outputs: tuple[str, ...]
     words: str
     cause: str
+    is_weak: bool = False
 
     def __str__(self) -> str:
         *most, last = self.outputs
         names, verb = (f"{', '.join(most)} and {last}", "are") if most else (last, "is")
+        if self.is_weak:
+            return (
+                f"{names} {verb} not finite where that is so {self.words}: consistent with {self.cause}; "
+                "or with another mistake that leads there"
+            )
         return f"{names} {verb} what comes out {self.words}: consistent with {self.cause}"
 
 
@@ -78,7 +87,7 @@ def explanations(
         except RuntimeError:  # shapes that do not fit: the mistake cannot be made here
             continue
         shares = {
-            name: _unexplained(got[name][part], expected[name][part], outputs[name])
+            name: _unexplained(got[name][part], expected[name][part], outputs[name], suspect.each)
             for name in (outputs if suspect.together else open_ones)
             if name in outputs and name in wrong
         }
@@ -90,16 +99,19 @@ def explanations(
                 others.append(suspect)
             elif left <= UNEXPLAINED and left < 0.5 * known:
                 best[name] = left, [suspect]
-    grouped: dict[tuple[str, str], list[str]] = {}
-    for name, (_, found) in best.items():
+    grouped: dict[tuple[str, str, bool], list[str]] = {}
+    for name, (left, found) in best.items():
         if len(found) <= MOST_WEAK:
             words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
-            grouped.setdefault((words, causes), []).append(name)
+            grouped.setdefault((words, causes, left == WEAK), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
 
-def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor) -> float:
-    """Which share of the error is left when the candidate is taken for the right answer; infinite where it does not fit."""
+def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -> float:
+    """Which share of the error is left when the candidate is taken for the right answer; infinite where it does not fit.
+
+    each: no element has to do with another, so it must fit every one: among numbers of all sizes the largest would hide the others.
+    """
     got = got.double()
     if got.shape != candidate.shape:
         return math.inf
@@ -109,6 +121,12 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor) -> float:
     zero = got.new_zeros(())
     before = torch.where(finite & torch.isfinite(expected), got - expected, zero)
     after = torch.where(finite, got - candidate, zero)
+    if each:
+        counts = before.abs() > torch.maximum(
+            EACH_SHARE * expected.abs().nan_to_num(posinf=0.0, neginf=0.0), zero + EACH
+        )
+        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):
+            return math.inf
     error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
     scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
     own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())

@@ -1165,3 +1165,26 @@ def test_an_output_wrong_by_small_errors_has_its_mistake_named_too() -> None:
     none = torch.zeros(500, dtype=torch.bool)
     lines = explain_call({"y": erf}, gelu_oracle(call), {"y": none}, Scene(call, gelu_oracle))
     assert "with erf" in lines[1]
+
+
+def test_a_suspect_must_fit_the_small_elements_too() -> None:
+    """One number of 3e38 hides that the others are not what the suspect gives."""
+    x = torch.tensor([3e38, 0.5, -1.0, 12.0, 15.0, 40.0], dtype=torch.float64)
+    call = Call({"x": x})
+    right = gelu_oracle(call)["y"]
+    lines = told(call, gelu_oracle, {"y": torch.where(x > 10, 10.0, right).float()})
+    assert not any("without the factor x" in line for line in lines)
+    lines = told(call, gelu_oracle, {"y": (right / x).float()})
+    assert any("without the factor x" in line for line in lines)
+
+
+def test_what_is_only_not_finite_alike_is_not_called_the_same() -> None:
+    x = normal(4, 64) - 200.0
+    x[0] += 200.0
+    x[1] = 1e3
+    call = Call({"x": x})
+    right = softmax_oracle(call)["y"]
+    got = torch.where(x.abs() > 100, torch.nan, right)
+    (line,) = [line for line in told(call, softmax_oracle, {"y": got.float()}) if "not finite where" in line]
+    assert "what comes out" not in line
+    assert line.endswith("or with another mistake that leads there")
