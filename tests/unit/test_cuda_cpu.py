@@ -373,6 +373,54 @@ def test_a_host_that_touches_device_memory_is_told(tmp_path: Path, x: np.ndarray
     assert (fault.kind, "line 2" in fault.text) == ("host_access", True)
 
 
+ATOMICS = """
+#include <atomic>
+#include <mutex>
+static std::once_flag once;
+static int counted() { return 3; }
+extern "C" void f(const float* x, float* y, int n, int) {
+    static const int three = counted();
+    std::atomic<TYPE> a{5};
+    int sum = a.exchange(9);                                // 5
+    sum += a.fetch_add(three), sum += a.fetch_sub(2);       // 26
+    sum += a.fetch_and(14), sum += a.fetch_or(1), sum += a.fetch_xor(3);  // 57, and a is 8
+    TYPE expected = 7;
+    sum += a.compare_exchange_strong(expected, 1) ? 100 : int(expected);  // 65
+    while (!a.compare_exchange_weak(expected, 2)) {}
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::call_once(once, [&] { a.store(a.load() + 4); });
+    sum += a;                                               // 71
+    cudaMemcpy(y, &sum, 4, cudaMemcpyHostToDevice);
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize("kind", ["unsigned char", "short", "int", "long"])
+def test_the_host_may_use_atomics_and_static_initialisers(
+    tmp_path: Path, x: np.ndarray, kind: str, compiler: str
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    (tmp_path / "student.cu").write_text(ATOMICS.replace("TYPE", kind))
+    library = compiled(tmp_path / "student.cu", tmp_path, compiler)
+    assert clean(library, call(library, "f", x, 1, 1)).view(np.int32)[0] == 71
+
+
+def test_an_atomic_of_the_hosts_in_device_memory_is_told(tmp_path: Path, x: np.ndarray) -> None:
+    source = 'extern "C" void f(const float*, float* y, int, int) {\n  __atomic_fetch_add((int*)y, 1, __ATOMIC_RELAXED);\n}\n'
+    library = build(tmp_path, source)
+    call(library, "f", x, 1, 1)
+    fault = library.fault()
+    assert fault is not None
+    assert (fault.kind, "line 2" in fault.text) == ("host_access", True)
+
+
+def test_what_the_runtime_has_no_callback_for_needs_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=r"^what the compiler does by __tsan_unheard_of is not available on the CPU"):
+        build(tmp_path, 'extern "C" void __tsan_unheard_of();\nextern "C" void f() { __tsan_unheard_of(); }\n')
+
+
 def test_the_compilers_messages_have_the_students_lines(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match=r"student\.cu:3:\d+: error: .*undefined_thing"):
         build(tmp_path, "#include <cuda_runtime.h>\n__global__ void k(float* y) {\n  y[0] = undefined_thing;\n}\n")

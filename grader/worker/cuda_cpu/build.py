@@ -23,6 +23,7 @@ RUNTIME_LIMIT_S = 120.0
 # DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
 STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
+STUDENT += ["-fno-threadsafe-statics"]  # one thread of the host calls: a guard would be an atomic for nothing
 # A name that is not declared, as g++ and clang++ say it, and the names that look like CUDA's.
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
@@ -46,7 +47,7 @@ class BuildFailed(Exception):
 
 
 class Unsupported(Exception):
-    """Something that the CPU cannot stand in for; `line` is the student's, in the main file or in `header`."""
+    """Something that the CPU cannot stand in for; `line` is the student's, in the main file or in `header`; 0 where nobody knows it."""
 
     def __init__(self, line: int, what: str, *, header: str = "", known: bool = True) -> None:
         why = (
@@ -54,7 +55,8 @@ class Unsupported(Exception):
             if known
             else "is not known to the CPU's CUDA: misspelt, or something that only a GPU can run"
         )
-        super().__init__(f"line {line}{f' of {header}' if header else ''}: {what} {why}")
+        where = f"line {line}{f' of {header}' if header else ''}: " if line else ""
+        super().__init__(f"{where}{what} {why}")
         self.line = line
 
 
@@ -163,12 +165,18 @@ def refuse_unsupported(source: str, header: str = "") -> None:
 
 
 class Library:
-    """A built file. Calls of its functions are bracketed by `begin` and `fault`."""
+    """A built file. Calls of its functions are bracketed by `begin` and `fault`. Raises Unsupported where the runtime lacks a callback."""
 
     def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
         self.source = source  # the main file's name, which needs no naming
-        self.functions = ctypes.CDLL(str(path))
+        try:
+            self.functions = ctypes.CDLL(str(path))
+        except OSError as error:
+            # The compiler's call, not the student's.
+            if found := re.search(r"undefined symbol: (__tsan_\w+)", str(error)):
+                raise Unsupported(0, f"what the compiler does by {found.group(1)}") from None
+            raise
         for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
         for name in ("cuda_cpu_place", "cuda_cpu_base"):

@@ -679,6 +679,39 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 void __tsan_init() {}
+// Atomics of C++, as std::atomic and std::call_once have them: a device's threads run one at a time, the host's may be several.
+#define CUDA_CPU_ATOMIC_CHANGE(bits, name, builtin)                                                   \
+    uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* at, uint##bits##_t value, int) { \
+        check(uintptr_t(at), bits / 8, true, true, PLACE, true);                                       \
+        return builtin(at, value, __ATOMIC_SEQ_CST);                                                  \
+    }
+#define CUDA_CPU_ATOMIC_EXCHANGE(bits, name)                                                                                        \
+    int __tsan_atomic##bits##_##name(volatile uint##bits##_t* at, uint##bits##_t* expected, uint##bits##_t value, int, int) {          \
+        check(uintptr_t(at), bits / 8, true, true, PLACE, true);                                                                      \
+        return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+    }
+#define CUDA_CPU_ATOMICS(bits)                                                                                                          \
+    uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t* at, int) {                                                   \
+        check(uintptr_t(at), bits / 8, running, true, PLACE, true); /* a kernel's as a write: atomics are no races of each other */      \
+        return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                                                  \
+    }                                                                                                                                   \
+    void __tsan_atomic##bits##_store(volatile uint##bits##_t* at, uint##bits##_t value, int) {                                            \
+        check(uintptr_t(at), bits / 8, true, true, PLACE, false);                                                                         \
+        __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                                                 \
+    }                                                                                                                                   \
+    uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile uint##bits##_t* at, uint##bits##_t expected, uint##bits##_t value, int, int) { \
+        check(uintptr_t(at), bits / 8, true, true, PLACE, true);                                                                          \
+        __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                                  \
+        return expected;                                                                                                               \
+    }                                                                                                                                   \
+    CUDA_CPU_ATOMIC_EXCHANGE(bits, compare_exchange_strong) CUDA_CPU_ATOMIC_EXCHANGE(bits, compare_exchange_weak)                         \
+    CUDA_CPU_ATOMIC_CHANGE(bits, exchange, __atomic_exchange_n) CUDA_CPU_ATOMIC_CHANGE(bits, fetch_add, __atomic_fetch_add)               \
+    CUDA_CPU_ATOMIC_CHANGE(bits, fetch_sub, __atomic_fetch_sub) CUDA_CPU_ATOMIC_CHANGE(bits, fetch_and, __atomic_fetch_and)               \
+    CUDA_CPU_ATOMIC_CHANGE(bits, fetch_or, __atomic_fetch_or) CUDA_CPU_ATOMIC_CHANGE(bits, fetch_xor, __atomic_fetch_xor)                 \
+    CUDA_CPU_ATOMIC_CHANGE(bits, fetch_nand, __atomic_fetch_nand)
+CUDA_CPU_ATOMICS(8) CUDA_CPU_ATOMICS(16) CUDA_CPU_ATOMICS(32) CUDA_CPU_ATOMICS(64)
+void __tsan_atomic_thread_fence(int) { fenced |= running, __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
 void* __tsan_memcpy(void* to, const void* from, size_t bytes) { return memmove(to, from, bytes); }
 void* __tsan_memset(void* to, int value, size_t bytes) { return memset(to, value, bytes); }
 void* __tsan_memmove(void* to, const void* from, size_t bytes) { return memmove(to, from, bytes); }
