@@ -27,7 +27,7 @@ class Evidence:
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
     gpu_time: GpuTime | None = None
-    launches: int | None = None  # of the submission's Triton kernels in its last call, where somebody counts them
+    launches: int | None = None  # of the submission's kernels in its last call, where somebody counts them
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     error: BaseException | None = None  # of a case that was run ahead

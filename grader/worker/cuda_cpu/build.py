@@ -179,7 +179,7 @@ class Library:
             raise
         for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        for name in ("cuda_cpu_place", "cuda_cpu_base"):
+        for name in ("cuda_cpu_place", "cuda_cpu_base", "cuda_cpu_launches"):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
     def begin(self, order: int = 0, sample: bool = False) -> None:
@@ -194,6 +194,10 @@ class Library:
         self.functions.cuda_cpu_array(
             ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
+
+    def launches(self) -> int:
+        """How many launches there were since `begin` that were not refused."""
+        return int(self.functions.cuda_cpu_launches())
 
     def launch_error(self) -> str | None:
         """The name of the error that cudaGetLastError would tell, or None."""

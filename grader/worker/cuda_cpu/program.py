@@ -37,17 +37,23 @@ class Kernel:
         if error := self._library.launch_fault():
             raise LoadError("failed", f"the launch failed: {error}")
 
-    def call(self, x: Floats, y: Floats) -> None:
-        """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError."""
+    def call(self, x: Floats, y: Floats) -> int:
+        """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError.
+
+        Returns:
+            How many kernels it launched.
+        """
         given, unwritten = x.content(), y.content()
         self._run(x, y, order=0)
+        launches = self._library.launches()
         if x.content() != given:
-            return  # the judge says it better: an input was changed
+            return launches  # the judge says it better: an input was changed
         forwards = y.content()
         y.fill(unwritten)
         self._run(x, y, order=1)
         if y.content() != forwards:
             raise LoadError("failed", "the result depends on the order in which threads run: consistent with a race")
+        return launches
 
     def sample(self, x: Floats, y: Floats) -> None:
         """Run large launches in part, to see where their accesses go. Raises LoadError."""
@@ -92,17 +98,19 @@ def _told(trial: nvcc.Trial, name: str) -> str:
         return ""
 
 
-def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> None:
+def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
     """Answer a "call" frame: y is in the arena afterwards. Raises LoadError."""
+    reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"}]}
     refs = [*frame["args"], *frame["outputs"]]
     if frame["windows"] > 1:
         with windows.repeated(files[0], refs, frame["windows"]) as floats:
             kernel.sample(*floats)
-        return
+        return reply
     memory = mmap.mmap(files[0], frame["arena"]["bytes"])
     view = ctypes.c_char.from_buffer(memory)
     try:
-        kernel.call(*(Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs))
+        floats = [Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs]
+        return reply | {"launches": kernel.call(*floats)}
     finally:
         del view
         memory.close()

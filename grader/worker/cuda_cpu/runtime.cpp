@@ -133,7 +133,7 @@ bool running = false, fenced = false;
 uintptr_t host_low = 0, host_high = 0, stack_low = 0;
 int order = 0;
 bool sample = false, cut = false;  // whether launches are sampled, and whether the last thread to run was cut short
-uint64_t thread_accesses = 0, launch_accesses = 0;
+uint64_t thread_accesses = 0, launch_accesses = 0, launches = 0;
 size_t allowed_shared = STATIC_SHARED_BYTES, static_bytes = 0, dynamic_bytes = 0;
 alignas(1024) unsigned char shared[SHARED_BYTES];
 Access shared_writer[SHARED_BYTES], shared_reader[SHARED_BYTES], shared_other_reader[SHARED_BYTES];
@@ -642,6 +642,7 @@ void cuda_cpu_begin(int new_order, int may_sample) {
     }
     fault = Fault{};
     last_error = sticky = refused = cudaSuccess;
+    launches = 0;
     empties.clear();
     order = new_order;
     base = cuda_cpu_base();
@@ -652,6 +653,7 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
     Region& r = add_region(start, bytes, name, element);
     if (output && !sample) r.written.resize((bytes + 3) / 4);
 }
+uint64_t cuda_cpu_launches() { return launches; }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
 const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str() : nullptr; }
@@ -790,6 +792,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
         return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " +
                                                  (wanted->shared_bytes > SHARED_BYTES ? std::to_string(SHARED_BYTES) + " are allowed at most"
                                                                                       : std::to_string(allowed_shared) + " are allowed unless cudaFuncSetAttribute asks for more"));
+    launches++;
     config = wanted, entry = new_entry, closure = new_closure;
     blockDim = b, gridDim = g;
     dynamic_bytes = wanted->shared_bytes;
