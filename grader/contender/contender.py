@@ -255,8 +255,8 @@ class Contender:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
         Args:
-            windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, and large
-                launches are run in part.
+            windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few
+                elements, and large launches are run in part.
             target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have there
                 (0: nobody knows).
             apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.

@@ -21,7 +21,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_kernels, check_launches, check_operators
 from grader.problem import Call
-from grader.protocol import POISON_BYTE
+from grader.protocol import POISON_BYTE, SAMPLE_CUT
 from grader.verdict import diagnosis
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def _repeat(
 def _run_sample(judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
     """A call on more elements than there is memory for: see where it reads and writes (`cpu_windows` of problem.toml)."""
     windows = case.case.cpu_windows
-    elements = windows * max(tensor.numel() for tensor in call.args.values())
-    hint = (
-        f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits"
-    )
+    elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
+    hint = f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits, int or float"
     try:
         got = answer(judge, case, contender, call, evidence, windows)
     except ContenderFault as fault:

@@ -50,8 +50,8 @@ class Floats(NamedTuple):
 
 
 @contextlib.contextmanager
-def repeated(file: int, refs: list[dict[str, Any]], times: int) -> Iterator[list[Floats]]:
-    """For each of `refs`, the elements that it names in the arena's `file`, `times` over, one after another.
+def repeated(file: int, refs: list[dict[str, Any]], times: int, cut: int = 0) -> Iterator[list[Floats]]:
+    """For each of `refs`, the elements that it names in the arena's `file`, `times` over, one after another, but for the last `cut`.
 
     Raises:
         MemoryError: there is not enough address space.
@@ -65,7 +65,7 @@ def repeated(file: int, refs: list[dict[str, Any]], times: int) -> Iterator[list
             for window in range(times):
                 flags = mmap.MAP_SHARED | MAP_FIXED
                 _map(at + window * size, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, ref["start_bytes"])
-            found.append(Floats(at, size * times // ELEMENT_BYTES))
+            found.append(Floats(at, size * times // ELEMENT_BYTES - cut))
             at += size * times + GAP_BYTES
         yield found
     finally:

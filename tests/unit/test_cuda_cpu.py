@@ -503,6 +503,17 @@ extern "C" void in_an_int(float* y, int64_t n) { int_kernel<<<(n + 255) / 256, 2
 extern "C" void looped(float* y, int64_t n) { loop_kernel<<<1024, 256>>>(y, n); }
 extern "C" void looped_in_an_int(float* y, int64_t n) { int_loop_kernel<<<1024, 256>>>(y, n); }
 extern "C" void one_block(float* y, int64_t n) { cut_then_barrier_kernel<<<1, 256>>>(y, n); }
+extern "C" void one_block_less(float* y, int64_t n) { plain_kernel<<<n / 256, 256>>>(y, n); }
+__global__ void backwards_kernel(float* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) y[n - 1 - i] = i;
+}
+extern "C" void backwards(float* y, int64_t n) { backwards_kernel<<<(n + 255) / 256, 256>>>(y, n); }
+extern "C" void some_in_vain(float* y, int64_t n) { plain_kernel<<<(n + 255) / 256 + 9, 256>>>(y, n); }
+extern "C" void in_two_launches(float* y, int64_t n) {
+    plain_kernel<<<n / 256, 256>>>(y, n);
+    plain_kernel<<<1, 256>>>(y + n / 256 * 256, n % 256);
+}
 extern "C" void with_scratch(float* y, int64_t n) {
     float* scratch;
     cudaMalloc(&scratch, n * 4);
@@ -525,19 +536,29 @@ def call_huge(library: Library, name: str) -> None:
     try:
         os.truncate(file, 2**24)
         window = {"dtype": "float32", "start_bytes": 0, "shape": [2**22], "stride": [1]}
-        with repeated(file, [window], HUGE_LENGTH // 2**22) as (y,):
+        with repeated(file, [window], HUGE_LENGTH // 2**22, 221) as (y,):
             library.begin(0, sample=True)
-            library.array(y.address, y.size_bytes, "y", 4)
+            library.array(y.address, y.size_bytes, "y", 4, output=True)
             getattr(library.functions, name)(ctypes.c_void_p(y.address), ctypes.c_int64(y.elements))
     finally:
         os.close(file)
 
 
-@pytest.mark.parametrize("name", ["plain", "looped", "one_block", "with_scratch"])
+RIGHT_HUGE = ["plain", "looped", "one_block", "with_scratch", "backwards", "some_in_vain", "in_two_launches"]
+
+
+@pytest.mark.parametrize("name", RIGHT_HUGE)
 def test_a_right_kernel_is_run_in_part_on_2_to_the_31_elements(huge: Library, name: str) -> None:
     call_huge(huge, name)
     assert huge.fault() is None
     assert huge.launch_error() is None
+    assert huge.unwritten_end_bytes() == 0
+
+
+def test_blocks_that_end_too_early_are_seen_though_few_of_them_are_run(huge: Library) -> None:
+    call_huge(huge, "one_block_less")
+    assert huge.fault() is None
+    assert huge.unwritten_end_bytes() == 4 * ((HUGE_LENGTH - 221) % 256)
 
 
 @pytest.mark.parametrize("name", ["in_an_int", "looped_in_an_int"])

@@ -179,7 +179,7 @@ class Library:
             raise
         for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        for name in ("cuda_cpu_place", "cuda_cpu_base", "cuda_cpu_launches"):
+        for name in ("cuda_cpu_place", "cuda_cpu_base", "cuda_cpu_launches", "cuda_cpu_unwritten_end"):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
     def begin(self, order: int = 0, sample: bool = False) -> None:
@@ -198,6 +198,10 @@ class Library:
     def launches(self) -> int:
         """How many launches there were since `begin` that were not refused."""
         return int(self.functions.cuda_cpu_launches())
+
+    def unwritten_end_bytes(self) -> int:
+        """How much at the end of a sample's output nothing would have written; 0 as well where the sample does not tell."""
+        return int(self.functions.cuda_cpu_unwritten_end())
 
     def launch_error(self) -> str | None:
         """The name of the error that cudaGetLastError would tell, or None."""

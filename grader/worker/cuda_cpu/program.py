@@ -30,7 +30,7 @@ class Kernel:
     def _run(self, x: Floats, y: Floats, order: int = 0, sample: bool = False) -> None:
         self._library.begin(order, sample)
         self._library.array(x.address, x.size_bytes, "x", ELEMENT_BYTES)
-        self._library.array(y.address, y.size_bytes, "y", ELEMENT_BYTES, output=not sample)
+        self._library.array(y.address, y.size_bytes, "y", ELEMENT_BYTES, output=True)
         self._function(x.address, y.address, x.elements, None)
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
@@ -58,6 +58,11 @@ class Kernel:
     def sample(self, x: Floats, y: Floats) -> None:
         """Run large launches in part, to see where their accesses go. Raises LoadError."""
         self._run(x, y, sample=True)
+        if missing := self._library.unwritten_end_bytes() // ELEMENT_BYTES:
+            words = f"the last {missing} elements" if missing > 1 else "the last element"
+            raise LoadError(
+                "failed", f"{words} of y, up to y[{y.elements - 1}], were never written: the blocks end before them"
+            )
 
 
 def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
@@ -103,7 +108,7 @@ def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protoco
     reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"}]}
     refs = [*frame["args"], *frame["outputs"]]
     if frame["windows"] > 1:
-        with windows.repeated(files[0], refs, frame["windows"]) as floats:
+        with windows.repeated(files[0], refs, frame["windows"], protocol.SAMPLE_CUT) as floats:
             kernel.sample(*floats)
         return reply
     memory = mmap.mmap(files[0], frame["arena"]["bytes"])

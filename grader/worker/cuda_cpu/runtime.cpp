@@ -133,6 +133,9 @@ bool running = false, fenced = false;
 uintptr_t host_low = 0, host_high = 0, stack_low = 0;
 int order = 0;
 bool sample = false, cut = false;  // whether launches are sampled, and whether the last thread to run was cut short
+// Of a sample: the output, how far its launches and the block that runs have written, and whether that shows where the whole would end.
+uintptr_t output_low = 0, output_high = 0, output_end = 0, block_end = 0;
+bool end_known = false;
 uint64_t thread_accesses = 0, launch_accesses = 0, launches = 0;
 size_t allowed_shared = STATIC_SHARED_BYTES, static_bytes = 0, dynamic_bytes = 0;
 alignas(1024) unsigned char shared[SHARED_BYTES];
@@ -574,13 +577,14 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
     }
     if (!self || fault.is) return;
     if (sample && (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES)) {
-        self->state = DONE, cut = true;
+        self->state = DONE, cut = true, end_known = false;
         return yield();
     }
     if (address - stack_low < STACK_BYTES) return;
     if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
     if (Region* r = find_region(address)) {
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
+        if (sample && write && address >= output_low && address < output_high) block_end = std::max(block_end, address + bytes);
         if (!r->written.empty()) check_written(*r, address, bytes, write, reads, place);
         if (bytes >= 4 && !sample && !fault.is) touch_global(*r, address, bytes, write, atomic, place);
         return;
@@ -643,6 +647,7 @@ void cuda_cpu_begin(int new_order, int may_sample) {
     fault = Fault{};
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
+    output_low = output_high = output_end = 0, end_known = true;
     empties.clear();
     order = new_order;
     base = cuda_cpu_base();
@@ -652,7 +657,10 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
     if (!bytes) return void(empties.emplace_back(uintptr_t(start), name));
     Region& r = add_region(start, bytes, name, element);
     if (output && !sample) r.written.resize((bytes + 3) / 4);
+    if (output && sample) output_low = r.start, output_high = r.end;
 }
+// How many bytes at the end of a sample's output nothing would have written; 0 where the blocks that were run do not tell.
+size_t cuda_cpu_unwritten_end() { return end_known && output_end ? output_high - output_end : 0; }
 uint64_t cuda_cpu_launches() { return launches; }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
@@ -804,15 +812,20 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
     uint64_t blocks = uint64_t(g.x) * g.y * g.z;
     auto run = [&](uint64_t number) {
         if (fault.is) return;
-        block_number = uint32_t(number);
+        block_number = uint32_t(number), block_end = 0;
         blockIdx = {block_number % g.x, block_number / g.x % g.y, block_number / g.x / g.y};
         run_block();
+        output_end = std::max(output_end, block_end);
     };
     launch_accesses = 0;
     if (sample && blocks > SAMPLED_BLOCKS) {
         std::set<uint64_t> some = {0, 1, blocks - 2, blocks - 1};
         for (double part : {0.236, 0.382, 0.5, 0.618, 0.854}) some.insert(uint64_t(double(blocks) * part));
-        for (uint64_t number : some) run(number);
+        // Where each block writes further than those before it, and all threads came to their end, the last one's end is the launch's.
+        uintptr_t before = 0;
+        bool rising = true, writes = false;
+        for (uint64_t number : some) run(number), rising &= block_end > before, writes |= block_end > 0, before = block_end;
+        end_known &= rising || !writes;
     } else {
         for (uint64_t i = 0; i < blocks && !fault.is; i++) run(order % 2 ? blocks - 1 - i : i);
     }
@@ -871,6 +884,7 @@ cudaError_t check_side(const char* function, const Side& side, bool device, uint
     if (r && side.span() > r->end - start) return wrong_side(function, side, r->name + ", which has " + std::to_string(r->end - start) + " left", place);
     if (device && !r && !is_symbol(start, side.span())) return wrong_side(function, side, "memory that is not the device's", place);
     if (!device && r && r->kind == DEVICE) return wrong_side(function, side, r->name + ", which is the device's: the direction does not match the pointers", place);
+    if (r && side.write && start >= output_low && start < output_high) output_end = std::max(output_end, start + side.span());
     if (r && side.write && !r->written.empty())
         for (size_t row = 0; row < side.height; row++) {
             size_t first = start + row * side.pitch - r->start;
