@@ -815,6 +815,38 @@ def test_a_kernel_that_cudaLaunchKernel_cannot_know_is_unsupported(tmp_path: Pat
         build(tmp_path, 'extern "C" void f(void* k, void** a) {\n  cudaLaunchKernel(k, 1, 1, a);\n}\n')
 
 
+BOUNDS = """
+template <int MOST> __global__ void __launch_bounds__(MOST, 2) bounded(float* y, int n);
+template <int MOST> __global__ void __launch_bounds__(MOST, 2) bounded(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }
+__launch_bounds__(4 * 32)
+__global__ void other(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }
+extern "C" void fits(const float*, float* y, int n, int) { bounded<256><<<1, 256>>>(y, n), other<<<1, 128>>>(y, n); }
+extern "C" void exceeds(const float*, float* y, int n, int) {
+    bounded<64><<<1, 65>>>(y, n);
+}
+extern "C" void exceeds_other(const float*, float* y, int n, int) { other<<<2, 129>>>(y, n); }
+extern "C" void as_told(const float*, float* y, int n, int) {
+    int grid, block;
+    cudaOccupancyMaxPotentialBlockSize(&grid, &block, other);
+    other<<<1, block>>>(y, n);
+}
+"""
+
+
+def test_a_block_that_is_larger_than_the_launch_bounds_is_refused(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, BOUNDS)
+    assert clean(library, call(library, "fits", x, 16, 16)).tolist() == [1.0] * 16
+    for name, words in {
+        "exceeds": "line 8 launches bounded<64> with 65 threads in a block; its __launch_bounds__ allow 64",
+        "exceeds_other": "line 10 launches other with 129 threads in a block; its __launch_bounds__ allow 128",
+    }.items():
+        y = call(library, name, x, 16, 16)
+        assert (library.fault(), library.launches(), y.tolist()) == (None, 0, [7.0] * 16)
+        assert library.launch_fault() == f"cudaErrorInvalidValue: {words}"
+    clean(library, call(library, "fits", x, 16, 16))
+    clean(library, call(library, "as_told", x, 16, 16))  # bounds are not counted in what the host is told
+
+
 # Words ---------------------------------------------------------------------------------------------------------------------------
 
 # name: (body of a function on the host, x and y having n = 100 elements, on line 3; kind of fault, words)

@@ -81,6 +81,7 @@ def _macro_body(source: str, line: int) -> str:
 
 def _rewrite(tokens: list[Token]) -> None:
     _shared_variables(tokens)
+    _launch_bounds(tokens)
     _launches(tokens)
     _launch_calls(tokens)
 
@@ -183,6 +184,36 @@ def _launch_calls(tokens: list[Token]) -> None:
             continue
         for position in stripped:
             tokens[position].text = ""
+
+
+# Launch bounds -------------------------------------------------------------------------------------------------------
+
+
+def _launch_bounds(tokens: list[Token]) -> None:
+    """Let a kernel with `__launch_bounds__(most)` begin by telling it: there `most` may be a template's parameter."""
+    for index, token in enumerate(tokens):
+        opening = _next(tokens, index) if token.text == "__launch_bounds__" else None
+        if opening is None or tokens[opening].text != "(":
+            continue
+        closing = _closing_of(tokens, opening)
+        most = "".join(" " if tokens[at].blank else tokens[at].text for at in _split(tokens, opening + 1, closing)[0])
+        body = _body_after(tokens, closing)
+        if body is not None:
+            tokens[body].text = f"{{ ::cuda_cpu::cuda_cpu_bounds({most.strip()});"
+
+
+def _body_after(tokens: list[Token], position: int) -> int | None:
+    """The `{` of the function whose name and parameters come after `position`; None where it is only declared."""
+    at = _next(tokens, position)
+    while at is not None and (tokens[at].kind == "name" or tokens[at].text in ("(", "::", "*", "&")):
+        if tokens[at].text == "(":
+            before, at = _previous(tokens, at), _next(tokens, _closing_of(tokens, at))
+            attribute = before is not None and tokens[before].text.startswith("__")  # __maxnreg__(...)
+            if not attribute:
+                break
+        else:
+            at = _next(tokens, at)
+    return at if at is not None and tokens[at].text == "{" else None
 
 
 # Shared variables ----------------------------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ Thread* self = nullptr;
 void* scheduler = nullptr;
 uint32_t block_number = 0, epoch = 0;
 bool running = false, fenced = false;
+int exceeded = 0;              // the __launch_bounds__ that the block of this launch is too large for
+bool asked_for_block = false;  // whether the host was told what a block may have, in which bounds are not counted
 uintptr_t host_low = 0, host_high = 0, stack_low = 0;
 int order = 0;
 bool sample = false, cut = false;  // whether launches are sampled, and whether the last thread to run was cut short
@@ -739,6 +741,11 @@ void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t pointer) {
 namespace cuda_cpu {
 int cuda_cpu_lane() { return self->number % 32; }
 void cuda_cpu_fence() { fenced = true; }
+void cuda_cpu_bounds(int most) {
+    if (!self || most < 1 || int(threads.size()) <= most || asked_for_block) return;
+    exceeded = most;
+    give_up("", "", PLACE);  // until cuda_cpu_run has refused the launch
+}
 void cuda_cpu_atomic(const void* address, size_t bytes, bool reads) { check(uintptr_t(address), bytes, true, true, PLACE, reads); }
 int cuda_cpu_barrier(int value) {
     self->value = value;
@@ -832,6 +839,11 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
     running = false;
     config = nullptr;
     if (fault.is) abandon();
+    if (exceeded) {
+        fault = Fault{}, sticky = cudaSuccess, launches--;
+        int most = std::exchange(exceeded, 0);
+        return refuse(cudaErrorInvalidValue, count(in_block, "thread") + " in a block; its __launch_bounds__ allow " + std::to_string(most));
+    }
     return cudaSuccess;  // what went wrong in a kernel, the calls after it tell
 }
 }  // namespace cuda_cpu
@@ -1051,6 +1063,7 @@ const char* cudaGetErrorString(cudaError_t error) {
         if (value == error) return words.second;
     return "unrecognized error code";
 }
+void cuda_cpu_asked_for_block() { asked_for_block = true; }
 cudaError_t cuda_cpu_allow_shared(size_t bytes) {
     if (bytes > SHARED_BYTES) return last_error = cudaErrorInvalidValue;
     allowed_shared = std::max(allowed_shared, bytes);

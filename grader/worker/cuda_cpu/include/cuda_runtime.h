@@ -30,7 +30,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
-#define __launch_bounds__(...)
+#define __launch_bounds__(...)  // `rewrite.py` has put it into the kernel
 #define __align__(n) alignas(n)
 #define __CUDACC__ 1
 #define __CUDA_ARCH__ 900
@@ -236,6 +236,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cuda_cpu_allow_shared(size_t bytes);
+void cuda_cpu_asked_for_block();
 cudaError_t cuda_cpu_copy_symbol(void* symbol, size_t size, void* other, size_t bytes, size_t offset, cudaMemcpyKind kind, bool to_symbol);
 cudaError_t cuda_cpu_symbol_address(void** pointer, void* symbol, size_t size);
 }
@@ -300,6 +301,7 @@ template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribu
 }
 template <class Kernel> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
     *attributes = {};
+    cuda_cpu_asked_for_block();
     attributes->maxThreadsPerBlock = 1024, attributes->numRegs = 32, attributes->maxDynamicSharedSizeBytes = 48 << 10;
     attributes->ptxVersion = attributes->binaryVersion = 90, attributes->preferredShmemCarveout = -1;
     return cudaDeviceSynchronize();
@@ -316,6 +318,7 @@ template <class Kernel> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocesso
 template <class Kernel, class Bytes>
 cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, Kernel kernel, Bytes bytes, int limit = 0) {
     int best = 0;
+    cuda_cpu_asked_for_block();
     for (int threads = limit > 0 && limit < 1024 ? limit : 1024, blocks = 0; threads > 0; threads = (threads - 1) / 32 * 32)
         if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, size_t(bytes(threads))); blocks * threads > best)
             best = blocks * threads, *grid = 132 * blocks, *block = threads;
@@ -341,6 +344,7 @@ unsigned cuda_cpu_active();
 int cuda_cpu_lane();
 void cuda_cpu_atomic(const void* address, size_t bytes, bool reads);
 void cuda_cpu_fence();
+void cuda_cpu_bounds(int most);  // how a kernel with __launch_bounds__ begins
 [[noreturn]] void cuda_cpu_trap(const char* what);
 }
 

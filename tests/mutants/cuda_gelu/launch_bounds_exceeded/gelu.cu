@@ -1,0 +1,16 @@
+#include <cstdint>
+#include <cuda_runtime.h>
+
+__device__ __forceinline__ float gelu_of(float v) {
+    return 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+}
+
+__global__ void __launch_bounds__(256) gelu_kernel(const float* x, float* y, int64_t n) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = gelu_of(x[i]);
+}
+
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    if (n == 0) return;
+    gelu_kernel<<<(n + 1023) / 1024, 1024, 0, stream>>>(x, y, n);
+}
