@@ -49,11 +49,13 @@ class Call:
     options: further arguments, passed by position after the tensors.
     upstream: the gradient of the result, in the result's shape; with it the gradients of all `args` are asked for
         instead of the result.
+    starts: for functions that write to memory they are given, by how many elements an output lies beyond an aligned address.
     """
 
     args: dict[str, torch.Tensor]
     options: dict[str, bool | int | float] = field(default_factory=dict)
     upstream: torch.Tensor | None = None
+    starts: dict[str, int] = field(default_factory=dict)
 
 
 class Cost(NamedTuple):

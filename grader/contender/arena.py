@@ -70,6 +70,7 @@ class Arena:
     Args:
         inputs: tensors by name, any strides; their whole storage is copied.
         outputs: shape by name; contiguous.
+        starts: by how many elements an output lies beyond an aligned address; 0 where it is not named.
         dtype: of the outputs.
         device: where the memory lies, `cpu` or `cuda`.
 
@@ -83,11 +84,14 @@ class Arena:
         outputs: dict[str, tuple[int, ...]],
         dtype: torch.dtype,
         device: torch.device,
+        starts: dict[str, int] | None = None,
     ) -> None:
         self._originals = inputs
         self._end = GUARD_BYTES
         self.inputs = {name: self._place_input(name, tensor) for name, tensor in inputs.items()}
-        self.outputs = {name: self._place_output(name, shape, dtype) for name, shape in outputs.items()}
+        self.outputs = {
+            name: self._place_output(name, shape, dtype, (starts or {}).get(name, 0)) for name, shape in outputs.items()
+        }
         length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
         self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
         self._device = device
@@ -217,8 +221,9 @@ class Arena:
     def _region(self, slot: Slot) -> torch.Tensor:
         return self.bytes[slot.offset : slot.offset + slot.length]
 
-    def _place(self, length: int) -> int:
-        offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+    def _place(self, length: int, start: int = 0) -> int:
+        """Where so many bytes come to lie: `start` bytes beyond an aligned address, with guards directly around them."""
+        offset = -(-self._end // ALIGNMENT) * ALIGNMENT + start
         self._end = offset + length + GUARD_BYTES
         return offset
 
@@ -228,10 +233,10 @@ class Arena:
         start = offset + int(tensor.storage_offset()) * tensor.element_size()
         return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
-    def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Slot:
+    def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, start: int) -> Slot:
         stride = _contiguous(shape)
         length = torch.Size(shape).numel() * dtype.itemsize
-        offset = self._place(length)
+        offset = self._place(length, start * dtype.itemsize)
         return Slot(name, offset, length, offset, dtype, shape, stride)
 
 

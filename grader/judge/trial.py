@@ -125,7 +125,7 @@ def answer(
 
 def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
-    return Arena(call.args | upstream, shapes, dtype, device)
+    return Arena(call.args | upstream, shapes, dtype, device, call.starts)
 
 
 def _limits(judge: Judge, case: BoundCase) -> Limits:

@@ -105,6 +105,18 @@ def test_outputs_start_as_poison_between_guard_bands(dtype: torch.dtype) -> None
         assert int((arena.bytes == POISON_BYTE).sum()) == (12 + 1) * dtype.itemsize
 
 
+@pytest.mark.parametrize("start", [1, 2, 63])
+def test_an_output_may_start_beyond_an_aligned_address_directly_between_guards(start: int) -> None:
+    with Arena({"x": normal(5)}, {"y": (10,), "z": (3,)}, torch.float32, CPU, {"y": start}) as arena:
+        y, z = arena.outputs["y"], arena.outputs["z"]
+        assert [slot.ref()["start_bytes"] % ALIGNMENT for slot in (y, z)] == [4 * start, 0]
+        assert bool(poisoned(arena.output("y")).all())
+        with worker_view(arena) as memory:
+            tensor_at(memory, y).copy_(torch.arange(10.0))
+        assert arena.output("y").tolist() == list(range(10))
+        assert strays_after(arena, y.offset - 1, y.offset + 40) == [Stray("y", -1, 1), Stray("y", 0, 1)]
+
+
 def test_outputs_are_contiguous(arena: Arena) -> None:
     assert arena.outputs["y"].ref() == {
         "dtype": "float32",
