@@ -251,6 +251,7 @@ class Contender:
         target: tuple[str, int] | None = None,
         apart: bool = False,
         profiled: bool = False,
+        keep: bool = False,
     ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
@@ -261,6 +262,8 @@ class Contender:
                 (0: nobody knows).
             apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
             profiled: whether the reply is to name the kernels that ran on the GPU.
+            keep: whether its results are to be in use until the next call has returned, whose own lie in memory of theirs
+                (`kept`) where a buffer is used again.
 
         Raises:
             ContenderFault: there was no answer.
@@ -276,6 +279,7 @@ class Contender:
             "target": target,
             "apart": apart,
             "profiled": profiled,
+            "keep": keep,
         }
         return self._do(request, limits, arena.files)
 

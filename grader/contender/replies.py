@@ -30,7 +30,7 @@ class Returned(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["tensor", "input", "subclass", "other", "written", "not_differentiable"]
+    kind: Literal["tensor", "kept", "input", "subclass", "other", "written", "not_differentiable"]
     type: str = Field(default="", max_length=100)
     dtype: str = Field(default="", max_length=40)
     shape: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(default=(), max_length=64)

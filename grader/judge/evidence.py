@@ -28,6 +28,7 @@ class Evidence:
     time_s: float = 0.0
     gpu_time: GpuTime | None = None
     launches: int | None = None  # of the submission's kernels in its last call, where somebody counts them
+    kept: tuple[str, ...] = ()  # outputs of its last call that lie in memory of what the call before it returned
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     error: BaseException | None = None  # of a case that was run ahead

@@ -42,22 +42,41 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
     if judge.device.type == "cpu" and case.case.cpu_windows > 1:
         _run_sample(judge, case, contender, call, evidence)
         return
-    got = answer(judge, case, contender, call, evidence)
+    calls_after, repeats = case.case.calls - 1 - number, case.case.repeats
+    got = answer(judge, case, contender, call, evidence, keep=calls_after + repeats > 1)
     compare(judge, case, call, got, evidence)
+    if number:
+        _check_kept(evidence)
     check_launches(evidence.launches, got.values(), case.assignment)
-    for _ in range(case.case.repeats - 1):
-        _repeat(judge, case, contender, call, got, evidence)
+    for repeats_after in reversed(range(repeats - 1)):
+        _repeat(judge, case, contender, call, got, evidence, keep=calls_after + repeats_after > 0)
+
+
+def _check_kept(evidence: Evidence) -> None:
+    """Whether a call left alone what the one before it had returned; else CheckFailed in a student's words."""
+    if evidence.kept:
+        raise CheckFailed(
+            f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",
+            ("consistent with an output buffer that is kept and used again: each call must return a new tensor",),
+        )
 
 
 def _repeat(
-    judge: Judge, case: BoundCase, contender: Contender, call: Call, first: dict[str, torch.Tensor], evidence: Evidence
+    judge: Judge,
+    case: BoundCase,
+    contender: Contender,
+    call: Call,
+    first: dict[str, torch.Tensor],
+    evidence: Evidence,
+    keep: bool,
 ) -> None:
     """The same call again: what comes back must be what came back at `first`, to the last bit."""
-    again = answer(judge, case, contender, call, evidence)
+    again = answer(judge, case, contender, call, evidence, keep=keep)
     may_vary = case.assignment.spec.tolerance.may_vary
     for name, tensor in again.items():
         if name not in may_vary and (told := diagnosis.differs(name, first[name], tensor)):
             raise CheckFailed(told[0], tuple(told[1:]))
+    _check_kept(evidence)
     if varied := [name for name in may_vary if name in again and diagnosis.differs(name, first[name], again[name])]:
         compare(judge, case, call, again, Evidence())
         evidence.words = (
@@ -82,9 +101,18 @@ def _run_sample(judge: Judge, case: BoundCase, contender: Contender, call: Call,
 
 
 def answer(
-    judge: Judge, case: BoundCase, contender: Contender, call: Call, evidence: Evidence, windows: int = 1
+    judge: Judge,
+    case: BoundCase,
+    contender: Contender,
+    call: Call,
+    evidence: Evidence,
+    windows: int = 1,
+    keep: bool = False,
 ) -> dict[str, torch.Tensor]:
-    """The contender's outputs for `call`, after everything but their values was checked."""
+    """The contender's outputs for `call`, after everything but their values was checked.
+
+    keep: whether the worker is to keep them until the next call has returned; not where memory is measured, or there is little.
+    """
     shapes = case.problem.outputs(call)
     if missing := set(shapes) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
@@ -103,11 +131,13 @@ def answer(
                 _limits(judge, case),
                 windows,
                 profiled=case.case.profiled,
+                keep=keep and case.case.max_extra_mib is None and case.case.memory_gib is None,
             )
         evidence.time_s += time.perf_counter() - started
         changed, strays = arena.changed_inputs(), arena.strays()
         got = {name: arena.output(name) for name in shapes}
     evidence.launches = reply.launches
+    evidence.kept = tuple(name for name, one in zip(shapes, reply.returned, strict=False) if one.kind == "kept")
     check_operators(reply.operators, case.assignment)
     if case.case.profiled:
         evidence.gpu_time = check_kernels(judge, case.assignment, reply.kernels)

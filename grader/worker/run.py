@@ -19,9 +19,13 @@ from grader.worker.profiling import profiled
 FILL_BLOCK_BYTES = 1 << 30
 SMALL_BLOCK_BYTES = 1 << 20  # the largest that PyTorch takes from a segment for small tensors; two fill one
 
+_earlier: list[torch.Tensor] = []  # results of the call before, where the judge wants them to be in use still
+
 
 def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], device: str) -> protocol.Frame:
     """Answer a "call" frame: map the arena, run, copy the results out, describe what came back."""
+    earlier = _earlier[:]
+    _earlier.clear()
     with mapped(frame["arena"], files, device) as memory:
         arguments: list[Any] = [tensor_at(memory, ref) for ref in frame["args"]]
         upstream = tensor_at(memory, frame["upstream"]) if frame["upstream"] else None
@@ -62,6 +66,11 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                 with profiled(profile) as kernels, launches, watching(watch):
                     results = _answers(function, arguments, inputs, upstream)
                 returned = deliver([(result, slot, inputs) for result, slot in zip(results, slots, strict=True)])
+                for result, words in zip(results, returned, strict=True):
+                    if words["kind"] == "tensor" and any(overlap(result, one) for one in earlier):
+                        words["kind"] = "kept"
+                if frame.get("keep"):
+                    _earlier.extend(result.detach() for result in results if type(result) is torch.Tensor)
             if device == "cuda":
                 torch.cuda.synchronize()
         except BaseException as error:
@@ -111,6 +120,18 @@ def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> li
 def _fits(result: Any, slot: torch.Tensor) -> bool:
     alike = type(result) is torch.Tensor and result.dtype == slot.dtype and result.shape == slot.shape
     return alike and result.device == slot.device
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors that are both in use have memory in common, from the first element of each to its last."""
+    if not one.numel() or not other.numel():
+        return False
+    return one.data_ptr() < _end(other) and other.data_ptr() < _end(one)
+
+
+def _end(tensor: torch.Tensor) -> int:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _described(result: Any, inputs: list[torch.Tensor]) -> dict[str, Any]:

@@ -57,6 +57,7 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
 # By the beginning of what is raised, in the order of the source.
 NEEDED = {
     "CheckFailed(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
+    "CheckFailed(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
     "CheckFailed(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
     "CheckFailed('nothing was written by": Needed(
         "nothing was written by any of the blocks", source=CUDA.format(index="int64_t", guard="if (n > 2147483647) return;")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from grader.worker.run import _NotDifferentiable, deliver
+from grader.worker.run import _NotDifferentiable, deliver, overlap
 from grader.worker.timing import Bench
 from grader.worker.yardsticks import NOTHING, load
 
@@ -61,6 +61,15 @@ def test_an_input_is_told_from_a_result_that_has_no_gradient() -> None:
     _, (returned, without) = given(X, _NotDifferentiable(X))
     assert returned["kind"] == "input"
     assert (without["kind"], without["type"], without["shape"]) == ("not_differentiable", "Tensor", [3, 4])
+
+
+def test_memory_that_two_results_have_in_common_is_noticed_and_nothing_beside_it() -> None:
+    pool = torch.zeros(8, 6)
+    assert overlap(pool[:4], pool[3:])
+    assert overlap(pool, pool.view(-1)[47:])
+    assert not overlap(pool[:4], pool[4:])
+    assert not overlap(pool, torch.zeros(8, 6))
+    assert not overlap(pool, pool[:0])
 
 
 class Collecting(Bench):
