@@ -114,6 +114,8 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
         triton_key.make_cheap()
         if kind == "cpu":
             interpreting.take_the_first_configuration()
+            interpreting.let_a_constant_come_first()
+            interpreting.provide_libdevice()
     if device == "cuda":
         torch.cuda.init()
         torch.zeros(1, device="cuda")
