@@ -116,6 +116,7 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
             interpreting.take_the_first_configuration()
             interpreting.let_a_constant_come_first()
             interpreting.provide_libdevice()
+            interpreting.combine_many_at_once()
     if device == "cuda":
         torch.cuda.init()
         torch.zeros(1, device="cuda")
