@@ -43,7 +43,7 @@ class GeluParams(Params):
 
     shape: tuple[Size, ...]
     values: Literal["normal", "extremes"] = "normal"
-    layout: Literal["contiguous", "transposed", "odd-start", "strided"] = "contiguous"
+    layout: Literal["contiguous", "transposed", "odd-start", "even-start", "strided"] = "contiguous"
 
 
 def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
@@ -60,8 +60,10 @@ def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generat
         flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / special.numel()))[: flat.numel() // 2]
     if params.layout == "transposed":
         x = x.transpose(0, -1).contiguous().transpose(0, -1)
-    elif params.layout == "odd-start":
-        x = torch.full((x.numel() + 64,), 3.0, dtype=dtype, device=device)[1 : 1 + x.numel()].view(x.shape).copy_(x)
+    elif params.layout in ("odd-start", "even-start"):
+        start = 1 if params.layout == "odd-start" else 2
+        wider = torch.full((x.numel() + 64,), 3.0, dtype=dtype, device=device)
+        x = wider[start : start + x.numel()].view(x.shape).copy_(x)
     elif params.layout == "strided":
         x = torch.full((*x.shape, 2), 3.0, dtype=dtype, device=device)[..., 1].copy_(x)
     return Call(args={"x": x})

@@ -504,6 +504,9 @@ def test_layouts_are_what_their_names_say() -> None:
     x = case_of("triton_gelu", "odd-start").inputs(1, 0, CPU).args["x"]
     assert x.is_contiguous()
     assert x.data_ptr() % 16 != 0
+    x = case_of("triton_gelu", "even-start").inputs(1, 0, CPU).args["x"]
+    assert x.is_contiguous()
+    assert x.data_ptr() % 16 == 8
     x = case_of("triton_gelu", "strided").inputs(1, 0, CPU).args["x"]
     assert x.stride(-1) == 2
     x = case_of("triton_gelu", "transposed").inputs(1, 0, CPU).args["x"]
