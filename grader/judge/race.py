@@ -28,7 +28,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
 from grader.judge.ownership import check_operators
 from grader.judge.ruler import Ruler
-from grader.judge.timing import Batch, Bench, Took
+from grader.judge.timing import Batch, Bench
 from grader.judge.trial import check_returned
 from grader.problem import Call, Cost
 from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
@@ -74,14 +74,14 @@ class Round:
     """What one round found, and how the GPU stood in it.
 
     order: that in which the contenders ran.
-    own, nothing: what the submission's batch took by the judge's clock, and the null contender's.
+    wall_s, nothing_s: of the submission's batch and of the null contender's, by the judge's clock.
     """
 
     order: tuple[str, ...]
     conditions: Conditions
     times_s: dict[str, float]
-    own: Took
-    nothing: Took
+    wall_s: float
+    nothing_s: float
 
 
 class Race:
@@ -113,8 +113,8 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects: bool | None = None  # whether the submission's results are collected, once that is known
-        self._nothing: list[Took] = []  # the null contender's batches before the submission had a part in it
-        self._nothing_alone: list[Took] = []  # and after its process had been ended
+        self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
+        self._nothing_alone_s: list[float] = []  # and after its process had been ended
         self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
         self._repeats = 0  # of batches of the submission, after which the GPU was not quiet
         self._batches: dict[str, Batch] = {}
@@ -182,18 +182,15 @@ class Race:
     @property
     def laps(self) -> list[Lap]:
         """The rounds' times: those of others no longer than they are without the submission, for it may have slowed them down."""
-        groups = [some for some in (self._nothing, [one.nothing for one in self.rounds], self._nothing_alone) if some]
-        nothing = Took(
-            min(median_interval([one.calling_s for one in some]).median for some in groups),
-            min(median_interval([one.handing_in_s for one in some]).median for some in groups),
-        )
+        walls_s = (self._nothing_s, [one.nothing_s for one in self.rounds], self._nothing_alone_s)
+        nothing_s = min(median_interval(some).median for some in walls_s if some)
         return [
             Lap(
                 {
                     name: min(time_s, self._slack * self._alone_s.get(name, math.inf))
                     for name, time_s in one.times_s.items()
                 },
-                one.own.beyond(nothing) / self._submission.calls,
+                (one.wall_s - nothing_s) / self._submission.calls,
             )
             for one in self.rounds
         ]
@@ -270,7 +267,7 @@ class Race:
         """What a call of the submission takes, by a batch of so many: as it claims, or by the judge's clock if that says more."""
         nothing = self._run(bench, self._null, calls)
         batch = self._run(bench, self._submission, calls)
-        return max(batch.claimed_s, batch.took.beyond(nothing.took) / calls)
+        return max(batch.claimed_s, (batch.wall_s - nothing.wall_s) / calls)
 
     def _check_baseline(self, bench: Bench, runner: Runner) -> None:
         """A baseline that is wrong is none."""
@@ -313,7 +310,7 @@ class Race:
             # The memory that a whole batch's results take is taken here, not in a round.
             self._run(bench, runner, runner.calls)
             for _ in range(NOTHING_BATCHES if runner is self._null else 0):
-                self._nothing.append(self._run(bench, runner, runner.calls).took)
+                self._nothing_s.append(self._run(bench, runner, runner.calls).wall_s)
 
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
@@ -369,8 +366,8 @@ class Race:
                 order,
                 self._conditions,
                 times_s,
-                self._batches[SUBMISSION].took,
-                self._batches[self._null.name].took,
+                self._batches[SUBMISSION].wall_s,
+                self._batches[self._null.name].wall_s,
             )
         )
 
@@ -397,7 +394,7 @@ class Race:
             self._run(self._bench_of_rounds, runner, runner.calls)  # the GPU has rested
             batches = [self._run(self._bench_of_rounds, runner, runner.calls) for _ in range(ALONE_BATCHES)]
             if runner is self._null:
-                self._nothing_alone = [batch.took for batch in batches]
+                self._nothing_alone_s = [batch.wall_s for batch in batches]
             else:
                 self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
 
