@@ -38,9 +38,9 @@ Why no submission gets below that:
   it must have written down while it was timed. But an honest submission copies its results then, and what that takes is subtracted: who
   has written down fewer bits than a result has, and makes the rest of it then, saves them twice. Float32 GeLU is within its budget if 17
   bits of 32 are kept, softmax in bfloat16 if 8 of 16 are: by this clock a call that does nothing but read and write can seem to take
-  little more than half of its time, though never less than the machine's limit. (To count no handing in that is faster than the null
-  contender's lifts honest claims by 2 to 6 %, for its noise then only adds.) Writing to the places ahead of time is of no use: nobody
-  knows whose they will be.
+  little more than half of its time, though never less than the machine's limit. (Not to count what is handed in faster than by the
+  null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) Writing to the places ahead
+  of time is of no use: nobody knows whose they will be.
 - It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
   opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
   the moments in which the GPU waits for the host, before the wipe and before results are taken. They are subtracted with the null
@@ -62,7 +62,8 @@ the claims of honest kernels, and down to 6 % below where a call takes 0.05 ms. 
 repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second race
 (`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
-What it costs: the null contender's batch in each round, and memory for a whole batch of inputs (twice) and outputs (thrice).
+What it costs: the null contender's batch in each round, and memory for a whole batch of inputs, twice, and of outputs, four
+times where they are collected.
 
 All this takes for granted that a worker cannot reach into the processes of the others: see `grader/contender/jail.py`.
 """
