@@ -30,9 +30,8 @@ SAME_VALUES = 2e-3  # what is left of the error when values in another order are
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
-NEAR_0 = (
-    0.1  # of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from it
-)
+# Of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from it.
+NEAR_0 = 0.1
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
