@@ -41,14 +41,14 @@ WARM_SETS = 4
 SETTLED = 0.03  # two batches in a row that differ by no more are warm
 SETTLE_BATCHES = 12
 SETTLE_LIMIT_S = 1.0
-SHARE_OF_FREE_MEMORY = 0.6  # for input sets; the contenders' own memory and the checks need the rest
+SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the contenders' own memory and the checks need the rest
 PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
 QUIET_LOOKS = 3  # one after another
 NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 MAX_REPEATS = 3
 QUICK_ROUNDS = 3
-NOTHING_BATCHES = 5
-ALONE_BATCHES = 3
+ALONE_BATCHES = 5
+HOST_NOISE_S = 0.00015  # by so much a batch of nothing differs from one time to the next
 SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
 UNDER_TIMING = (
     "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
@@ -113,9 +113,8 @@ class Race:
         self._stack = ExitStack()
         self._drawn = 0
         self._collects: bool | None = None  # whether the submission's results are collected, once that is known
-        self._nothing_s: list[float] = []  # the null contender's batches before the submission had a part in it
-        self._nothing_alone_s: list[float] = []  # and after its process had been ended
-        self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines then
+        self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines when its process had been ended
+        self._nothing_alone_s = math.inf  # and of a batch of the null contender
         self._repeats = 0  # of batches of the submission, after which the GPU was not quiet
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
@@ -182,8 +181,8 @@ class Race:
     @property
     def laps(self) -> list[Lap]:
         """The rounds' times: those of others no longer than they are without the submission, for it may have slowed them down."""
-        walls_s = (self._nothing_s, [one.nothing_s for one in self.rounds], self._nothing_alone_s)
-        nothing_s = min(median_interval(some).median for some in walls_s if some)
+        beside_s = median_interval([one.nothing_s for one in self.rounds]).median
+        nothing_s = min(beside_s, self._nothing_alone_s + HOST_NOISE_S)
         return [
             Lap(
                 {
@@ -309,8 +308,6 @@ class Race:
             self._invite(bench, runner, collects=runner in (self._null, self._submission))
             # The memory that a whole batch's results take is taken here, not in a round.
             self._run(bench, runner, runner.calls)
-            for _ in range(NOTHING_BATCHES if runner is self._null else 0):
-                self._nothing_s.append(self._run(bench, runner, runner.calls).wall_s)
 
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
@@ -385,18 +382,23 @@ class Race:
     def end_submission(self) -> None:
         """At last, on a GPU, end the submission's process, and run the null contender and the baselines without it: frozen, it may have
         work on the GPU's queue that starts when theirs does.
+
+        By turns, as in the rounds: what runs again at once finds its host awake: on an H200 a batch of nothing is 0.2 ms shorter.
         """
         if self._judge.device_name != "cuda":
             return
         self._note("timing the others without your code")
         self._submission.contender.kill()
-        for runner in [self._null, *(one for one in self._others if one.name not in YARDSTICKS)]:
+        ring = [*(one for one in self._others if one.name not in YARDSTICKS), self._null]
+        for runner in ring:
             self._run(self._bench_of_rounds, runner, runner.calls)  # the GPU has rested
-            batches = [self._run(self._bench_of_rounds, runner, runner.calls) for _ in range(ALONE_BATCHES)]
-            if runner is self._null:
-                self._nothing_alone_s = [batch.wall_s for batch in batches]
-            else:
-                self._alone_s[runner.name] = median_interval([batch.claimed_s for batch in batches]).median
+        turns = [
+            {runner.name: self._run(self._bench_of_rounds, runner, runner.calls) for runner in ring}
+            for _ in range(ALONE_BATCHES)
+        ]
+        self._nothing_alone_s = median_interval([batches.pop(NULL).wall_s for batches in turns]).median
+        for name in turns[0]:
+            self._alone_s[name] = median_interval([batches[name].claimed_s for batches in turns]).median
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,20 @@ import pytest
 from grader.contender.contender import Limits
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.race import MAX_REPEATS, NOISE_S, PATIENCE_S, WARM_SETS, Race, Runner
+from grader.judge.race import (
+    ALONE_BATCHES,
+    HOST_NOISE_S,
+    MAX_REPEATS,
+    NOISE_S,
+    PATIENCE_S,
+    WARM_SETS,
+    Race,
+    Round,
+    Runner,
+)
 from grader.problem import Cost
 from grader.protocol import MATRIX
-from grader.verdict.speed import DOUBT, Roofline, Verdict
+from grader.verdict.speed import DOUBT, SUBMISSION, Roofline, Verdict
 
 LIMITS = Limits(1.0, 1.0)
 
@@ -260,3 +271,54 @@ def test_a_yardsticks_rates_are_its_own(roofline: Roofline, work: Cost) -> None:
     race._case = SimpleNamespace(problem=SimpleNamespace(cost=lambda *_: of_case), params={}, dtype=None)  # type: ignore[assignment]
     assert race.work_of(roofline.contender) == work
     assert race.work_of("eager") == of_case
+
+
+# The null contender ---------------------------------------------------------------------------------------------------
+
+
+class Timed(Race):
+    """A race on a GPU of two calls in a batch; each round's batch of nothing, and those of afterwards, take so many milliseconds."""
+
+    def __init__(self, nothing_ms: list[float], alone_ms: list[float]) -> None:
+        self.ran: list[str] = []
+        self._left = {"null": [0.0, *alone_ms]}
+        killed: Any = SimpleNamespace(kill=lambda: self.ran.append("the end"))
+        self._judge = SimpleNamespace(device_name="cuda", emit=lambda _event: None)  # type: ignore[assignment]
+        self._rules = SimpleNamespace(margin=0.05)  # type: ignore[assignment]
+        self._submission = Runner(SUBMISSION, killed, LIMITS, calls=2)
+        self._null = Runner("null", killed, LIMITS)
+        self._others = [Runner(name, killed, LIMITS) for name in ("eager", "copy", "compile")]
+        self._alone_s, self._nothing_alone_s, self._bench_of_rounds = {}, math.inf, None  # type: ignore[assignment]
+        conditions: Any = None
+        self.rounds = [Round((), conditions, {SUBMISSION: 1e-3, "eager": 3e-3}, 10e-3, ms / 1e3) for ms in nothing_ms]
+
+    def _run(self, _bench: Any, runner: Runner, *_: Any, **__: Any) -> Any:
+        self.ran.append(runner.name)
+        return SimpleNamespace(wall_s=self._left.get(runner.name, [0.0] * 99).pop(0) / 1e3, claimed_s=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("nothing_ms", "alone_ms", "judged_ms"),
+    [
+        ([4.0, 4.2, 3.8, 9.0, 4.0], [4.0] * ALONE_BATCHES, 3.0),  # the usual one
+        ([4.1] * 5, [4.0] * ALONE_BATCHES, 2.95),  # no longer alone than a host's noise may be
+        ([6.0] * 5, [9.0, 4.0, 4.0, 1.0, 4.0], 3.0 - HOST_NOISE_S * 1e3 / 2),  # somebody has slowed it down
+        ([4.0] * 5, [6.0] * ALONE_BATCHES, 3.0),
+    ],
+)
+def test_what_nothing_takes_in_the_rounds_counts_but_no_more_than_without_the_submission(
+    nothing_ms: list[float], alone_ms: list[float], judged_ms: float
+) -> None:
+    race = Timed(nothing_ms, alone_ms)
+    before = [lap.judged_s for lap in race.laps]
+    assert before == pytest.approx([(10e-3 - sorted(nothing_ms)[2] / 1e3) / 2] * 5)
+    race.end_submission()
+    assert [lap.judged_s for lap in race.laps] == pytest.approx([judged_ms / 1e3] * 5)
+    assert [lap.times_s["eager"] for lap in race.laps] == pytest.approx([2.1e-3] * 5)
+
+
+def test_afterwards_the_others_take_turns_as_in_the_rounds() -> None:
+    """Who runs twice in a row is faster the second time."""
+    race = Timed([4.0], [4.0] * ALONE_BATCHES)
+    race.end_submission()
+    assert race.ran == ["the end", *["eager", "compile", "null"] * (1 + ALONE_BATCHES)]
