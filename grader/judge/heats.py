@@ -1,9 +1,9 @@
 """A speed case from its first race to its verdict, with a second race where the judge's clock has counted more than was claimed.
 
 That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
-worker to worker. On a quiet H200 an honest claim was lifted in 3 of 80 races, on busy hosts in up to 4 of 24. So a race that it lifts a
-little has further rounds (`Race.is_worth_another_round`), and where that does not settle it there is a second race, with a new worker. A
-false claim is as far off there.
+worker to worker. On an H200 an honest claim was lifted in 1 of 80 races. So a race that it lifts a little has further rounds
+(`Race.is_worth_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
+there.
 """
 
 from __future__ import annotations

@@ -49,18 +49,18 @@ Why no submission gets below that:
   machine's limit allows, not only for what was claimed while it warmed up.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender or the baselines slower to any use. A frozen process may have work on the GPU's queue that starts when
-  theirs does: so all of them run once more when it has been ended. Of the null contender's medians before the rounds, in them and then
-  the least counts, and no time of a baseline in the rounds that is longer than then by more than `margin`.
+  theirs does: so all of them run once more, by turns, when it has been ended. No time of a baseline in the rounds counts that is longer
+  than then by more than `margin`, and none of the null contender's by more than 0.15 ms.
 
 k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
 sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
 
 What counts is not below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
 below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
-can be gained, and what the judge's time is too small by. On an H200 it lay, the median of five rounds, between 1 % below and 7 % above
-the claims of honest kernels, and down to 6 % below where a call takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it
-repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second race
-(`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
+can be gained, and what the judge's time is too small by. On an H200 it lay, the median of five rounds, between 1 % below and 5 % above
+the claims of honest kernels, and from 7 % below to 6 % above where a call takes 0.05 ms. Otherwise the claim counts, because it is the
+finer one: it repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second
+race (`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
 
 What it costs: the null contender's batch in each round, and memory for a whole batch of inputs, twice, and of outputs, four
 times where they are collected.
