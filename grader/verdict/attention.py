@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from grader.verdict.mistakes import Outputs, Suspect
 
@@ -194,6 +195,40 @@ class Attention:
             "a division by the row sum that is missing",
             lambda: self.o * (self.lse - self.top).exp(),
         )
+        for b in TILES:
+            if b >= self.m:
+                continue
+            for once_more in (False, True):
+                yield suspect(
+                    f"when the output is divided by the sum so far after each block of {b} keys"
+                    + (", and at the end" if once_more else ""),
+                    "a division within the loop: once is enough, after all blocks",
+                    lambda: self._divided_in_each_block(b, once_more),
+                )
+            yield suspect(
+                f"when each block of {b} keys has a softmax of its own, and what comes out is added up",
+                "maximum and sum that start anew in each block",
+                lambda: self._softmax_of_each_block(b),
+            )
+        for precision in (torch.float16, torch.bfloat16):
+            low = f"{precision}".removeprefix("torch.")
+            low_q, low_k, low_v = (tensor.to(precision).double() for tensor in (self.q, self.k, self.v))
+            for words, form in (
+                (
+                    f"for q, k and v rounded to {low}",
+                    lambda: self._attend(low_q @ low_k.T * self.scale, self.visible, low_v),
+                ),
+                (
+                    f"with the scores rounded to {low}",
+                    lambda: self._attend(self.s.to(precision).double(), self.visible),
+                ),
+                (f"with the weights rounded to {low}", lambda: self._weighed((self.lse - self.top).exp(), precision)),
+                (
+                    f"with the weights and v rounded to {low}",
+                    lambda: self._weighed((self.lse - self.top).exp(), precision, low_v),
+                ),
+            ):
+                yield suspect(words, "a conversion to too low a precision: float32 is needed", form)
         yield suspect(
             "with k and v swapped",
             "arguments in the wrong order",
@@ -267,6 +302,29 @@ class Attention:
             o = o * (factor if scales_o else 1) + p @ self.v[start : start + b]
             m = new
         return o / total
+
+    def _weighed(self, total: Tensor, precision: torch.dtype, v: Tensor | None = None) -> Tensor:
+        """The output by weights relative to the largest, which are rounded before they meet v; `total` is their sum before."""
+        return (self.p * total).to(precision).double() @ (self.v if v is None else v) / total
+
+    def _softmax_of_each_block(self, b: int) -> Tensor:
+        scores = functional.pad(self.s.masked_fill(~self.visible, -math.inf), (0, -self.m % b), value=-math.inf)
+        weights = torch.softmax(scores.unflatten(-1, (-1, b)), -1).flatten(-2)[:, : self.m]
+        return weights.nan_to_num(nan=0.0) @ self.v  # where a block is hidden as a whole
+
+    def _divided_in_each_block(self, b: int, once_more: bool) -> Tensor:
+        s = self.s.masked_fill(~self.visible, -math.inf)
+        m = s.new_full((self.n, 1), -math.inf)
+        total, o = torch.zeros_like(m), torch.zeros_like(self.o)
+        for start in range(0, self.m, b):
+            looked_at = self.i // b * b >= start if self.causal else self.i >= 0  # by a loop that ends at the diagonal
+            piece = s[:, start : start + b]
+            new = torch.maximum(m, piece.amax(-1, keepdim=True))
+            p, factor = (piece - new).exp(), (m - new).exp()
+            total = total * factor + p.sum(-1, keepdim=True)
+            o = torch.where(looked_at, (o * factor + p @ self.v[start : start + b]) / total, o)
+            m = new
+        return o / total if once_more else o
 
     def _without_maximum(self) -> Tensor:
         """In float32, where exp overflows."""
@@ -416,6 +474,7 @@ class Attention:
             ),
             ("without the logsumexp", "a logsumexp that is not subtracted: P = exp(S − L)", 0 * self.lse),
             ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
+            *self._other_logsumexps(log_sum),
         ):
             yield suspect(words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0)))
         for words, cause, factor in self._scales():
@@ -452,6 +511,50 @@ class Attention:
         )
         if self.entry:
             yield from self._of_other_rows(suspect)
+
+    def _other_logsumexps(self, log_sum: Tensor) -> Iterator[tuple[str, str, Tensor]]:
+        """Of other scores than the right ones, or not of all."""
+        unscaled = "scores without their scale in the logsumexp: L = m + log Σ, both of the scaled scores"
+        root = math.sqrt(self.d)
+        yield (
+            "with the maximum of the unscaled scores, m √d + log Σ, as the logsumexp",
+            unscaled,
+            self.top * root + log_sum,
+        )
+        yield (
+            "with m / √d + log Σ as the logsumexp",
+            "a maximum that is scaled twice in the logsumexp",
+            self.top / root + log_sum,
+        )
+        if self.causal:
+            yield (
+                "with the logsumexp of all keys, the hidden ones too",
+                "a logsumexp without the causal mask",
+                torch.logsumexp(self.s, -1, keepdim=True),
+            )
+        masked = self.s.masked_fill(~self.visible, -math.inf)
+        for b in TILES:
+            if pad := -self.m % b:
+                yield (
+                    f"with {pad} more key{'s' if pad > 1 else ''} of zeros in the logsumexp, padded to blocks of {b}",
+                    "keys beyond the end that count in the sum",
+                    torch.logaddexp(self.lse, self.lse.new_tensor(math.log(pad))),
+                )
+            if b < self.m:
+                total, m = torch.zeros_like(self.lse), torch.full_like(self.lse, -math.inf)
+                for piece in masked.split(b, -1):
+                    m = torch.maximum(m, piece.amax(-1, keepdim=True))
+                    total = total + (piece - m).exp().sum(-1, keepdim=True)
+                yield (
+                    f"with a logsumexp whose sum is not rescaled as the maximum moves from one block of {b} keys to the next",
+                    "a factor exp(m_old − m_new) that is missing before the sum",
+                    m + total.log(),
+                )
+                yield (
+                    f"with the logsumexp of the first {b} keys alone",
+                    "a logsumexp that is stored too early, or not updated by later blocks",
+                    torch.logsumexp(masked[:, :b], -1, keepdim=True),
+                )
 
     def _of_other_rows(
         self, suspect: Callable[[str, str, Callable[[], tuple[Tensor | None, ...]]], Suspect]

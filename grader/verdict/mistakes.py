@@ -17,6 +17,9 @@ from grader.protocol import EARLY_VALUE
 Outputs = Mapping[str, Tensor]
 VANISHES = -104  # exp of it is 0 in float32
 NOT_SMALL_ENOUGH = -1e4  # what is often taken for padding
+FITTING_STEPS = 6
+ENOUGH_TO_FIT = 64  # one element is met by some constant of any formula
+SMALL_STEP = 1e-5  # relative
 ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -49,8 +52,22 @@ def gelu(x: Tensor) -> Tensor:
     return _tanh_form(x)
 
 
-def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
-    """x: a part of the input, float64."""
+TANHS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("u (27 + u²) / (27 + 9u²)", lambda u: u * (27 + u**2) / (27 + 9 * u**2)),
+    ("u (15 + u²) / (15 + 6u²)", lambda u: u * (15 + u**2) / (15 + 6 * u**2)),
+    (
+        "u (945 + 105u² + u⁴) / (945 + 420u² + 15u⁴)",
+        lambda u: u * (945 + 105 * u**2 + u**4) / (945 + 420 * u**2 + 15 * u**4),
+    ),
+    ("u − u³/3", lambda u: u - u**3 / 3),
+    ("u − u³/3 + 2u⁵/15", lambda u: u - u**3 / 3 + 2 * u**5 / 15),
+    ("u / (1 + |u|)", lambda u: u / (1 + u.abs())),
+    ("u", lambda u: u),
+)
+
+
+def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
+    """x, got: a part of the input, and what was given for it, float64."""
     root = math.sqrt(2 / math.pi)
     constants = "a constant that is not the handout's"
     argument = root * (x + 0.044715 * x**3)
@@ -145,10 +162,48 @@ def gelu_suspects(name: str, x: Tensor) -> Iterator[Suspect]:
     ]
     for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715):
         forms.append((f"with {wrong} in place of 0.044715", constants, partial(_tanh_form, x, cubic=wrong)))
-    for wrong in (0.8, 0.79, 0.797, 0.798, 0.7978, 0.7979, 0.79788, math.sqrt(2 / 3.14), math.sqrt(2 / 3.1416)):
+    for wrong in (0.8, 0.79, 0.797, 0.7975, 0.798, 0.7978, 0.7979, 0.79788, math.sqrt(2 / 3.14), math.sqrt(2 / 3.1416)):
         forms.append((f"with {wrong:.6g} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
+    for formula, tanh in TANHS:
+        for end, limit in (("", math.inf), (", kept within ±1", 1.0)):
+            forms.append(
+                (
+                    f"with tanh(u) as {formula}{end}",
+                    "an approximation of tanh that is not good enough",
+                    partial(_with_tanh, x, argument, tanh, limit),
+                )
+            )
     for words, cause, form in forms:
         yield Suspect(words, cause, lambda: {name: form()}, each=True)
+    tunable: list[tuple[str, float, Callable[[float], Tensor]]] = [
+        (f"√(2/π), which is {root:.6g}", root, lambda value: _tanh_form(x, factor=value)),
+        ("0.044715", 0.044715, lambda value: _tanh_form(x, cubic=value)),
+    ]
+    for what, right, of in tunable if x.numel() >= ENOUGH_TO_FIT else ():
+        fitted = _fitted(got, of, right)
+        if math.isfinite(fitted):
+            words = f"with about {fitted:.5g} in place of {what}"
+            yield Suspect(words, constants, lambda: {name: of(fitted)}, each=True)
+
+
+def _with_tanh(x: Tensor, argument: Tensor, tanh: Callable[[Tensor], Tensor], limit: float) -> Tensor:
+    return 0.5 * x * (1 + tanh(argument).clamp(-limit, limit))
+
+
+def _fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
+    """The constant with which a formula comes nearest to what was given, by least squares; from `right` on."""
+    value = right
+    for _ in range(FITTING_STEPS):
+        form = of(value)
+        slope = (of(value * (1 + SMALL_STEP)) - form) / (value * SMALL_STEP)
+        counts = got.isfinite() & form.isfinite() & slope.isfinite()
+        steepness = float(slope[counts].square().sum())
+        if steepness == 0:
+            break
+        value += float(((got - form) * slope)[counts].sum()) / steepness
+        if not 0 < value < 2 * right:
+            return math.nan
+    return value
 
 
 def _erf_form(x: Tensor) -> Tensor:
@@ -186,6 +241,11 @@ RESCALED_MIXED = (  # the base of everything else, and that of the factor
     (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in that factor alone"),
     (BASE_2, BASE_E, "exp2(t) for exp(t) everywhere but in that factor"),
 )
+
+
+def _over_both(words: str, numerator: Tensor, total: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    yield words, lambda: numerator / numerator.sum(-1, keepdim=True)
+    yield f"{words}, in the numerator alone", lambda: numerator / total
 
 
 def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) -> Iterator[Suspect]:
@@ -311,6 +371,19 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         "base 2 mixed with base e: a natural logarithm in a base-2 exponential",
         lambda: (shifted - log_sum * two).exp(),
     )
+    total = log_sum.exp()
+    for precision in (torch.float16, torch.bfloat16):
+        low = f"{precision}".removeprefix("torch.")
+        exponent = (x - top).to(precision).double()
+        for words, rounded in (
+            (f"for x rounded to {low}", lambda: torch.softmax(x.to(precision).double(), -1)),
+            *_over_both(f"with x − m rounded to {low} before exp", exponent.exp(), total),
+            *_over_both(f"with exp(x − m) rounded to {low}", (x - top).exp().to(precision).double(), total),
+            *_over_both(
+                f"with exp in {low}: x − m and exp(x − m) rounded to it", exponent.exp().to(precision).double(), total
+            ),
+        ):
+            yield suspect(words, "a conversion to too low a precision: float32 is needed", rounded)
     scaled = torch.tensor(1 / two, dtype=torch.float32)
     yield suspect(
         "as exp2(x log₂e − m log₂e), each product rounded",

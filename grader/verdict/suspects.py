@@ -26,6 +26,7 @@ UNEXPLAINED_FEW = 5e-3  # the same where fewer elements than FEW are wrong: one 
 FEW = 16
 NOTHING = 1e-6  # where all that was written is 0, a suspect that gives so little accounts for it
 EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
+SMALL = 4 * EXACT  # for one that only says that the numbers are small; one that says which they are may follow
 MOST_WEAK = 3  # more than that say nothing together
 WEAK = 0.04  # for one that only says where NaN and infinity are; others may say the same
 EACH = 1e-4  # an error of an element alone, absolute, and relative to the element ...
@@ -78,7 +79,7 @@ def explanations(
         first: the entry of dimension 0 with the first wrong element.
     """
     best: dict[str, tuple[float, list[Suspect]]] = {}
-    for part, suspect in _all_suspects(scene, expected, first):
+    for part, suspect in _all_suspects(scene, got, expected, first):
         open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
         if not open_ones:
             break
@@ -134,15 +135,16 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
     if int((before != 0).sum()) < FEW and rest > UNEXPLAINED_FEW * error:
         return math.inf
-    near = max(UNEXPLAINED * own_scale, (EXACT if bool(got.any()) else NOTHING) * error)
-    if rest > near:  # what is small is near to all that is small
-        return math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf
+    if rest > UNEXPLAINED * own_scale:  # what is small is near to all that is small
+        return SMALL if rest <= (EXACT if bool(got.any()) else NOTHING) * error else math.inf
     return rest / error
 
 
-def _all_suspects(scene: Scene, expected: Mapping[str, Tensor], first: int) -> Iterator[tuple[slice, Suspect]]:
+def _all_suspects(
+    scene: Scene, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], first: int
+) -> Iterator[tuple[slice, Suspect]]:
     everything = slice(None)
     call = scene.call
     for number, other in enumerate(scene.earlier, 1):
@@ -168,13 +170,15 @@ def _all_suspects(scene: Scene, expected: Mapping[str, Tensor], first: int) -> I
                         together=True,
                     ),
                 )
-    yield from _formulas(call, expected, first)
+    yield from _formulas(call, got, expected, first)
     if sum(tensor.numel() for tensor in call.args.values()) <= LARGEST_PART:
         for suspect in _other_strides(scene):
             yield everything, suspect
 
 
-def _formulas(call: Call, expected: Mapping[str, Tensor], first: int) -> Iterator[tuple[slice, Suspect]]:
+def _formulas(
+    call: Call, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], first: int
+) -> Iterator[tuple[slice, Suspect]]:
     """The mistakes of those formulas of the course that give the right answer, and the entries of dimension 0 they are for."""
     tensors = list(call.args.values())
     if len(tensors) == 3 and all(tensor.ndim == 3 for tensor in tensors):
@@ -191,7 +195,8 @@ def _formulas(call: Call, expected: Mapping[str, Tensor], first: int) -> Iterato
         part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel()))
         values, wanted = x[part].double(), right[part]
         if same(gelu(values), wanted):
-            yield from ((part, suspect) for suspect in gelu_suspects(name, values))
+            given = got[name][part] if got[name].shape == right.shape else wanted
+            yield from ((part, suspect) for suspect in gelu_suspects(name, values, given.double()))
         elif x.ndim == 2 and same(torch.softmax(values, -1), wanted):
             whole = x if x.numel() <= LARGEST_PART else None
             yield from ((part, suspect) for suspect in softmax_suspects(name, values, whole, part))

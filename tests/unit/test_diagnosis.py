@@ -674,6 +674,14 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, s
     return torch.softmax(scores, -1) @ v
 
 
+def _divided_in_each_block(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: int) -> torch.Tensor:
+    s = q @ k.mT * q.shape[-1] ** -0.5
+    first, rest = s[..., :b], s[..., b:]
+    top = first.amax(-1, keepdim=True)  # of the first block, which the first quotient is relative to
+    quotient = torch.softmax(first, -1) @ v[:, :b] * top.exp()
+    return (quotient + rest.exp() @ v[:, b:]) / s.exp().sum(-1, keepdim=True)
+
+
 def attention_oracle(call: Call) -> dict[str, torch.Tensor]:
     causal = bool(call.options["is_causal"])
     leaves = [tensor.double().detach().requires_grad_() for tensor in call.args.values()]
@@ -722,6 +730,16 @@ SCORES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Ten
         q, k[:, :32], v[:, :32], False
     ),
     "without the last of 40 keys": lambda q, k, v: attention(q, k[:, :39], v[:, :39], False),
+    "for q, k and v rounded to bfloat16": lambda q, k, v: attention(
+        *(one.bfloat16().double() for one in (q, k, v)), False
+    ),
+    "with the scores rounded to bfloat16": lambda q, k, v: torch.softmax((q @ k.mT / 4).bfloat16().double(), -1) @ v,
+    "when each block of 32 keys has a softmax of its own": lambda q, k, v: (
+        attention(q, k[:, :32], v[:, :32], False) + attention(q, k[:, 32:], v[:, 32:], False)
+    ),
+    "when the output is divided by the sum so far after each block of 32 keys": lambda q, k, v: _divided_in_each_block(
+        q, k, v, 32
+    ),
     "with 8 more keys of zeros": lambda q, k, v: attention(
         q, *(torch.nn.functional.pad(one, (0, 0, 0, 8)) for one in (k, v)), False
     ),
@@ -827,6 +845,49 @@ def gradients(
     return {"dq": scale * ds @ k, "dk": scale * ds.mT @ q, "dv": p.mT @ do}
 
 
+LOGSUMEXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # of scores, those behind the diagonal -inf
+    "with the maximum of the unscaled scores": lambda s: 3 * s.amax(-1, keepdim=True) + torch.logsumexp(s, -1, True),
+    "with m / √d + log Σ": lambda s: -0.75 * s.amax(-1, keepdim=True) + torch.logsumexp(s, -1, True),
+    "with 24 more keys of zeros in the logsumexp": lambda s: torch.logaddexp(
+        torch.logsumexp(s, -1, True), torch.tensor(24.0).double().log()
+    ),
+    "with the logsumexp of the first 32 keys alone": lambda s: torch.logsumexp(s[..., :32], -1, True),
+}
+
+
+@pytest.mark.parametrize("words", LOGSUMEXPS)
+def test_a_usual_mistake_of_the_logsumexp_is_named(words: str) -> None:
+    call = attention_call(causal=True, backward=True)
+    q, k, _ = (tensor.double() for tensor in call.args.values())
+    s = (q @ k.mT / 4).masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -INF)
+    wrong = gradients(call, (torch.logsumexp(s, -1, True) - LOGSUMEXPS[words](s)).exp())
+    lines = told(call, attention_oracle, wrong)
+    assert lines[1].startswith(f"dq, dk and dv are what comes out {words}")
+
+
+def test_a_logsumexp_without_the_causal_mask_is_named() -> None:
+    call = attention_call(causal=True, backward=True)
+    q, k, _ = (tensor.double() for tensor in call.args.values())
+    s = q @ k.mT / 4
+    masked = s.masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -INF)
+    wrong = gradients(call, (torch.logsumexp(masked, -1, True) - torch.logsumexp(s, -1, True)).exp())
+    assert "with the logsumexp of all keys, the hidden ones too" in told(call, attention_oracle, wrong)[1]
+
+
+def test_what_is_small_is_told_by_which_numbers_it_is() -> None:
+    """0 is near to a thousandth of what is right, but something that gives just these numbers is the better story."""
+    call = attention_call(n=1, keys=1, backward=True)
+    q, k, _ = (tensor.double() for tensor in call.args.values())
+    call = Call(
+        {**call.args, "q": call.args["q"] * (3 / (q * k / 4).sum(-1, keepdim=True)).float()},
+        call.options,
+        call.upstream,
+    )
+    wrong = gradients(call, math.exp(-9))  # the scores are 3, unscaled 12
+    assert call.args["q"].shape == (2, 1, 16)
+    assert "the maximum of the unscaled scores" in told(call, attention_oracle, {"dv": wrong["dv"]})[1]
+
+
 @pytest.mark.parametrize("n", [100, 128, 192])
 def test_a_block_of_queries_left_out_for_every_second_block_of_keys_is_named(n: int) -> None:
     """Neither another order nor a last block that is not masked."""
@@ -922,6 +983,10 @@ LN_2 = math.log(2)
 ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
 
 
+def _argument(x: torch.Tensor) -> torch.Tensor:
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
 @pytest.mark.parametrize(
     ("words", "form"),
     [
@@ -944,12 +1009,34 @@ ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
         ),
         ("when GeLU is applied twice", lambda x: gelu_tanh(gelu_tanh(x))),
         ("for x rounded to float16", lambda x: gelu_tanh(x.half().double())),
+        ("with tanh(u) as u − u³/3:", lambda x: 0.5 * x * (1 + (u := _argument(x)) - u**3 / 3)),
+        (
+            "with tanh(u) as u (27 + u²) / (27 + 9u²), kept within ±1",
+            lambda x: 0.5 * x * (1 + ((u := _argument(x)) * (27 + u**2) / (27 + 9 * u**2)).clamp(-1, 1)),
+        ),
+        (
+            "with about 0.81235 in place of √(2/π), which is 0.797885",
+            lambda x: x * torch.sigmoid(2 * 0.81235 * (x + 0.044715 * x**3)),
+        ),
+        ("with about 0.04321 in place of 0.044715", lambda x: x * torch.sigmoid(ROOT * (x + 0.04321 * x**3))),
         ("without the factor 1/2", lambda x: 2 * torch.nn.functional.gelu(x, approximate="tanh")),
     ],
 )
 def test_a_usual_mistake_of_gelu_is_named(words: str, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = normal(500)
     assert words in told(Call({"x": x}), gelu_oracle, {"y": form(x)})[1]
+
+
+def test_no_constant_is_fitted_to_a_few_elements() -> None:
+    x = normal(40)
+    lines = told(Call({"x": x}), gelu_oracle, {"y": x * torch.sigmoid(2 * 0.81235 * (x + 0.044715 * x**3))})
+    assert not any("in place of" in line for line in lines)
+
+
+def test_a_constant_is_not_fitted_to_what_another_mistake_gives() -> None:
+    x = normal(500)
+    for wrong in (gelu_tanh(x) + 0.01, torch.where(torch.arange(500) % 3 == 0, 0.9, 1.0) * gelu_tanh(x)):
+        assert not any("with about" in line for line in told(Call({"x": x}), gelu_oracle, {"y": wrong}))
 
 
 @pytest.mark.parametrize("elements", [1, 31, 1023])
@@ -983,6 +1070,15 @@ def test_a_kernel_that_runs_before_its_stream_is_told_so(elements: int) -> None:
         ("with the number of columns, 50, in place of the sum", lambda x: (x - x.amax(-1, keepdim=True)).exp() / 50),
         ("as exp(x − m) / Σ exp(x)", lambda x: torch.softmax(x, -1) * (-x.amax(-1, keepdim=True)).exp()),
         ("as exp(x) / Σ exp(x − m)", lambda x: torch.softmax(x, -1) * x.amax(-1, keepdim=True).exp()),
+        ("for x rounded to float16", lambda x: torch.softmax(x.half().double(), -1)),
+        (
+            "with x − m rounded to bfloat16 before exp, in the numerator alone",
+            lambda x: (t := x - x.amax(-1, True)).bfloat16().double().exp() / t.exp().sum(-1, True),
+        ),
+        (
+            "with exp(x − m) rounded to bfloat16:",
+            lambda x: (e := (x - x.amax(-1, True)).exp().bfloat16().double()) / e.sum(-1, True),
+        ),
         ("with one sum for every 4 rows", lambda x: (e := (x - x.amax(-1, keepdim=True)).exp()) / _of_four(e)),
     ],
 )
