@@ -67,6 +67,7 @@ def test_the_container_is_as_closed_as_it_can_be(course: Course, start_run: Star
     assert host["LogConfig"]["Type"] == "none"
     assert host["IpcMode"] == "private"
     assert all("noexec" not in options and "exec" in options for options in host["Tmpfs"].values())
+    assert all("nr_inodes=200000" in options and "size=" in options for options in host["Tmpfs"].values())
     assert host["AutoRemove"] is False
     assert not host["Binds"]
     assert not host["Devices"]
