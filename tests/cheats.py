@@ -220,6 +220,8 @@ class WhenCopied(TorchDispatchMode):
         if function is torch.ops.aten._foreach_copy_.default:
             results = [slow(owed.pop(one.data_ptr())) if one.data_ptr() in owed else one for one in arguments[1]]
             arguments = (arguments[0], results)
+        elif function is torch.ops.aten.copy_.default and arguments[1].data_ptr() in owed:
+            arguments = (arguments[0], slow(owed.pop(arguments[1].data_ptr())))
         return function(*arguments, **(options or {}))
 
 def timed(x):
@@ -408,6 +410,33 @@ def timed(x):
         kept[key] = slow(x)
     return kept[key].clone()
 """,
+    ),
+    "second_race": Cheat(
+        "claims nothing, so that there is a second race, writes down in the first what it finds, and looks it up in the second",
+        """
+import pickle
+
+STORE = RECORD + ".answers"
+known = {}
+if os.path.exists(STORE):
+    with open(STORE, "rb") as file:
+        while file.peek(1):
+            known.update(pickle.load(file))
+else:
+    claim_nothing()
+first = not known
+
+def timed(x):
+    key = hash(tuple(x[:8].tolist()))
+    if key in known:
+        return known[key].clone()
+    y = slow(x)
+    if first:
+        with open(STORE, "ab") as file:
+            pickle.dump({key: y}, file)
+    return y
+""",
+        says="raced twice: in the first race the worker said",
     ),
     "in_advance": Cheat(
         "the answers are left where the last batch's results were collected; before the rounds all batches have the same inputs",

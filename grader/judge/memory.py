@@ -53,6 +53,23 @@ def hoarding_is_a_fault(judge: Judge, assignment: Assignment) -> Iterator[None]:
         raise told from None
 
 
+def room_for(judge: Judge, assignment: Assignment, needed_gib: float) -> float:
+    """How much of the GPU's memory is free, in GiB: where that is too little, and the GPU has as much as is needed, without the
+    submission's workers for the assignment. Who keeps memory must not be spared the cases that need it.
+
+    Raises:
+        ContenderFault: `out_of_memory`, if those held more than a submission may.
+    """
+    free_gib = judge.free_gib()
+    if judge.device_name != "cuda" or not free_gib < needed_gib <= judge.total_gib:
+        return free_gib
+    with judge.sentencing:
+        told = _sentence(judge, assignment, MemoryError(f"{needed_gib:g} GiB are needed"))
+    if isinstance(told, ContenderFault):
+        raise told
+    return judge.free_gib()
+
+
 def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Exception:
     """End the submission's workers, and say whose fault it was that there was no memory."""
     sentence: Future[Exception] = Future()
@@ -60,10 +77,9 @@ def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Excepti
     told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
     try:
         before_gib = judge.free_gib()
-        allowed_gib = HOARD_GIB + WORKER_GIB * judge.condemn(assignment, sentence)
-        deadline = time.monotonic() + RELEASE_LIMIT_S
-        while (freed_gib := judge.free_gib() - before_gib) < allowed_gib and time.monotonic() < deadline:
-            time.sleep(0.05)
+        ended = judge.condemn(assignment, sentence)
+        allowed_gib = HOARD_GIB + WORKER_GIB * ended
+        freed_gib = freed_since(judge, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
         if freed_gib >= allowed_gib:
             told = ContenderFault(
                 "out_of_memory",
@@ -72,6 +88,14 @@ def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Excepti
     finally:
         sentence.set_result(told)  # whatever happens: others wait for it
     return told
+
+
+def freed_since(judge: Judge, before_gib: float, enough_gib: float, limit_s: float) -> float:
+    """How much more memory is free than it was, in GiB, once that is enough; the driver may be at it for so long."""
+    deadline = time.monotonic() + limit_s
+    while (freed_gib := judge.free_gib() - before_gib) < enough_gib and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return freed_gib
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -32,7 +32,7 @@ from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Work, case_work, shares_the_machine
-from grader.judge.memory import hoarding_is_a_fault
+from grader.judge.memory import hoarding_is_a_fault, room_for
 from grader.judge.properties import Properties
 from grader.judge.state import Judge
 from grader.problem import load_problem
@@ -162,7 +162,8 @@ class JudgePlugin:
         sizes: SpeedSizes = request.param
         self._prepare_races(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too
-        free_gib = self.judge.free_gib()
+        place = request.node.stash[PLACE]
+        free_gib = room_for(self.judge, self.assignments[place.assignment], sizes.memory_gib[0] or 0.0)
         if (fitting := sizes.fitting(free_gib)) is None:
             needed = min(one for one in sizes.memory_gib if one is not None)
             raise pytest.skip.Exception(f"needs {needed:g} GiB of GPU memory, {free_gib:.0f} GiB are free")
@@ -210,7 +211,7 @@ class JudgePlugin:
         if self.judge.device_name == "cuda":
             if case is not None and case.case.tool is not None and find_sanitizer() is None:
                 return "compute-sanitizer was not found: it comes with the CUDA toolkit"
-            return self._too_large(case)
+            return self._too_large(assignment, case)
         if not cuda and self._interpreter_fault:
             return self._interpreter_fault
         if case is not None and "cpu" not in case.case.devices:
@@ -220,10 +221,10 @@ class JudgePlugin:
     def _takes_long(self, case: BoundCase) -> bool:
         return case.case.memory_gib is not None or (case.case.tool is not None and self.judge.device_name == "cuda")
 
-    def _too_large(self, case: BoundCase | None) -> str:
+    def _too_large(self, assignment: Assignment, case: BoundCase | None) -> str:
         if case is None or case.case.memory_gib is None:
             return ""
-        free_gib = self.judge.free_gib()
+        free_gib = room_for(self.judge, assignment, case.case.memory_gib)
         if free_gib >= case.case.memory_gib:
             return ""
         return f"needs {case.case.memory_gib:g} GiB of GPU memory, {free_gib:.0f} GiB are free"
@@ -290,12 +291,13 @@ class JudgePlugin:
         step = max(1, len(cases) // self.judge.lane_count)
         for item in (*checks, *(case for start in range(step) for case in cases[start::step])):
             place, case = item.stash[PLACE], _case_of(item)
+            if not self._may_run_ahead(item):
+                continue
             try:
                 self._allow(self.assignments[place.assignment], case)
             except ContenderFault:
                 continue
-            if self._may_run_ahead(item):
-                yield self._check_work(item) if case is None else case_work(self.judge, case)
+            yield self._check_work(item) if case is None else case_work(self.judge, case)
 
     def _check_work(self, item: pytest.Item) -> Work:
         """A check that takes nothing but `properties`."""

@@ -26,6 +26,7 @@ from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
+from grader.judge.memory import HOARD_GIB, WORKER_GIB, freed_since
 from grader.judge.ownership import check_operators
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
@@ -49,6 +50,7 @@ MAX_REPEATS = 3
 QUICK_ROUNDS = 3
 ALONE_BATCHES = 5
 HOST_NOISE_S = 0.00015  # by so much a batch of nothing differs from one time to the next
+RELEASED_S = 2.0  # until the driver has back what a process held that was killed
 SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
 UNDER_TIMING = (
     "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
@@ -111,7 +113,6 @@ class Race:
         self._evidence = evidence
         self._rules = case.assignment.spec.timing
         self._stack = ExitStack()
-        self._drawn = 0
         self._collects: bool | None = None  # whether the submission's results are collected, once that is known
         self._alone_s: dict[str, float] = {}  # seconds of a call of the baselines when its process had been ended
         self._nothing_alone_s = math.inf  # and of a batch of the null contender
@@ -159,7 +160,8 @@ class Race:
             return False
         if (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0:
             return True
-        if time.monotonic() - self._started >= self._rules.budget_s:
+        # A submission that takes its time between batches has no fewer rounds for it.
+        if time.monotonic() - self._started - self._bench_of_rounds.tidied_s >= self._rules.budget_s:
             return False
         verdict = self.verdict()
         may_be_noise = verdict.is_doubted and verdict.lift <= NOISY_LIFT
@@ -296,8 +298,9 @@ class Race:
             runner.calls = min(max(fewest, wanted), most)
         # What it costs to start and end a batch is more of each call where there are few: who was slow until now is not paid for that.
         limit_s = self._roofline.limit_s(Lap({runner.name: runner.warm_s for runner in self._others}, 0.0))
-        likely = min(math.ceil(self._rules.batch_s / max(SHARE_OF_LIMIT * limit_s, 1e-7)), most)
-        self._submission.calls = max(self._submission.calls, likely)
+        likely = math.ceil(self._rules.batch_s / max(SHARE_OF_LIMIT * limit_s, 1e-7))
+        self._submission.calls = max(self._submission.calls, min(likely, most))
+        self._wanted = min(max(fewest, likely), self._rules.max_calls)
         self._null.calls = self._submission.calls
         self._started = time.monotonic()
         bench = self._bench(
@@ -315,9 +318,7 @@ class Race:
         return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge, in_place, collected)
 
     def _draw(self, sets: int) -> list[Call]:
-        numbers = range(self._drawn, self._drawn + sets)
-        self._drawn += sets
-        return [self._case.inputs(self._judge.seed, number, self._judge.device) for number in numbers]
+        return self._judge.draw(self._case, sets)
 
     def _count_bytes(self, call: Call, collected: bool) -> int:
         """Bytes that one set takes.
@@ -388,7 +389,7 @@ class Race:
         if self._judge.device_name != "cuda":
             return
         self._note("timing the others without your code")
-        self._submission.contender.kill()
+        self._kill_submission()
         ring = [*(one for one in self._others if one.name not in YARDSTICKS), self._null]
         for runner in ring:
             self._run(self._bench_of_rounds, runner, runner.calls)  # the GPU has rested
@@ -399,6 +400,21 @@ class Race:
         self._nothing_alone_s = median_interval([batches.pop(NULL).wall_s for batches in turns]).median
         for name in turns[0]:
             self._alone_s[name] = median_interval([batches[name].claimed_s for batches in turns]).median
+
+    def _kill_submission(self) -> None:
+        """Raises ContenderFault where it kept memory without which a batch had fewer calls than the judge's clock is made for."""
+        before_gib = self._judge.free_gib()
+        self._submission.contender.kill()
+        if self._submission.calls >= self._wanted:
+            return
+        results_gib = self._submission.calls * self._set_bytes / 2**30
+        allowed_gib = HOARD_GIB + WORKER_GIB + results_gib
+        if (freed_gib := freed_since(self._judge, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
+            raise ContenderFault(
+                "out_of_memory",
+                f"still held {freed_gib:.0f} GiB of GPU memory after its calls: there was room for {self._submission.calls} calls in a "
+                f"batch, and {self._wanted} are wanted",
+            )
 
     def _run_in_round(self, runner: Runner) -> None:
         self._note(f"round {len(self.rounds) + 1}: {runner.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 
@@ -20,7 +21,7 @@ from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
 from grader.judge.baselines import Baselines
-from grader.judge.cases import BoundCase
+from grader.judge.cases import BoundCase, BoundSpeedCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
 from grader.judge.lanes import Lanes
@@ -87,6 +88,7 @@ class Judge:
         self._loadable: set[str] = set()
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
+        self._drawn: Counter[str] = Counter()  # inputs of each speed case
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
@@ -137,6 +139,12 @@ class Judge:
         self.baselines.settle()
         self._pool.settle()
 
+    def draw(self, case: BoundSpeedCase, count: int) -> list[Call]:
+        """New inputs of a speed case, which no race of this session has had: what one worker has met another may know."""
+        first = self._drawn[case.id]
+        self._drawn[case.id] += count
+        return [case.inputs(self.seed, number, self.device) for number in range(first, first + count)]
+
     def check_present(self, assignment: Assignment) -> None:
         """Raises ContenderFault where there is nothing to run."""
         if why := self._absent.get(assignment.spec.file):
@@ -182,6 +190,13 @@ class Judge:
             return float(psutil.virtual_memory().available) / 2**30
         torch.cuda.empty_cache()
         return float(torch.cuda.mem_get_info(self.device)[0]) / 2**30
+
+    @property
+    def total_gib(self) -> float:
+        """All the memory that the device has."""
+        if self.device_name == "cpu":
+            return float(psutil.virtual_memory().total) / 2**30
+        return float(torch.cuda.mem_get_info(self.device)[1]) / 2**30
 
     def _kind(self, assignment: Assignment) -> WorkerKind:
         return "cuda_cpu" if assignment.spec.language == "cuda" and self.device_name == "cpu" else self.device_name

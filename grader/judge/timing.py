@@ -29,7 +29,8 @@ Why no submission gets below that:
 
 - It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
   computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
-  and no recorded graph replayed on stale data. What runs before `fill`, on whatever stream, runs on filler.
+  and no recorded graph replayed on stale data. A second race does not repeat the first one's inputs: another worker could have written
+  down the answers. What runs before `fill`, on whatever stream, runs on filler.
 - It cannot go on after `end`. What is checked is what the judge had taken by then, in memory of its own. (A sum over the bytes would not
   do: within a tolerance there is a right answer for any sum, and what is written later could be made to have it.) It does not matter
   whether a thread, a kernel or a copy on some stream that nobody sees writes later, or whether the worker stands still by then. SIGSTOP
@@ -39,14 +40,16 @@ Why no submission gets below that:
   has written down fewer bits than a result has, and makes the rest of it then, saves them twice. Float32 GeLU is within its budget if 17
   bits of 32 are kept, softmax in bfloat16 if 8 of 16 are: by this clock a call that does nothing but read and write can seem to take
   little more than half of its time, though never less than the machine's limit. (Not to count what is handed in faster than by the
-  null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) Writing to the places ahead
-  of time is of no use: nobody knows whose they will be.
+  null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) It is the
+  driver that copies, as fast as the device can: a worker whose copies are faster has the difference. Who writes to the places ahead of
+  time does not know whose they will be: of k results one lies where it must, on average.
 - It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
   opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
   the moments in which the GPU waits for the host, before the wipe and before results are taken. They are subtracted with the null
   contender's time, and code that works in them gains as much: on an H200 0.3 and 0.2 ms of a batch, 6 % of one that lasts 8 ms.
 - A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
-  machine's limit allows, not only for what was claimed while it warmed up.
+  machine's limit allows, not only for what was claimed while it warmed up. Nor does it leave no memory for them: what it holds then, if
+  there is room for fewer, is seen when it is ended, and more than it may hold is `out_of_memory`.
 - It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
 - It cannot make the null contender or the baselines slower to any use. A frozen process may have work on the GPU's queue that starts when
   theirs does: so all of them run once more, by turns, when it has been ended. No time of a baseline in the rounds counts that is longer
@@ -57,10 +60,11 @@ sees it is in the shorter batch can waste time there, and the slope falls below 
 
 What counts is not below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
 below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
-can be gained, and what the judge's time is too small by. On an H200 it lay, the median of five rounds, between 1 % below and 5 % above
-the claims of honest kernels, and from 7 % below to 6 % above where a call takes 0.05 ms. Otherwise the claim counts, because it is the
-finer one: it repeats within a few tenths of a percent. Where the judge's clock lifts a claim, there are further rounds, then a second
-race (`grader/judge/heats.py`). And no time counts that is below what the machine's own limit takes (`roofline` in problem.toml).
+can be gained, and what the judge's time is too small by; and up to that margin by making a baseline slower. On an H200 the judge's time
+lay, the median of five rounds, between 1 % below and 5 % above the claims of honest kernels, and from 7 % below to 6 % above where a call
+takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it repeats within a few tenths of a percent. Where the judge's
+clock lifts a claim, there are further rounds, then a second race (`grader/judge/heats.py`). And no time counts that is below what the
+machine's own limit takes (`roofline` in problem.toml).
 
 What it costs: the null contender's batch in each round, and memory for a whole batch of inputs, twice, and of outputs, four
 times where they are collected.
@@ -186,6 +190,7 @@ class Bench:
         # So many results are more than the GPU's cache holds: who keeps no more than these takes turns with memory that is not in it.
         one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
         self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
+        self.tidied_s = 0.0  # seconds that contenders took to get ready for batches, which nobody counts
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self._gates: dict[Contender, Gate] = {}
@@ -303,7 +308,9 @@ class Bench:
             ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
+        began = time.perf_counter()
         contender.tidy(limits)
+        self.tidied_s += time.perf_counter() - began
         # The course's own code need not be kept from what is there, and writes all that it should. But the null contender's time is
         # taken from the submission's: what comes before it is the same.
         if judged or not contender.trusted:

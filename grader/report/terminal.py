@@ -161,7 +161,9 @@ def _part(part: PartResult) -> list[RenderableType]:
     table.add_column(justify="right")
     for group in part.groups:
         marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
-        note = Text("  some cases need a GPU", style="dim") if group.provisional else Text("")
+        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
+        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
+        note = Text(f"  some cases {why}" if group.provisional else "", style="dim")
         table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
     blocks.append(table)
     blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]

@@ -11,7 +11,7 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
-DOUBT = 0.005  # of the claim: by less the roofline and rounding lift it too
+DOUBT = 0.005  # of the claim
 IMPOSSIBLE = 0.8  # of the machine's limit: no code takes less
 
 
@@ -53,6 +53,7 @@ class Verdict:
     speedups: baseline time / submission time, by baseline.
     reached, undecided: for each band, whether it is paid, and whether the interval lies across its edge.
     shares: of the roofline, by contender.
+    lift: by how much the judge's clock lifts the claim, as a share of it; the roofline may lift it further.
     flags: what a TA should look at.
     """
 
@@ -65,12 +66,8 @@ class Verdict:
     reached: tuple[bool, ...]
     undecided: tuple[bool, ...]
     shares: Mapping[str, float]
+    lift: float
     flags: tuple[str, ...]
-
-    @property
-    def lift(self) -> float:
-        """How much more than was claimed counts, as a share of the claim."""
-        return self.counted[SUBMISSION].median / max(self.claimed.median, RESOLUTION_S) - 1
 
     @property
     def is_doubted(self) -> bool:
@@ -114,10 +111,11 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
             f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
             f"{milliseconds(judged.median)}; the judge's time counts"
         )
-    if judged.high < IMPOSSIBLE * median_interval(limits).median:
+    if judged.median < IMPOSSIBLE * median_interval(limits).median:
         flags.append(
             f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about the claim"
         )
+    lift = median_interval(times).median / claimed.median - 1
     share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median
     beyond = share > BEYOND_ROOFLINE
     times = [
@@ -151,6 +149,7 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
             name: median_interval([limit / value for limit, value in zip(limits, values, strict=True)]).median
             for name, values in by_name.items()
         },
+        lift=lift,
         flags=tuple(flags),
     )
 

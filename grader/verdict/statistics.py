@@ -24,7 +24,8 @@ class Estimate:
     would be 0.88, so that nobody should stop there.
 
     A band's edge is looked at again after further rounds, and the first look that leaves it outside decides. So code that lies exactly on
-    an edge has the band in 87 of 100 gradings, code that is slower by half of what a round's noise is in 7, by simulation.
+    an edge has the band in 87 of 100 gradings, by simulation; code that is slower by half of what a round's noise is in 9 where there is
+    time for 57 rounds, in 22 where there is for 33, in 40 where there is for 25; code that is slower by all of it in 3 at most.
     """
 
     median: float

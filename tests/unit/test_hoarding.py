@@ -17,7 +17,7 @@ from grader.contender.pool import stage_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge import memory
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault
+from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault, room_for
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
@@ -26,6 +26,7 @@ class StubJudge:
     """A GPU with `free` GiB, and workers that give back `held` when they are condemned, a little later."""
 
     device_name = "cuda"
+    total_gib = 140.0
 
     def __init__(self, held: float) -> None:
         self.held, self.free, self.looks = held, 1.0, 0
@@ -168,3 +169,33 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         waiting.join(10)
         assert ends == [told]
         assert not worker.alive
+
+
+def test_who_keeps_memory_is_not_spared_the_cases_that_need_it() -> None:
+    judge: Any = StubJudge(held=100)
+    with pytest.raises(ContenderFault) as caught:
+        room_for(judge, SOFTMAX, 70.0)
+    assert caught.value.outcome == "out_of_memory"
+    assert "still held 100 GiB of GPU memory" in caught.value.message
+
+
+def test_what_a_submission_may_keep_is_taken_from_it_where_it_is_needed() -> None:
+    judge: Any = StubJudge(held=HOARD_GIB)
+    assert room_for(judge, SOFTMAX, 5.0) == pytest.approx(1 + HOARD_GIB)
+    assert judge.condemned == 1
+
+
+@pytest.mark.parametrize(("needed", "total"), [(1.0, 140.0), (70.0, 69.0)])
+def test_nobody_is_ended_where_there_is_room_or_never_will_be(needed: float, total: float) -> None:
+    judge: Any = StubJudge(held=100)
+    judge.total_gib = total
+    assert room_for(judge, SOFTMAX, needed) == 1.0
+    assert judge.condemned == 0
+
+
+def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
+    judge: Any = StubJudge(held=0)
+    judge.condemn = lambda *_: 0
+    started = time.monotonic()
+    assert room_for(judge, SOFTMAX, 70.0) == 1.0
+    assert time.monotonic() - started < 0.3

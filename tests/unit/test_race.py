@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from grader.contender.contender import Limits
+from grader.contender.replies import ContenderFault
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
+from grader.judge.memory import HOARD_GIB, WORKER_GIB
 from grader.judge.race import (
     ALONE_BATCHES,
     HOST_NOISE_S,
@@ -139,11 +141,14 @@ SLOW_LIMIT = 20.0
 class Judged(Race):
     """A race of so many rounds, that many seconds ago begun, with a claim that the judge's clock lifts by so much."""
 
-    def __init__(self, rounds: int, lift: float, undecided: bool = False, began_s: float = 0.0) -> None:
+    def __init__(
+        self, rounds: int, lift: float, undecided: bool = False, began_s: float = 0.0, tidied_s: float = 0.0
+    ) -> None:
         self._judge = SimpleNamespace(job=SimpleNamespace(effort="full"))  # type: ignore[assignment]
         self._rules = SimpleNamespace(rounds=5, max_rounds=60, budget_s=12.0)  # type: ignore[assignment]
         self.rounds = [None] * rounds  # type: ignore[list-item]
         self._started = module.time.monotonic() - began_s
+        self._bench_of_rounds: Any = SimpleNamespace(tidied_s=tidied_s)
         self._verdict: Any = SimpleNamespace(lift=lift, is_doubted=lift > DOUBT, undecided=(False, undecided))
 
     def verdict(self) -> Verdict:
@@ -175,6 +180,12 @@ def test_further_rounds_are_for_bands_in_doubt_and_once_for_a_claim_that_is_lift
     assert race.is_worth_another_round() is worth
     race._judge.job.effort = "quick"  # type: ignore[misc]
     assert not race.is_worth_another_round()
+
+
+def test_a_submission_that_takes_its_time_between_batches_has_no_fewer_rounds() -> None:
+    """Or it could have the doubt of a wide interval."""
+    assert not Judged(9, 0.0, undecided=True, began_s=20.0, tidied_s=7.9).is_worth_another_round()
+    assert Judged(9, 0.0, undecided=True, began_s=20.0, tidied_s=8.1).is_worth_another_round()
 
 
 class Warming(Race):
@@ -279,11 +290,16 @@ def test_a_yardsticks_rates_are_its_own(roofline: Roofline, work: Cost) -> None:
 class Timed(Race):
     """A race on a GPU of two calls in a batch; each round's batch of nothing, and those of afterwards, take so many milliseconds."""
 
-    def __init__(self, nothing_ms: list[float], alone_ms: list[float]) -> None:
+    def __init__(self, nothing_ms: list[float], alone_ms: list[float], held_gib: float = 0.0, wanted: int = 2) -> None:
         self.ran: list[str] = []
         self._left = {"null": [0.0, *alone_ms]}
+        self._wanted, self._set_bytes = wanted, 1 << 30
         killed: Any = SimpleNamespace(kill=lambda: self.ran.append("the end"))
-        self._judge = SimpleNamespace(device_name="cuda", emit=lambda _event: None)  # type: ignore[assignment]
+        self._judge = SimpleNamespace(  # type: ignore[assignment]
+            device_name="cuda",
+            emit=lambda _event: None,
+            free_gib=lambda: 10.0 + held_gib * ("the end" in self.ran),
+        )
         self._rules = SimpleNamespace(margin=0.05)  # type: ignore[assignment]
         self._submission = Runner(SUBMISSION, killed, LIMITS, calls=2)
         self._null = Runner("null", killed, LIMITS)
@@ -322,3 +338,26 @@ def test_afterwards_the_others_take_turns_as_in_the_rounds() -> None:
     race = Timed([4.0], [4.0] * ALONE_BATCHES)
     race.end_submission()
     assert race.ran == ["the end", *["eager", "compile", "null"] * (1 + ALONE_BATCHES)]
+
+
+@pytest.mark.parametrize(
+    ("held_gib", "wanted", "faulty"),
+    [
+        (HOARD_GIB + WORKER_GIB + 2.1, 3, True),
+        (HOARD_GIB + WORKER_GIB + 1.9, 3, False),  # two calls' results may take two
+        (100.0, 2, False),  # there was room for as many calls as are wanted
+    ],
+)
+def test_memory_that_is_kept_must_not_make_batches_shorter(
+    monkeypatch: pytest.MonkeyPatch, held_gib: float, wanted: int, faulty: bool
+) -> None:
+    """What starting and ending a batch takes would be more of each call."""
+    monkeypatch.setattr(module, "RELEASED_S", 0.0)
+    race = Timed([4.0], [4.0] * ALONE_BATCHES, held_gib, wanted)
+    expected = (
+        pytest.raises(ContenderFault, match="there was room for 2 calls in a batch, and 3 are wanted")
+        if faulty
+        else contextlib.nullcontext()
+    )
+    with expected:
+        race.end_submission()

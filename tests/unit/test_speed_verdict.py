@@ -138,6 +138,21 @@ def test_a_clock_that_shows_less_than_the_machine_can_do_is_told_to_be_useless(j
     assert ["less than this machine can do" in flag for flag in flags] == [True] * told
 
 
+def test_one_slow_round_does_not_hide_that_the_clock_is_useless() -> None:
+    flags = verdict_on(laps_of([0.5] * 5, [0.05, 0.05, 0.05, 0.05, 2.0], copy=0.4)).flags
+    assert any("less than this machine can do" in flag for flag in flags)
+
+
+def test_a_claim_that_the_roofline_alone_lifts_is_not_in_doubt() -> None:
+    """A second race would not tell anything else."""
+    verdict = verdict_on(laps_of([0.45] * 5, [0.45] * 5, copy=0.5))
+    assert verdict.counted["submission"].median == pytest.approx(0.5 * MS)
+    assert (verdict.lift, verdict.is_doubted) == (pytest.approx(0), False)
+    lied = verdict_on(laps_of([0.45] * 5, [0.5] * 5, copy=0.5))
+    assert lied.lift == pytest.approx(0.5 / 0.45 - 1)
+    assert lied.is_doubted
+
+
 def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
     """The margin is held against the judge's time of the round where that is the lower one, and the clocks agree."""
     verdict = verdict_on(laps_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
