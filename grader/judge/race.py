@@ -50,7 +50,7 @@ MAX_REPEATS = 3
 QUICK_ROUNDS = 3
 ALONE_BATCHES = 5
 HOST_NOISE_S = 0.00015  # by so much a batch of nothing differs from one time to the next
-RELEASED_S = 2.0  # until the driver has back what a process held that was killed
+RELEASED_S = 0.5  # until the driver has back what a process held that was killed
 SHARE_OF_LIMIT = 2  # times what the machine's limit allows: nobody's batch is shorter than half of a batch
 UNDER_TIMING = (
     "right in its correctness cases, wrong in a batch of calls that are queued before the inputs are there: also consistent with a "
@@ -328,9 +328,11 @@ class Race:
         """
         tensors = [*call.args.values(), *([] if call.upstream is None else [call.upstream])]
         inputs = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        outputs = sum(math.prod(shape) for shape in self._case.problem.outputs(call).values())
         copies = (self._case.assignment.spec.language == "cuda") + 1 + 3 * collected
-        return 2 * inputs + copies * outputs * self._case.dtype.itemsize
+        return 2 * inputs + copies * self._bytes_of_results(call)
+
+    def _bytes_of_results(self, call: Call) -> int:
+        return sum(math.prod(shape) for shape in self._case.problem.outputs(call).values()) * self._case.dtype.itemsize
 
     # Rounds
     # -----------------------------------------------------------------------------------------------------------------
@@ -407,7 +409,7 @@ class Race:
         self._submission.contender.kill()
         if self._submission.calls >= self._wanted:
             return
-        results_gib = self._submission.calls * self._set_bytes / 2**30
+        results_gib = self._submission.calls * self._bytes_of_results(self._bench_of_rounds.calls[0]) / 2**30
         allowed_gib = HOARD_GIB + WORKER_GIB + results_gib
         if (freed_gib := freed_since(self._judge, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
             raise ContenderFault(

@@ -218,6 +218,13 @@ def double(x):
     CALLS.append(honest(x) if len(CALLS) < 6 else CALLS[-1])
     return CALLS[-1]
 """,
+    "memory_kept": """
+KEPT = []
+def double(x):
+    if x.numel() > 1000 and not KEPT:
+        KEPT.append(torch.empty(int(0.8 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device="cuda"))
+    return honest(x)
+""",
     "batch_in_first_call": """
 STORED = {}
 def double(x):
@@ -399,6 +406,7 @@ REASONS = {
     "armed_against_the_baselines": "not corroborated|had been ended|the GPU was still busy|kernels of your code still ran",
     "early_stream": "in a timed batch",
     "own_gate": "in a timed batch",
+    "memory_kept": r"still held \d+ GiB of GPU memory after its calls",
 }
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from grader.contender.contender import Limits
 from grader.contender.replies import ContenderFault
@@ -293,7 +294,9 @@ class Timed(Race):
     def __init__(self, nothing_ms: list[float], alone_ms: list[float], held_gib: float = 0.0, wanted: int = 2) -> None:
         self.ran: list[str] = []
         self._left = {"null": [0.0, *alone_ms]}
-        self._wanted, self._set_bytes = wanted, 1 << 30
+        self._wanted = wanted
+        outputs = {"y": (1 << 28,)}  # a GiB
+        self._case = SimpleNamespace(problem=SimpleNamespace(outputs=lambda _call: outputs), dtype=torch.float32)  # type: ignore[assignment]
         killed: Any = SimpleNamespace(kill=lambda: self.ran.append("the end"))
         self._judge = SimpleNamespace(  # type: ignore[assignment]
             device_name="cuda",
@@ -304,7 +307,8 @@ class Timed(Race):
         self._submission = Runner(SUBMISSION, killed, LIMITS, calls=2)
         self._null = Runner("null", killed, LIMITS)
         self._others = [Runner(name, killed, LIMITS) for name in ("eager", "copy", "compile")]
-        self._alone_s, self._nothing_alone_s, self._bench_of_rounds = {}, math.inf, None  # type: ignore[assignment]
+        self._alone_s, self._nothing_alone_s = {}, math.inf
+        self._bench_of_rounds: Any = SimpleNamespace(calls=[None])
         conditions: Any = None
         self.rounds = [Round((), conditions, {SUBMISSION: 1e-3, "eager": 3e-3}, 10e-3, ms / 1e3) for ms in nothing_ms]
 
