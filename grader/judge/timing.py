@@ -61,7 +61,7 @@ sees it is in the shorter batch can waste time there, and the slope falls below 
 What counts is not below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
 below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
 can be gained, and what the judge's time is too small by; and up to that margin by making a baseline slower. On an H200 the judge's time
-lay, the median of five rounds, between 1 % below and 5 % above the claims of honest kernels, and from 7 % below to 6 % above where a call
+lay, the median of five rounds, between 2 % below and 5 % above the claims of honest kernels, and from 4 % below to 5 % above where a call
 takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it repeats within a few tenths of a percent. Where the judge's
 clock lifts a claim, there are further rounds, then a second race (`grader/judge/heats.py`). And no time counts that is below what the
 machine's own limit takes (`roofline` in problem.toml).

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grader.verdict.mistakes import Outputs, Suspect
+from grader.verdict.mistakes import LOW_PRECISION, Outputs, Suspect
+from grader.verdict.rounding import ROUNDINGS
 
 TILES = (16, 32, 64, 128)
 LARGEST_SCORES = 2**22  # queries × keys beyond which it is not worked out again
@@ -210,25 +211,24 @@ class Attention:
                 "maximum and sum that start anew in each block",
                 lambda: self._softmax_of_each_block(b),
             )
-        for precision in (torch.float16, torch.bfloat16):
-            low = f"{precision}".removeprefix("torch.")
-            low_q, low_k, low_v = (tensor.to(precision).double() for tensor in (self.q, self.k, self.v))
+        total = (self.lse - self.top).exp()
+        for low, rounded in ROUNDINGS:
+            low_q, low_k, low_v = (rounded(tensor) for tensor in (self.q, self.k, self.v))
             for words, form in (
                 (
                     f"for q, k and v rounded to {low}",
                     lambda: self._attend(low_q @ low_k.T * self.scale, self.visible, low_v),
                 ),
                 (
-                    f"with the scores rounded to {low}",
-                    lambda: self._attend(self.s.to(precision).double(), self.visible),
+                    f"for q and k rounded to {low}",
+                    lambda: self._attend(low_q @ low_k.T * self.scale, self.visible),
                 ),
-                (f"with the weights rounded to {low}", lambda: self._weighed((self.lse - self.top).exp(), precision)),
-                (
-                    f"with the weights and v rounded to {low}",
-                    lambda: self._weighed((self.lse - self.top).exp(), precision, low_v),
-                ),
+                (f"with the scores rounded to {low}", lambda: self._attend(rounded(self.s), self.visible)),
+                (f"with the weights rounded to {low}", lambda: rounded(self.p * total) @ self.v / total),
+                (f"with the weights and v rounded to {low}", lambda: rounded(self.p * total) @ low_v / total),
+                (f"with o rounded to {low}", lambda: rounded(self.o)),
             ):
-                yield suspect(words, "a conversion to too low a precision: float32 is needed", form)
+                yield suspect(words, LOW_PRECISION, form)
         yield suspect(
             "with k and v swapped",
             "arguments in the wrong order",
@@ -263,6 +263,7 @@ class Attention:
         yield "without the scale 1/√d", "a scale that is missing", root
         yield "with the scale 1/d in place of 1/√d", "a scale without its root, or applied twice", 1 / root
         yield "with the scale √d in place of 1/√d", "a multiplication where a division is meant", self.d
+        yield "with −S in place of S", "a sign that is wrong in the exponent", -1.0
         for d in (16, 32, 64, 128):
             if d not in (self.d, self.n, self.m):
                 yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", math.sqrt(self.d / d)
@@ -302,10 +303,6 @@ class Attention:
             o = o * (factor if scales_o else 1) + p @ self.v[start : start + b]
             m = new
         return o / total
-
-    def _weighed(self, total: Tensor, precision: torch.dtype, v: Tensor | None = None) -> Tensor:
-        """The output by weights relative to the largest, which are rounded before they meet v; `total` is their sum before."""
-        return (self.p * total).to(precision).double() @ (self.v if v is None else v) / total
 
     def _softmax_of_each_block(self, b: int) -> Tensor:
         scores = functional.pad(self.s.masked_fill(~self.visible, -math.inf), (0, -self.m % b), value=-math.inf)
@@ -384,30 +381,32 @@ class Attention:
             "a scale too many where dS meets k or q",
             lambda: (dq / root, dk / root, None),
         )
-        for words, other in (
-            ("0", 0 * delta),
-            ("the row sum of o ∘ o", (self.o**2).sum(-1, keepdim=True)),
-            ("the row sum of dO ∘ dO", (do**2).sum(-1, keepdim=True)),
-            ("the row sum of dO", do.sum(-1, keepdim=True)),
-            ("the row sum of q ∘ dO", (self.q * do).sum(-1, keepdim=True)),
-            ("its negative", -delta),
-            ("the row mean of dO ∘ O", delta / self.d),
-            *([("the row sum of dO ∘ V", (do * self.v).sum(-1, keepdim=True))] if self.n == self.m else []),
+        operand = "delta from the wrong operand"
+        for words, cause, other in (
+            ("0", "delta missing in dS, or made from an o that is 0", 0 * delta),
+            ("the row sum of o ∘ o", operand, (self.o**2).sum(-1, keepdim=True)),
+            ("the row sum of dO ∘ dO", operand, (do**2).sum(-1, keepdim=True)),
+            ("the row sum of dO", operand, do.sum(-1, keepdim=True)),
+            ("the row sum of q ∘ dO", operand, (self.q * do).sum(-1, keepdim=True)),
+            ("its negative", "delta with the wrong sign", -delta),
+            ("the row mean of dO ∘ O", "a mean in place of a sum in delta", delta / self.d),
+            (
+                "scale · rowsum(dO ∘ O)",
+                "a scale that belongs to the scores, and at the end to dQ and dK",
+                delta * self.scale,
+            ),
+            *([("the row sum of dO ∘ V", operand, (do * self.v).sum(-1, keepdim=True))] if self.n == self.m else []),
         ):
-            cause = (
-                "delta missing in dS, or made from an o that is 0"
-                if words == "0"
-                else "a mean in place of a sum in delta"
-                if "mean" in words
-                else "delta with the wrong sign"
-                if "neg" in words
-                else "delta from the wrong operand"
-            )
             yield suspect(
                 f"when delta is {words}",
                 f"{cause}: it is rowsum(dO ∘ O), to be subtracted",
                 lambda: of_ds(p * (dp - other)),
             )
+        yield suspect(
+            "when dS is P ∘ (scale · dP − delta)",
+            "a scale that belongs to the scores, and at the end to dQ and dK: dP = dO Vᵀ",
+            lambda: of_ds(p * (self.scale * dp - delta)),
+        )
         yield suspect(
             "when dS is dP − delta, without the factor P",
             "a factor P that is missing in dS",

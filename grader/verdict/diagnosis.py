@@ -110,8 +110,8 @@ def _odd_strides(scene: Scene) -> str:
         return ""
     name, strides = next(iter(odd.items()))
     return (
-        f"in this case {name} is not contiguous, its strides are {strides}: consistent with an index that takes it to be, "
-        "or that takes an output's strides to be the same"
+        f"in this case {name} is not contiguous, its strides are {strides}: where the cases with contiguous inputs pass, it is "
+        "consistent with an index that takes it to be, or that takes an output's strides to be the same"
     )
 
 

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 
 from grader.protocol import EARLY_VALUE
+from grader.verdict.rounding import ROUNDINGS
 
 Outputs = Mapping[str, Tensor]
 VANISHES = -104  # exp of it is 0 in float32
 NOT_SMALL_ENOUGH = -1e4  # what is often taken for padding
+LOW_PRECISION = "a conversion to too low a precision: float32 is needed"
 FITTING_STEPS = 6
 ENOUGH_TO_FIT = 64  # one element is met by some constant of any formula
 SMALL_STEP = 1e-5  # relative
+FARTHEST = 4  # times the right constant: another formula, and no constant that is off
 ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
@@ -144,14 +147,9 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
             lambda: gelu(gelu(x)),
         ),
         (
-            "for x rounded to float16",
-            "a conversion to too low a precision: float32 is needed",
-            lambda: gelu(x.half().double()),
-        ),
-        (
-            "for x rounded to bfloat16",
-            "a conversion to too low a precision: float32 is needed",
-            lambda: gelu(x.bfloat16().double()),
+            "as ½ x (1 + tanh|u|)",
+            "a sign that is lost: tanh(−u) = −tanh(u)",
+            lambda: 0.5 * x * (1 + torch.tanh(argument.abs())),
         ),
         ("as relu(x)", "tanh cut off too early", lambda: x.clamp(min=0)),
         (
@@ -164,6 +162,9 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
         forms.append((f"with {wrong} in place of 0.044715", constants, partial(_tanh_form, x, cubic=wrong)))
     for wrong in (0.8, 0.79, 0.797, 0.7975, 0.798, 0.7978, 0.7979, 0.79788, math.sqrt(2 / 3.14), math.sqrt(2 / 3.1416)):
         forms.append((f"with {wrong:.6g} in place of √(2/π)", constants, partial(_tanh_form, x, factor=wrong)))
+    for low, rounded in ROUNDINGS:
+        forms.append((f"for x rounded to {low}", LOW_PRECISION, partial(_after, rounded, gelu, x)))
+        forms.append((f"with y rounded to {low}", LOW_PRECISION, partial(_after, gelu, rounded, x)))
     for formula, tanh in TANHS:
         for end, limit in (("", math.inf), (", kept within ±1", 1.0)):
             forms.append(
@@ -186,6 +187,10 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
             yield Suspect(words, constants, lambda: {name: of(fitted)}, each=True)
 
 
+def _after(first: Callable[[Tensor], Tensor], then: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return then(first(x))
+
+
 def _with_tanh(x: Tensor, argument: Tensor, tanh: Callable[[Tensor], Tensor], limit: float) -> Tensor:
     return 0.5 * x * (1 + tanh(argument).clamp(-limit, limit))
 
@@ -201,7 +206,7 @@ def _fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
         if steepness == 0:
             break
         value += float(((got - form) * slope)[counts].sum()) / steepness
-        if not 0 < value < 2 * right:
+        if not abs(value) < FARTHEST * right:
             return math.nan
     return value
 
@@ -241,6 +246,10 @@ RESCALED_MIXED = (  # the base of everything else, and that of the factor
     (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in that factor alone"),
     (BASE_2, BASE_E, "exp2(t) for exp(t) everywhere but in that factor"),
 )
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
 
 
 def _over_both(words: str, numerator: Tensor, total: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
@@ -326,7 +335,7 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         "padding with 0 that takes part in the maximum, or a maximum that starts at 0 instead of −inf",
         lambda: over_sum((short - raised).exp()),
     )
-    for more in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+    for more in (1.0, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
         yield suspect(
             f"with {more:g} added to the sum",
             "a sum that is kept from 0: with the maximum subtracted it is never less than 1",
@@ -372,18 +381,17 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
         lambda: (shifted - log_sum * two).exp(),
     )
     total = log_sum.exp()
-    for precision in (torch.float16, torch.bfloat16):
-        low = f"{precision}".removeprefix("torch.")
-        exponent = (x - top).to(precision).double()
-        for words, rounded in (
-            (f"for x rounded to {low}", lambda: torch.softmax(x.to(precision).double(), -1)),
+    for low, rounded in ROUNDINGS:
+        exponent = rounded(x - top)
+        low_forms: list[tuple[str, Callable[[], Tensor]]] = [
+            (f"for x rounded to {low}", partial(_after, rounded, _softmax, x)),
+            (f"with y rounded to {low}", partial(_after, _softmax, rounded, x)),
             *_over_both(f"with x − m rounded to {low} before exp", exponent.exp(), total),
-            *_over_both(f"with exp(x − m) rounded to {low}", (x - top).exp().to(precision).double(), total),
-            *_over_both(
-                f"with exp in {low}: x − m and exp(x − m) rounded to it", exponent.exp().to(precision).double(), total
-            ),
-        ):
-            yield suspect(words, "a conversion to too low a precision: float32 is needed", rounded)
+            *_over_both(f"with exp(x − m) rounded to {low}", rounded((x - top).exp()), total),
+            *_over_both(f"with exp in {low}: x − m and exp(x − m) rounded to it", rounded(exponent.exp()), total),
+        ]
+        for words, form in low_forms:
+            yield suspect(words, LOW_PRECISION, form)
     scaled = torch.tensor(1 / two, dtype=torch.float32)
     yield suspect(
         "as exp2(x log₂e − m log₂e), each product rounded",

@@ -25,6 +25,7 @@ UNEXPLAINED_WORST = 0.2  # and in the worst element
 UNEXPLAINED_FEW = 5e-3  # the same where fewer elements than FEW are wrong: one number is soon met by chance
 FEW = 16
 NOTHING = 1e-6  # where all that was written is 0, a suspect that gives so little accounts for it
+NEARLY_NOTHING = 0.01  # what TF32 leaves of a difference of equal numbers
 EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
 SMALL = 4 * EXACT  # for one that only says that the numbers are small; one that says which they are may follow
 MOST_WEAK = 3  # more than that say nothing together
@@ -104,6 +105,8 @@ def explanations(
     for name, (left, found) in best.items():
         if len(found) <= MOST_WEAK:
             words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
+            if got[name].numel() == 1 and any(one.each for one in found):
+                causes += ", or with whatever else gives this one number"
             grouped.setdefault((words, causes, left == WEAK), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
@@ -123,22 +126,25 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
     before = torch.where(finite & torch.isfinite(expected), got - expected, zero)
     after = torch.where(finite, got - candidate, zero)
     if each:
-        counts = before.abs() > torch.maximum(
+        counts = torch.maximum(before.abs(), after.abs()) > torch.maximum(
             EACH_SHARE * expected.abs().nan_to_num(posinf=0.0, neginf=0.0), zero + EACH
         )
-        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):
+        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):  # also where it was right
             return math.inf
     error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
     scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
     own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())
     if not bool(finite.all()) and error <= 1e-3 * scale:  # only what is not finite is wrong
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
-    if int((before != 0).sum()) < FEW and rest > UNEXPLAINED_FEW * error:
-        return math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf
-    if rest > UNEXPLAINED * own_scale:  # what is small is near to all that is small
-        return SMALL if rest <= (EXACT if bool(got.any()) else NOTHING) * error else math.inf
+    # A number is soon met by chance, and one is all that an entry with a single row leaves open: of a single key o is v times something.
+    few = int((before != 0).sum()) < FEW or (got.ndim > 1 and got.numel() == got.shape[-1])
+    if rest > (UNEXPLAINED_FEW if few else UNEXPLAINED) * own_scale:
+        is_nothing = own_scale <= NOTHING * error  # what is small is near to all that is small
+        return SMALL if is_nothing and rest <= (NEARLY_NOTHING if bool(got.any()) else NOTHING) * error else math.inf
+    if few and rest > UNEXPLAINED_FEW * error:
+        return math.inf
     return rest / error
 
 
@@ -192,7 +198,8 @@ def _formulas(
         if x.shape != right.shape:
             return
         first -= first % 64 if x.ndim == 2 else 0  # rows of a tile together
-        part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel()))
+        many = x.numel() > LARGEST_PART
+        part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel())) if many else slice(None)
         values, wanted = x[part].double(), right[part]
         if same(gelu(values), wanted):
             given = got[name][part] if got[name].shape == right.shape else wanted

@@ -1,0 +1,23 @@
+"""Roundings to 16 bits, as a kernel may do them on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+SIGN_EXPONENT_AND_7_BITS = -(1 << 16)  # as a mask: what bfloat16 keeps of float32
+
+
+def cut_to_bfloat16(x: Tensor) -> Tensor:
+    """Towards 0, as Triton's interpreter converts. x: any float dtype; returns float64 of the same shape."""
+    return (x.float().view(torch.int32) & SIGN_EXPONENT_AND_7_BITS).view(torch.float32).double()
+
+
+# What is lost, and by which function of float64 tensors.
+ROUNDINGS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("float16", lambda x: x.half().double()),
+    ("bfloat16", lambda x: x.bfloat16().double()),
+    ("bfloat16, as Triton's interpreter does, towards 0", cut_to_bfloat16),
+)
