@@ -240,7 +240,7 @@ class Timing(Strict):
     budget_s: Number = Field(
         default=12,
         gt=0,
-        description="no more rounds, four at a time, are begun after so long, whatever is still undecided",
+        description="no more rounds, four at a time, are begun after so long, but for what the workers take between batches",
     )
     margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
     slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")

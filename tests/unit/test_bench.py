@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,7 +49,8 @@ class Doubles:
         self.arena, self.sets, self.results = arena, sets, results
         assert gate is None, "there is no GPU"
 
-    def begin(self, calls: int, _keep: int, _watched: bool, gate: int = 0) -> None:
+    def begin(self, calls: int, keep: int, _watched: bool, gate: int = 0) -> None:
+        self.keep = keep
         self.gate, self.saw_nothing = gate, self._is_blank(calls)
 
     def wait_until_queued(self, limit_s: float) -> None:
@@ -117,6 +119,38 @@ def bench_with(contender: Doubles, count: int, size: int = 33) -> Bench:
 
 def run(bench: Bench, contender: Doubles, calls: int, **how: bool) -> Any:
     return bench.run(cast("Contender", contender), calls, LIMITS, judged=True, collect=True, **how)
+
+
+def test_time_that_a_contender_takes_between_batches_is_known() -> None:
+    contender = Doubles()
+    contender.tidy = lambda _limits: time.sleep(0.03)  # type: ignore[method-assign]
+    with bench_with(contender, 2) as bench:
+        for _ in range(2):
+            run(bench, contender, 2)
+        assert bench.tidied_s >= 0.06
+
+
+def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
+    first, second = Doubles(trusted=True), Doubles()
+    with bench_with(first, 5) as bench:
+        run(bench, first, 5)
+        assert torch.equal(first.last(), 2 * first.inputs[-1])
+        bench.invite(cast("Contender", second), collects=True)
+        assert second.results is not None
+        place, names = second.results
+        for slot in (place.outputs[name] for (name,) in names):
+            assert bool((place.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
+
+
+def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_cache_does_not_hold() -> None:
+    contender, gauge = Doubles(), Gauge(CPU)
+    gauge.cache_bytes = 99  # results of 132 bytes: three take four times that
+    with Bench(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as bench:
+        bench.invite(cast("Contender", contender), collects=True)
+        run(bench, contender, 8)
+        assert contender.keep == 8
+        bench.run(cast("Contender", contender), 8, LIMITS, judged=True)
+        assert contender.keep == 3
 
 
 @pytest.mark.parametrize("in_place", [False, True])

@@ -1004,6 +1004,32 @@ def test_a_story_holds_where_the_output_is_right_too() -> None:
     assert not any("what comes out" in line for line in told(Call({"x": x}), gelu_oracle, {"y": negative * 0.9}))
 
 
+def test_a_mistake_that_would_be_wrong_elsewhere_too_is_none() -> None:
+    """Where the numbers are negative this is what comes out with the x taken out of the second term alone; where not, it is right."""
+    x = torch.cat([normal(500).abs(), -normal(500, seed=1).abs()])
+    mistake = 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * x * (x + 0.044715 * x**2)))
+    told_of_all = told(Call({"x": x}), gelu_oracle, {"y": mistake})
+    assert "an x that is taken out of the second term alone" in told_of_all[1]
+    told_of_some = told(Call({"x": x}), gelu_oracle, {"y": torch.where(x < 0, mistake, gelu_tanh(x))})
+    assert not any("taken out of the second term" in line for line in told_of_some)
+
+
+def test_a_story_that_one_element_contradicts_is_none() -> None:
+    x = normal(400, 100)
+    call, wrong = Call({"x": x}), torch.softmax(x * math.log(2), -1)
+    right = torch.softmax(x, -1)
+    assert "with exp2 in place of exp" in told(call, softmax_oracle, {"y": wrong})[1]
+    at = int((wrong - right).abs().argmax())
+    wrong.view(-1)[at] = right.view(-1)[at] + 0.5 * (wrong - right).view(-1)[at]
+    assert not any("what comes out" in line for line in told(call, softmax_oracle, {"y": wrong}))
+
+
+def test_bfloat16_is_cut_towards_0() -> None:
+    kept = torch.tensor([1.0, -1.5, 1 + 2**-7, 3e38, -1e-30, 0.0]).bfloat16().double()
+    assert torch.equal(cut_to_bfloat16(kept), kept)
+    assert cut_to_bfloat16(torch.tensor([1 + 2**-8, -1 - 3 * 2**-9, 2 - 2**-8])).tolist() == [1.0, -1.0, 2 - 2**-7]
+
+
 def test_blocks_in_causal_attention_are_those_up_to_the_diagonal() -> None:
     call = attention_call(n=100, keys=100, causal=True)
     q, k, v = (tensor.double() for tensor in call.args.values())

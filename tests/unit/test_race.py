@@ -18,7 +18,6 @@ from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.memory import HOARD_GIB, WORKER_GIB
 from grader.judge.race import (
     ALONE_BATCHES,
-    HOST_NOISE_S,
     MAX_REPEATS,
     NOISE_S,
     PATIENCE_S,
@@ -247,6 +246,19 @@ def test_a_call_that_is_far_too_slow_twice_is_stopped_with_the_shorter_time(monk
     assert "submission" not in race.settled
 
 
+def test_the_slowest_of_the_opponents_says_what_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Ruler", lambda *_: None)
+    race = Warming([0.5, 0.5, 0.5, 0.5])
+    race._others += [Runner(name, race._null.contender, LIMITS, warm_s=3 * BASELINE_S) for name in ("compile", "copy")]
+    race._case.opponents.append("compile")  # no band names the other
+    race._others[-1].warm_s = 1.0
+    race._warm_up()
+    assert race.stopped_after_s is None
+    race.took, race.stopped_after_s = [SLOW_LIMIT * 4 * BASELINE_S] * 2, None
+    race._warm_up()
+    assert race.stopped_after_s == SLOW_LIMIT * 4 * BASELINE_S
+
+
 def test_one_hiccup_of_the_host_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     race = warmed_up(monkeypatch, 2.5, 0.01, 0.01, 0.01)
     assert race.stopped_after_s is None
@@ -322,7 +334,7 @@ class Timed(Race):
     [
         ([4.0, 4.2, 3.8, 9.0, 4.0], [4.0] * ALONE_BATCHES, 3.0),  # the usual one
         ([4.1] * 5, [4.0] * ALONE_BATCHES, 2.95),  # no longer alone than a host's noise may be
-        ([6.0] * 5, [9.0, 4.0, 4.0, 1.0, 4.0], 3.0 - HOST_NOISE_S * 1e3 / 2),  # somebody has slowed it down
+        ([6.0] * 5, [9.0, 4.0, 4.0, 1.0, 4.0], 3.0 - 0.15 / 2),  # somebody has slowed it down
         ([4.0] * 5, [6.0] * ALONE_BATCHES, 3.0),
     ],
 )
