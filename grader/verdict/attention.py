@@ -291,17 +291,21 @@ class Attention:
                 lambda: self._online(b, scales_o, scales_sum),
             )
 
-    def _online(self, b: int, scales_o: bool, scales_sum: bool) -> Tensor:
+    def _blocks(self, b: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """The online softmax: of each block of b keys which they are, exp(S − m) and exp(m_old − m); m is the maximum so far."""
         s = self.s.masked_fill(~self.visible, -math.inf)
         m = s.new_full((self.n, 1), -math.inf)
-        total, o = torch.zeros_like(m), torch.zeros_like(self.o)
         for start in range(0, self.m, b):
-            piece = s[:, start : start + b]
-            new = torch.maximum(m, piece.amax(-1, keepdim=True))
-            p, factor = (piece - new).exp(), (m - new).exp()
-            total = total * (factor if scales_sum else 1) + p.sum(-1, keepdim=True)
-            o = o * (factor if scales_o else 1) + p @ self.v[start : start + b]
+            keys = slice(start, start + b)
+            new = torch.maximum(m, s[:, keys].amax(-1, keepdim=True))
+            yield keys, (s[:, keys] - new).exp(), (m - new).exp()
             m = new
+
+    def _online(self, b: int, scales_o: bool, scales_sum: bool) -> Tensor:
+        total, o = torch.zeros_like(self.lse), torch.zeros_like(self.o)
+        for keys, p, factor in self._blocks(b):
+            total = total * (factor if scales_sum else 1) + p.sum(-1, keepdim=True)
+            o = o * (factor if scales_o else 1) + p @ self.v[keys]
         return o / total
 
     def _softmax_of_each_block(self, b: int) -> Tensor:
@@ -310,17 +314,12 @@ class Attention:
         return weights.nan_to_num(nan=0.0) @ self.v  # where a block is hidden as a whole
 
     def _divided_in_each_block(self, b: int, once_more: bool) -> Tensor:
-        s = self.s.masked_fill(~self.visible, -math.inf)
-        m = s.new_full((self.n, 1), -math.inf)
-        total, o = torch.zeros_like(m), torch.zeros_like(self.o)
-        for start in range(0, self.m, b):
-            looked_at = self.i // b * b >= start if self.causal else self.i >= 0  # by a loop that ends at the diagonal
-            piece = s[:, start : start + b]
-            new = torch.maximum(m, piece.amax(-1, keepdim=True))
-            p, factor = (piece - new).exp(), (m - new).exp()
+        total, o = torch.zeros_like(self.lse), torch.zeros_like(self.o)
+        for keys, p, factor in self._blocks(b):
             total = total * factor + p.sum(-1, keepdim=True)
-            o = torch.where(looked_at, (o * factor + p @ self.v[start : start + b]) / total, o)
-            m = new
+            # by a loop that ends at the diagonal
+            looked_at = self.i // b * b >= keys.start if self.causal else self.i >= 0
+            o = torch.where(looked_at, (o * factor + p @ self.v[keys]) / total, o)
         return o / total if once_more else o
 
     def _without_maximum(self) -> Tensor:
@@ -540,14 +539,11 @@ class Attention:
                     torch.logaddexp(self.lse, self.lse.new_tensor(math.log(pad))),
                 )
             if b < self.m:
-                total, m = torch.zeros_like(self.lse), torch.full_like(self.lse, -math.inf)
-                for piece in masked.split(b, -1):
-                    m = torch.maximum(m, piece.amax(-1, keepdim=True))
-                    total = total + (piece - m).exp().sum(-1, keepdim=True)
+                total = sum((p.sum(-1, keepdim=True) for _, p, _ in self._blocks(b)), torch.zeros_like(self.lse))
                 yield (
                     f"with a logsumexp whose sum is not rescaled as the maximum moves from one block of {b} keys to the next",
                     "a factor exp(m_old − m_new) that is missing before the sum",
-                    m + total.log(),
+                    self.top + total.log(),
                 )
                 yield (
                     f"with the logsumexp of the first {b} keys alone",

@@ -872,6 +872,10 @@ LOGSUMEXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # of scores, 
     "with 24 more keys of zeros in the logsumexp": lambda s: torch.logaddexp(
         torch.logsumexp(s, -1, True), torch.tensor(24.0).double().log()
     ),
+    "with a logsumexp whose sum is not rescaled as the maximum moves from one block of 16 keys": lambda s: (
+        s.amax(-1, True)
+        + sum((s[..., i : i + 16] - s[..., : i + 16].amax(-1, True)).exp().sum(-1, True) for i in (0, 16, 32)).log()
+    ),
     "with the logsumexp of the first 32 keys alone": lambda s: torch.logsumexp(s[..., :32], -1, True),
 }
 
