@@ -341,6 +341,13 @@ class AssignmentSpec(Strict):
             for name in checks:
                 if name in cases or checks.count(name) > 1:
                     raise ValueError(f"part {part.name!r} has two cases or checks named {name!r}")
+            for timed in part.speed:
+                for band in timed.bands:
+                    if band.speedup * self.timing.slow_limit <= 1:
+                        raise ValueError(
+                            f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
+                            f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
+                        )
             speed = [case.name for case in part.speed]
             if len(set(speed)) != len(speed):
                 raise ValueError(f"part {part.name!r} has two speed cases of the same name: {speed}")

@@ -423,6 +423,14 @@ def test_the_same_band_twice_is_refused(write: Write) -> None:
     )
 
 
+def test_a_band_for_those_who_are_stopped_early_is_refused(write: Write) -> None:
+    """Nobody could have it: a call that takes 20 times the baseline's ends the race."""
+    lowest, later = ("speedup = 0.5", "speedup = 0.05"), ("[[part]]", "[timing]\nslow_limit = 21\n[[part]]")
+    words = "only 0.05 times as fast as eager is stopped before the rounds and has no band"
+    assert words in refusal(write(lowest))
+    load_assignment(write(lowest, later, name="later"))
+
+
 def test_a_speed_case_without_bands_is_refused(write: Write) -> None:
     bands = TOML[TOML.index("bands = [") :]
     assert "part.0.speed.0.bands: Field required" in refusal(write((bands, "")))
