@@ -124,10 +124,11 @@ class Race:
         limits = case.assignment.spec.limits
         own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)
         self._submission = Runner(SUBMISSION, submission, own)
-        self._others = [
-            Runner(name, judge.baselines.contender(name, case), BASELINE_LIMITS)
-            for name in case.contenders(everyone=judge.job.contenders == "all")
-        ]
+        self._left_out: list[str] = []  # why some are not in the race who were only to be shown beside the others
+        self._others: list[Runner] = []
+        for name in case.contenders(everyone=judge.job.contenders == "all"):
+            with self._may_be_left_out(name):
+                self._others.append(Runner(name, judge.baselines.contender(name, case), BASELINE_LIMITS))
         self._null = Runner(NULL, judge.baselines.contender(NULL, case), BASELINE_LIMITS)
 
     def __enter__(self) -> Self:
@@ -178,7 +179,7 @@ class Race:
         ]
         if self._repeats:
             slowed.append(f"the GPU was busy after batches of your code, which were run again: {self._repeats} times")
-        return replace(verdict, flags=(*verdict.flags, *slowed))
+        return replace(verdict, flags=(*verdict.flags, *slowed, *self._left_out))
 
     @property
     def laps(self) -> list[Lap]:
@@ -220,12 +221,16 @@ class Race:
         with self._bench(WARM_SETS, collected=WARM_SETS) as bench:
             self._ruler = Ruler(self._judge, self._case, bench.calls[0])
             self._roofline = self._roofline_of(bench.calls[0])
+            ready = []
             for runner in [self._null, *self._others]:
                 self._note(f"warming up {runner.name}")
-                self._invite(bench, runner, collects=True)
-                if runner.name not in YARDSTICKS:
-                    self._check_baseline(bench, runner)
-                self._settle(bench, runner)
+                with self._may_be_left_out(runner.name):
+                    self._invite(bench, runner, collects=True)
+                    if runner.name not in YARDSTICKS:
+                        self._check_baseline(bench, runner)
+                    self._settle(bench, runner)
+                    ready.append(runner)
+            self._others = ready[1:]
             self._note("warming up your code")
             self._invite(bench, self._submission, collects=True)
             first = self._run(bench, self._submission, 1, check=True, watched=True)  # it may compile
@@ -245,6 +250,16 @@ class Race:
                 self._settle(bench, self._submission)
                 # A claim of nothing would ask for all the memory there is.
                 self._submission.warm_s = max(self._submission.warm_s, took_s / 2)
+
+    @contextmanager
+    def _may_be_left_out(self, name: str) -> Iterator[None]:
+        """A vendor's kernel that this GPU cannot run, say, costs nobody a measurement that does without it."""
+        try:
+            yield
+        except CaseRefused as refused:
+            if name in (NULL, self._case.speed.roofline, *self._case.opponents):
+                raise
+            self._left_out.append(f"left out: {refused}")
 
     def work_of(self, name: str) -> Cost:
         """What one call of a contender does: that of the case, or a yardstick's own."""

@@ -216,6 +216,40 @@ def test_a_baseline_that_is_wrong_is_none(track: Track) -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["eager", "copy", NULL])
+def test_nobody_is_left_out_on_whom_the_verdict_rests(track: Track, name: str) -> None:
+    def refuse(asked: str, _case: Any) -> Racer:
+        if asked == name:
+            raise CaseRefused("the baseline cannot be loaded")
+        return track.racers[asked]
+
+    track.judge.baselines.contender = refuse
+    with pytest.raises(CaseRefused, match="cannot be loaded"):
+        track.race()
+
+
+def test_who_is_only_shown_beside_the_others_may_fail(track: Track) -> None:
+    """A vendor's kernel that this GPU cannot run, or that is wrong on it, costs nobody the measurement."""
+    track.case.contenders = lambda **_: ["eager", "cudnn", "flash", "copy"]
+    track.racers["flash"] = Racer("flash", EAGER_S, trusted=True)
+    track.racers["flash"].wrong = 1.0
+
+    def contender(asked: str, _case: Any) -> Racer:
+        if asked == "cudnn":
+            raise CaseRefused("the baseline cudnn cannot be loaded")
+        return track.racers[asked]
+
+    track.judge.baselines.contender = contender
+    with track.race() as race:
+        (batches,) = track.rounds(race, 1)
+        assert [batch["name"] for batch in batches] == ["eager", "copy", NULL, SUBMISSION]
+        flags = race.verdict().flags
+    assert flags[-2:] == (
+        "left out: the baseline cudnn cannot be loaded",
+        "left out: the baseline flash gives wrong answers in double-speed-one",
+    )
+
+
 def test_the_first_batch_and_the_last_are_watched_for_who_does_the_work(ready: tuple[Track, Race]) -> None:
     track, race = ready
     first = next(batch for batch in track.log if batch["name"] == SUBMISSION)
