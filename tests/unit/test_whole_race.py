@@ -184,6 +184,14 @@ def test_the_null_contender_makes_as_many_calls_as_the_submission(ready: tuple[T
     assert calls == {"eager": 8, "copy": 16, NULL: 8, SUBMISSION: 8}
 
 
+def test_a_batch_touches_more_memory_than_the_cache_holds(track: Track) -> None:
+    """Nothing that a call reads is left of an earlier one, whoever calls."""
+    cache_bytes = track.judge.gauge.cache_bytes = 700
+    with track.race() as race:
+        touched = [batch["calls"] * 2 * 4 * SIZE for batch in track.rounds(race, 1)[0]]
+    assert min(touched) > cache_bytes
+
+
 @pytest.mark.parametrize("claim_s", [EAGER_S * 10, 0.0])
 def test_nobody_chooses_how_many_calls_there_are(monkeypatch: pytest.MonkeyPatch, claim_s: float) -> None:
     """Whoever claims to be slow has as many as the machine's limit allows; whoever claims to be fast no more than `max_calls`."""
