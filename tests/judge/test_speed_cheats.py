@@ -287,6 +287,33 @@ def test_what_has_no_right_answer_is_not_timed(ran: Ran, name: str, outcome: str
     assert case.measured is None
 
 
+BROKEN_BASELINES = {
+    "raises": (
+        "raise ValueError('no such kernel')",
+        "the baseline eager failed in .*: failed, ValueError: no such kernel",
+    ),
+    "wrong": ("return x * 3", "the baseline eager gives wrong answers in "),
+    "ends_in_the_rounds": (
+        "calls.append(1)\n    return x * 2 if len(calls) < 30 else os._exit(0)",
+        "the baseline eager failed in .*: crashed, ended the process with exit code 0",
+    ),
+}
+
+
+def test_a_baseline_that_fails_is_the_graders_fault_and_costs_no_points(start_run: StartRun, tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    for name, (body, _) in BROKEN_BASELINES.items():
+        baseline = f"import os\n\ncalls = []\n\ndef eager(x):\n    {body}\n"
+        lab.add(name, ["one"], "def double(x):\n    return x * 2\n", baseline=baseline)
+    ran = start_run(*lab.arguments).finish()
+    assert ran.code == 3
+    for name, (_, says) in BROKEN_BASELINES.items():
+        case = speed(ran, name, "one")
+        assert (case.outcome, case.points.earned, case.points.graded) == ("infra_error", 0, 0), words(case)
+        assert re.search(says, case.message)
+        assert part(ran, name).points.earned == 4
+
+
 # The command line ----------------------------------------------------------------------------------------------------
 
 # Little enough for torch.compile, which --table asks for.
