@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -68,6 +69,11 @@ def room_for(judge: Judge, assignment: Assignment, needed_gib: float) -> float:
     if isinstance(told, ContenderFault):
         raise told
     return judge.free_gib()
+
+
+def too_little(needed_gib: float, free_gib: float) -> str:
+    """Says so; never that as much is free as is needed."""
+    return f"needs {needed_gib:g} GiB of GPU memory, {math.floor(free_gib)} GiB are free"
 
 
 def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Exception:

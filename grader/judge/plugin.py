@@ -32,7 +32,7 @@ from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Work, case_work, shares_the_machine
-from grader.judge.memory import hoarding_is_a_fault, room_for
+from grader.judge.memory import hoarding_is_a_fault, room_for, too_little
 from grader.judge.properties import Properties
 from grader.judge.state import Judge
 from grader.problem import load_problem
@@ -166,7 +166,7 @@ class JudgePlugin:
         free_gib = room_for(self.judge, self.assignments[place.assignment], sizes.memory_gib[0] or 0.0)
         if (fitting := sizes.fitting(free_gib)) is None:
             needed = min(one for one in sizes.memory_gib if one is not None)
-            raise pytest.skip.Exception(f"needs {needed:g} GiB of GPU memory, {free_gib:.0f} GiB are free")
+            raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
     def _prepare_races(self, items: Sequence[pytest.Item], others: int = 0) -> None:
@@ -227,7 +227,7 @@ class JudgePlugin:
         free_gib = room_for(self.judge, assignment, case.case.memory_gib)
         if free_gib >= case.case.memory_gib:
             return ""
-        return f"needs {case.case.memory_gib:g} GiB of GPU memory, {free_gib:.0f} GiB are free"
+        return too_little(case.case.memory_gib, free_gib)
 
     # Collection
     # -------------------------------------------------------------------------------------------------------------------

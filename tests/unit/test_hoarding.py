@@ -17,7 +17,7 @@ from grader.contender.pool import stage_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge import memory
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault, room_for
+from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault, room_for, too_little
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
@@ -199,3 +199,8 @@ def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
     started = time.monotonic()
     assert room_for(judge, SOFTMAX, 70.0) == 1.0
     assert time.monotonic() - started < 0.3
+
+
+@pytest.mark.parametrize(("free_gib", "free"), [(6.97, 6), (0.4, 0), (6.0, 6)])
+def test_what_is_free_is_not_said_to_be_what_is_needed(free_gib: float, free: int) -> None:
+    assert too_little(7.0, free_gib) == f"needs 7 GiB of GPU memory, {free} GiB are free"
