@@ -88,6 +88,11 @@ class SpeedSizes:
         pairs = zip(self.cases, self.memory_gib, strict=True)
         return next((case for case, needed in pairs if needed is None or needed <= free_gib), None)
 
+    def needed_gib(self, total_gib: float) -> float:
+        """What the first size needs that a device with so much memory in all can have room for; 0 if none."""
+        needs = (0.0 if needed is None else needed for needed in self.memory_gib)
+        return next((needed for needed in needs if needed <= total_gib), 0.0)
+
 
 def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundCase]:
     """Every correctness case of the assignments. Raises CourseError."""

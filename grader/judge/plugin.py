@@ -163,7 +163,8 @@ class JudgePlugin:
         self._prepare_races(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too
         place = request.node.stash[PLACE]
-        free_gib = room_for(self.judge, self.assignments[place.assignment], sizes.memory_gib[0] or 0.0)
+        needed_gib = sizes.needed_gib(self.judge.total_gib)
+        free_gib = room_for(self.judge, self.assignments[place.assignment], needed_gib)
         if (fitting := sizes.fitting(free_gib)) is None:
             needed = min(one for one in sizes.memory_gib if one is not None)
             raise pytest.skip.Exception(too_little(needed, free_gib))

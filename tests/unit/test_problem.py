@@ -352,6 +352,16 @@ def test_the_first_size_that_fits_is_taken(write: Write, free_gib: float, n: int
     assert fitting.params.model_dump()["n"] == n
 
 
+@pytest.mark.parametrize(
+    ("total_gib", "needed_gib"), [(140, 36), (36, 36), (35.9, 9.5), (24, 9.5), (9.4, 0), (0, 0)]
+)
+def test_a_small_gpu_has_room_made_for_the_largest_size_that_it_can_hold(
+    write: Write, total_gib: float, needed_gib: float
+) -> None:
+    """Whoever keeps memory there is not spared that size either."""
+    assert speed_of(write(toml=("n = 1000\n", SMALLER))).needed_gib(total_gib) == needed_gib
+
+
 def test_where_no_size_fits_there_is_none(write: Write) -> None:
     sizes = speed_of(write(toml=("n = 1000\n", "n = 1000\nmemory_gib = 36\nsmaller = [{ n = 9, memory_gib = 5 }]\n")))
     assert sizes.fitting(4.9) is None
