@@ -352,9 +352,7 @@ def test_the_first_size_that_fits_is_taken(write: Write, free_gib: float, n: int
     assert fitting.params.model_dump()["n"] == n
 
 
-@pytest.mark.parametrize(
-    ("total_gib", "needed_gib"), [(140, 36), (36, 36), (35.9, 9.5), (24, 9.5), (9.4, 0), (0, 0)]
-)
+@pytest.mark.parametrize(("total_gib", "needed_gib"), [(140, 36), (36, 36), (35.9, 9.5), (24, 9.5), (9.4, 0), (0, 0)])
 def test_a_small_gpu_has_room_made_for_the_largest_size_that_it_can_hold(
     write: Write, total_gib: float, needed_gib: float
 ) -> None:
