@@ -69,17 +69,20 @@ def run_second_heat(
     So a forger has two draws of the clock's noise. Raises as `Race` does.
     """
     second = run_heat(judge, case, contender, evidence)
-    if (
-        second.verdict is None
-        or second.measured is None
-        or doubted.verdict is None
-        or second.verdict.lift >= doubted.verdict.lift
-    ):
+    if second.verdict is None or doubted.verdict is None:
         return doubted
-    first = doubted.verdict
+    if second.verdict.lift >= doubted.verdict.lift:
+        return _told(doubted, "second", second.verdict)
+    return _told(second, "first", doubted.verdict)
+
+
+def _told(heat: Heat, number: str, other: Verdict) -> Heat:
+    """The race that counts, with what was found in the other one."""
+    assert heat.verdict is not None
+    assert heat.measured is not None
     flags = (
-        *second.verdict.flags,
-        f"raced twice: in the first race the worker said {milliseconds(first.claimed.median)} a call, by the judge's clock it was "
-        f"{milliseconds(first.judged.median)}",
+        *heat.verdict.flags,
+        f"raced twice: in the {number} race the worker said {milliseconds(other.claimed.median)} a call, by the judge's clock it was "
+        f"{milliseconds(other.judged.median)}",
     )
-    return Heat(replace(second.verdict, flags=flags), second.measured.model_copy(update={"flags": flags}))
+    return Heat(replace(heat.verdict, flags=flags), heat.measured.model_copy(update={"flags": flags}))

@@ -52,12 +52,27 @@ def test_who_is_believed_in_a_second_race_has_what_that_found(monkeypatch: pytes
     )
 
 
-@pytest.mark.parametrize("then", [heat(1.15), heat(3.0), Heat(stopped_after_s=1.0)])
-def test_who_is_not_keeps_the_first_verdict(monkeypatch: pytest.MonkeyPatch, then: Heat) -> None:
+@pytest.mark.parametrize("judged_ms", [1.15, 3.0])
+def test_who_is_not_keeps_the_first_verdict_and_is_told_of_the_second(
+    monkeypatch: pytest.MonkeyPatch, judged_ms: float
+) -> None:
     first = heat(1.15)
-    assert second(monkeypatch, first, then) == first
+    found = second(monkeypatch, first, heat(judged_ms))
+    assert found.verdict is not None
     assert first.verdict is not None
-    assert first.verdict.reached == (False,)
+    assert found.measured is not None
+    assert found.verdict.reached == (False,)
+    assert found.verdict.counted_s == first.verdict.counted_s
+    assert found.verdict.flags == found.measured.flags
+    assert found.verdict.flags == (
+        *first.verdict.flags,
+        f"raced twice: in the second race the worker said 1 ms a call, by the judge's clock it was {judged_ms:g} ms",
+    )
+
+
+def test_who_is_stopped_in_the_second_race_keeps_the_first_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = heat(1.15)
+    assert second(monkeypatch, first, Heat(stopped_after_s=1.0)) == first
 
 
 def test_a_false_claim_is_as_far_off_in_both_and_counts_as_the_judge_says(monkeypatch: pytest.MonkeyPatch) -> None:
