@@ -332,7 +332,7 @@ def race_of(walls_s: list[float], nothing_s: list[float]) -> Race:
     race._case = cast("Any", SimpleNamespace(speed=SimpleNamespace(bands=())))
     race._roofline = Roofline("copy", 1.0, 1.0)
     race._submission = Runner(SUBMISSION, cast("Contender", None), LIMITS, calls=10)
-    race._nothing_alone_s, race._alone_s, race._repeats = math.inf, {}, 0
+    race._nothing_alone_s, race._alone_s, race._repeats, race._left_out = math.inf, {}, 0, []
     times_s = {SUBMISSION: 1e-3, "eager": 2e-3, "copy": 0.5e-3}
     race.rounds = [
         Round((SUBMISSION,), Conditions(), times_s, wall_s, nothing)
