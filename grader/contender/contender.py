@@ -422,7 +422,16 @@ class Contender:
         if not is_timed and not self.trusted and time.monotonic() >= self._looked + WATCH_INTERVAL_S:
             self._watch(limits)  # who answers every request within the interval would never be looked at
         self._send(request | {"limit_s": limits.time_s}, files)
-        return self._reply(limits, is_timed)
+        reply = self._reply(limits, is_timed)
+        if self.device == "cpu" and not self.trusted and not self._watched:  # a tool's worker ends by itself
+            self._rest()
+        return reply
+
+    def _rest(self) -> None:
+        """Stop all of it, as far as that goes, until it is asked again: nobody looks at what it uses while the judge computes."""
+        self._frozen = True
+        if processes.freeze(self._process):
+            processes.freeze_tree(self._process)
 
     def _send(self, request: protocol.Frame, files: tuple[int, ...] = ()) -> None:
         self._request += 1
@@ -553,6 +562,12 @@ class Contender:
         """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
         self._sentence = sentence
         self.strike()
+
+    def evict(self, sentence: Future[Exception]) -> None:
+        """As `condemn`, and wait until everything that it started is gone. `kill` is still to come: somebody may be waiting for it."""
+        if self.alive:
+            self.condemn(sentence)
+            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
 
     def strike(self) -> None:
         """Have its process end, and wait for nothing. `kill` is still to come: of several that end at the same time it waits once."""

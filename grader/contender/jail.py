@@ -39,6 +39,7 @@ EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
+IN_MEMORY = (Path("/tmp"), Path("/dev/shm"))  # of a container
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg")  # without which there is no CUDA; the last one on WSL
 CAP_SETPCAP = 8
 # What a worker does first: write to its folder, and, on a GPU, open the driver's device nodes.
@@ -78,6 +79,12 @@ class Jail:
         command = [*_drop(self.programs[-1]), "sh", "-c", script]
         with suppress(subprocess.TimeoutExpired):
             processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
+
+    def empty_container(self) -> None:
+        """Remove what workers have left in a container where all may write: it takes of the container's memory. A host's is let alone."""
+        if self.name == "uid" and not _has_capability(CAP_SETPCAP):
+            for folder in IN_MEMORY:
+                self.empty(folder)
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
         """Let the worker write to its folder, and find a way to it. No chown: a container's root may not.

@@ -8,14 +8,16 @@ import secrets
 import shutil
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
 
 import grader
 from grader.assignment import Device
-from grader.contender.contender import Contender
+from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import NO_JAIL, Jail
+from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WatchedFolder, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
@@ -53,12 +55,32 @@ class WorkerPool:
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
+        self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
-    def take(self, kind: WorkerKind | None = None) -> Contender:
-        """A worker that is ready, and nobody else's; of the device's kind unless another is named. Raises WorkerUnavailable."""
+    def take(self, kind: WorkerKind | None = None, *, alone: bool = False) -> Contender:
+        """A worker that is ready, and nobody else's; of the device's kind unless another is named.
+
+        Args:
+            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Where none starts,
+                the submission may be in the way: all of it is ended, what it has left is removed, and one is started once more.
+
+        Raises:
+            WorkerUnavailable: none starts. Where `alone`, that is not for anything that the submission holds or has left.
+        """
+        try:
+            worker = self._take(kind)
+        except WorkerUnavailable:
+            if not alone or not self._given:
+                raise
+            self.evict()
+            worker = self._take(kind)
+        self._given = True
+        return worker
+
+    def _take(self, kind: WorkerKind | None) -> Contender:
         if kind in (None, self.device):
             with self._lock:
                 living = [one for one in self._spares if one.lives()]
@@ -71,16 +93,17 @@ class WorkerPool:
         return worker
 
     def prepare(self, count: int = 1) -> None:
-        """Start workers in the background for the next calls of `take`, until so many stand ready."""
-        with self._lock:
+        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
+        with self._lock, suppress(WorkerUnavailable):
             while len(self._spares) < count:
                 self._spares.append(self._start(self.device))
 
     def settle(self) -> None:
-        """Wait for every worker that is on its way. Raises WorkerUnavailable."""
+        """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
         for worker in list(self._workers):
-            if worker.lives():
-                worker.ready()
+            with nullcontext() if worker.trusted else suppress(WorkerUnavailable):
+                if worker.lives():
+                    worker.ready()
 
     def start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
         """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
@@ -89,6 +112,17 @@ class WorkerPool:
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
         return self._start(self.device, tool=tool)
+
+    def evict(self) -> None:
+        """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
+        sentence: Future[Exception] = Future()
+        sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
+        with self._lock:
+            self._spares = []
+        for worker in list(self._workers):
+            if not worker.trusted:
+                worker.evict(sentence)
+        self.jail.empty_container()
 
     def close(self) -> None:
         for worker in self._workers:
@@ -108,9 +142,12 @@ class WorkerPool:
             caches = self._kernels
             if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
                 self.jail.empty(caches)
-        worker = self._starter.submit(
-            Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted
-        ).result()
+        try:
+            worker = self._starter.submit(
+                Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted
+            ).result()
+        except OSError as error:  # no process, no room or no open file is left
+            raise WorkerUnavailable(f"a worker did not start: {error}") from None
         self._workers.append(worker)
         return worker
 

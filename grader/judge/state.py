@@ -14,7 +14,7 @@ import torch
 
 from grader.assignment import Assignment, Device
 from grader.contender.allowance import Allowance
-from grader.contender.contender import Contender
+from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool, workers_at_once
 from grader.contender.replies import ContenderFault
@@ -206,7 +206,7 @@ class Judge:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
                     last.kill()  # what an earlier assignment left running must not disturb this one
-        contender = self._pool.take(self._kind(assignment))
+        contender = self._pool.take(self._kind(assignment), alone=not self.lanes.busy)
         contender.allowance = self._allowance(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:
@@ -267,8 +267,14 @@ class Judge:
         return self._pool.start(kind, self.baselines.caches)
 
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
-        """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused when it gives none."""
+        """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused, WorkerUnavailable when it gives none."""
         with self._asking_reference:
+            try:
+                return self._ask_reference(case, call)
+            except (CaseRefused, WorkerUnavailable):
+                if self.lanes.busy:
+                    raise
+            self._pool.evict()  # the submission has answered, and may have filled what the reference needs
             return self._ask_reference(case, call)
 
     def _ask_reference(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:

@@ -145,6 +145,47 @@ def test_a_container_that_a_submission_fills_is_no_infra_error(
     assert ran.case("task", "plain").outcome == "out_of_memory"
 
 
+FILLS_BETWEEN_ANSWERS = """
+import os, pathlib, threading, time
+
+held = []
+
+def used():
+    for most, now in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        if (group := pathlib.Path("/sys/fs/cgroup", most)).exists():
+            return int(group.with_name(pathlib.Path(now).name).read_text()) / int(group.read_text())
+
+def fill(share):
+    while used() < share:
+        held.append(os.memfd_create("hoard"))
+        os.posix_fallocate(held[-1], 0, 16 << 20)
+
+def fill_the_rest():
+    pathlib.Path("/proc/self/oom_score_adj").write_text("0")  # somebody else is to go first
+    time.sleep(0.1)
+    while True:
+        try:
+            fill(2)
+        except OSError:
+            time.sleep(0.01)
+
+def double(x):
+    fill(0.82)  # more is seen
+    threading.Thread(target=fill_the_rest, daemon=True).start()
+    return x * 0
+"""
+
+
+def test_a_container_that_is_filled_while_the_judge_computes_is_no_infra_error(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    """The answer is wrong, so the reference is asked, whose worker finds no memory to start; or the kernel ends the judge."""
+    arguments = ("--course", course.folder, "--device", "cpu", "--memory-gib", "3")
+    ran = start_run(submission(tmp_path, FILLS_BETWEEN_ANSWERS), *arguments, place="docker").finish(limit_s=120)
+    assert (ran.code, ran.left) == (0, []), ran.errors
+    assert ran.case("task", "plain").outcome == "failed"
+
+
 def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run: StartRun, tmp_path: Path) -> None:
     running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
     running.wait_for(lambda: running.worker_runs("student-runs"))

@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grader.contender import pool as module
+from grader.contender.contender import WorkerUnavailable
 from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
 
 
 class Fake:
     """Stands for a worker; notes where it would keep its kernels, and what it would find there."""
 
     started: list[tuple[Path | None, list[str]]]
+    trusted = False
+    living: list[Fake]
+    room = 9  # for how many at once
 
     def __init__(self, _kind: str, _runtime: Path, _scratch: Path, caches: Path | None, *_: Any) -> None:
         found = [] if caches is None or not caches.exists() else sorted(path.name for path in caches.iterdir())
         type(self).started.append((caches, found))
         if caches is not None:
             caches.mkdir(exist_ok=True)
+        self.living.append(self)
+
+    def lives(self) -> bool:
+        return self in self.living
+
+    def ready(self) -> None:
+        if len(self.living) > self.room:
+            self.living.remove(self)
+            raise WorkerUnavailable("a worker did not start")
+
+    def evict(self, sentence: Future[Exception]) -> None:
+        assert isinstance(sentence.result(0), ContenderFault)
+        if self in self.living:
+            self.living.remove(self)
 
     def strike(self) -> None:
         pass
@@ -31,7 +53,7 @@ class Fake:
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerPool:
-    Fake.started = []
+    Fake.started, Fake.living = [], []
     monkeypatch.setattr(module, "Contender", Fake)
     return WorkerPool("cuda", tmp_path)
 
@@ -58,3 +80,39 @@ def test_what_no_compiler_made_is_removed(pool: WorkerPool, tmp_path: Path, monk
     pool.prepare(3)
     assert [found for _, found in Fake.started] == [[], ["small"], []]
     pool.close()
+
+
+def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = pool.take()
+    monkeypatch.setattr(Fake, "room", 1)
+    with pytest.raises(WorkerUnavailable):
+        pool.take()  # somebody may be waiting for the other
+    assert in_the_way.lives()
+    assert pool.take(alone=True).lives()
+    assert not in_the_way.lives()
+
+
+def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fake, "room", 0)
+    with pytest.raises(WorkerUnavailable):
+        pool.take(alone=True)
+    assert len(Fake.started) == 1  # nothing of the submission's has run that could be in the way
+    monkeypatch.setattr(Fake, "room", 1)
+    pool.take(alone=True)
+    monkeypatch.setattr(Fake, "room", 0)
+    with pytest.raises(WorkerUnavailable):
+        pool.take(alone=True)
+
+
+def test_a_process_that_cannot_be_made_is_a_worker_that_does_not_start(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(module, "Contender", refuse)
+    pool.prepare(1)  # in the background nobody minds
+    with pytest.raises(WorkerUnavailable, match="Resource temporarily unavailable"):
+        pool.take()
