@@ -47,8 +47,8 @@ class Call:
 
     args: tensors by parameter name, in the order they are passed; any strides.
     options: further arguments, passed by position after the tensors.
-    upstream: the gradient of the result, in the result's shape; with it the gradients of all `args` are asked for
-        instead of the result.
+    upstream: the gradient of the result, in the result's shape; with it the gradients of all `args` are asked for,
+        and after them the result.
     starts: for functions that write to memory they are given, by how many elements an output lies beyond an aligned address.
     """
 
@@ -66,7 +66,8 @@ class Cost(NamedTuple):
 
 
 class Problem(Protocol):
-    """What a `problem.py` provides. Outputs are named: one for the function's result, or one for each gradient in the order of `args`.
+    """What a `problem.py` provides. Outputs are named: one for the function's result, before it one for each gradient that is
+    asked for, in the order of `args`.
 
     It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
     are held against it first. How far it is off itself is measured on one call of each race, and others may be off by twice as much.

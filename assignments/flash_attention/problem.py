@@ -72,13 +72,14 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
 
 
 def outputs(call: Call) -> dict[str, tuple[int, ...]]:
+    o = {"o": tuple(call.args["q"].shape)}
     if call.upstream is None:
-        return {"o": tuple(call.args["q"].shape)}
-    return {f"d{name}": tuple(tensor.shape) for name, tensor in call.args.items()}
+        return o
+    return {f"d{name}": tuple(tensor.shape) for name, tensor in call.args.items()} | o
 
 
 def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """o or, with an upstream gradient, dq, dk, dv, computed in `dtype`.
+    """o, with an upstream gradient after dq, dk, dv, computed in `dtype`.
 
     One batch entry at a time where the matrix of scores is large, so that only one stands in memory.
     """
@@ -92,8 +93,8 @@ def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
             tensor[part].detach().to(dtype).requires_grad_(call.upstream is not None) for tensor in call.args.values()
         ]
         o = attention(*leaves, is_causal=bool(call.options["is_causal"]))
-        results = (o,) if call.upstream is None else torch.autograd.grad(o, leaves, call.upstream[part].to(dtype))
-        for name, result in zip(names, results, strict=True):
+        gradients = () if call.upstream is None else torch.autograd.grad(o, leaves, call.upstream[part].to(dtype))
+        for name, result in zip(names, (*gradients, o.detach()), strict=True):
             pieces[name].append(result)
     return {name: torch.cat(tensors) for name, tensors in pieces.items()}
 
@@ -112,8 +113,8 @@ def stand_in(call: Call) -> dict[str, torch.Tensor]:
     leaves = [tensor.detach().requires_grad_(differentiable) for tensor in call.args.values()]
     one_head = (leaf.unsqueeze(1) for leaf in leaves)  # (batch, heads, n, d) is what it takes
     o = scaled_dot_product_attention(*one_head, is_causal=bool(call.options["is_causal"])).squeeze(1)
-    results = torch.autograd.grad(o, leaves, call.upstream) if differentiable else (o,)
-    return dict(zip(outputs(call), results, strict=True))
+    gradients = torch.autograd.grad(o, leaves, call.upstream) if differentiable else ()
+    return dict(zip(outputs(call), (*gradients, o.detach()), strict=True))
 
 
 def cost(params: AttentionParams, dtype: torch.dtype) -> Cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -88,9 +89,35 @@ def compare(
         if not errors[name].within(budgets[name])
     }
     if bad:
-        scene = Scene(call, case.problem.oracle, _earlier(judge, case, call))
-        lines = diagnosis.explain_call(got, expected, bad, scene)
+        lines = _explain(case, call, got, expected, bad, _earlier(judge, case, call))
         raise CheckFailed(lines[0], tuple(lines[1:]))
+
+
+def _explain(
+    case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call]
+) -> list[str]:
+    """Sentences about what is wrong: of a call with an upstream gradient about the gradients, and where they are right about the result."""
+    of_gradients = list(expected)[: len(call.args)] if call.upstream is not None else list(expected)
+    asked = [name for name in expected if (name in of_gradients) == any(name in bad for name in of_gradients)]
+    if asked != of_gradients:
+        call, earlier = replace(call, upstream=None), [replace(one, upstream=None) for one in earlier]
+
+    def of_asked(outputs: Outputs) -> dict[str, torch.Tensor]:
+        return {name: outputs[name] for name in asked if name in outputs}
+
+    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier)
+    own, right, wrong = of_asked(got), of_asked(expected), of_asked(bad)
+    lines = diagnosis.explain_call(own, right, wrong, scene)
+    if others := [name for name in bad if name not in asked]:
+        lines.append(f"{' and '.join(others)}, which the forward returned in the same call, is wrong too: begin there")
+    elif asked != of_gradients:
+        name = " and ".join(bad)
+        lines.insert(
+            1,
+            f"the gradients of the same call are right, and only {name}, looked at after them, is not: consistent with a forward that "
+            f"returns something else where gradients are wanted, or a backward that writes into the {name} it has saved",
+        )
+    return lines
 
 
 def _earlier(judge: Judge, case: BoundCase, call: Call) -> list[Call]:

@@ -91,11 +91,11 @@ def _answers(
 
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
-    """The gradients of all inputs, or what came instead of a differentiable result."""
+    """The gradients of all inputs and the result itself, or what came instead of a differentiable result."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad or value.shape != upstream.shape:
-        return [_NotDifferentiable(value)] * len(inputs)
+        return [_NotDifferentiable(value)] * (len(inputs) + 1)
     value.backward(upstream)
-    return [tensor.grad for tensor in inputs]
+    return [*(tensor.grad for tensor in inputs), value.detach()]
 
 
 class _NotDifferentiable:

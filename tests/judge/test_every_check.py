@@ -16,7 +16,10 @@ from tests.judge.test_faults import PRELUDE
 from tests.judge.test_properties import CHECKED, PROPERTIES
 from tests.warm_judge import judge
 
-GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={")
+GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={").replace(
+    'return {"y": ', 'return {"dx": tuple(call.args["x"].shape), "y": ', 1
+)
+GRADIENTS_SCALE = ("scale = {", 'scale = { dx = "element",')
 ZERO = PROBLEM.replace("torch.randn(shape, generator=generator, device=generator.device)", "torch.zeros(shape)")
 FORGE = (
     "def forge(data):\n    os.write(int(sys.argv[2]), data)\n"  # to the judge alone: other pipes here are the test's
@@ -64,8 +67,8 @@ NEEDED = {
     ),
     "CaseRefused(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
     "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({'ok': True}); time.sleep(0.5); return x * 2"),
-    "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", problem=GRADIENT),
-    "CheckFailed('the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", problem=GRADIENT),
+    "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
+    "CheckFailed('the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
     "CheckFailed(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),
     "CheckFailed(f'returned a tensor subclass": Needed("a tensor subclass, Parameter", "return torch.nn.Parameter(x * 2)"),
     "CheckFailed(f'{name} has shape": Needed("y has shape (9,)", "return (x * 2)[:-1]"),

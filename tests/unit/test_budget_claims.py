@@ -6,6 +6,7 @@ Kernels are written in PyTorch here and judged on the CPU by the judge's own com
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -264,7 +265,7 @@ def backward(**changes: object) -> Kernel:
         leaves = [tensor.detach().requires_grad_() for tensor in call.args.values()]
         o = attention(*leaves, bool(call.options["is_causal"]), **changes)  # type: ignore[arg-type]
         gradients = torch.autograd.grad(o, leaves, call.upstream)
-        return {f"d{name}": gradient for name, gradient in zip(call.args, gradients, strict=True)}
+        return {f"d{name}": gradient for name, gradient in zip(call.args, gradients, strict=True)} | {"o": o.detach()}
 
     return kernel
 
@@ -281,6 +282,28 @@ def test_naive_attention_in_half_precision_passes(name: str, seed: int) -> None:
 )
 def test_naive_attention_in_float32_passes(name: str) -> None:
     judge(f"flash_attention-forward-{name}", forward())
+
+
+@pytest.mark.parametrize(
+    ("dq", "says"),
+    [
+        (1.0, ("^o\\[0, 0, 0\\] is the first wrong element", 1, "a backward that writes into the o it has saved")),
+        (2.0, ("^dq", -1, "o, which the forward returned in the same call, is wrong too")),
+    ],
+)
+def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float, says: tuple[str, int, str]) -> None:
+    """A forward that leaves o to itself there has less to do, and no model is trained with it."""
+
+    def kernel(call: Call) -> dict[str, torch.Tensor]:
+        got = backward()(call)
+        return got | {"dq": dq * got["dq"], "o": torch.zeros_like(got["o"])}
+
+    first, number, other = says
+    with pytest.raises(CheckFailed) as failed:
+        judge("flash_attention-backward-n-100", kernel)
+    lines = [failed.value.message, *failed.value.details]
+    assert re.search(first, lines[0]), lines
+    assert other in lines[number], lines
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from grader.worker.run import COPIED_ALONE_BYTES, _NotDifferentiable, deliver, overlap
+from grader.worker.run import COPIED_ALONE_BYTES, _NotDifferentiable, deliver, gradients, overlap
 from grader.worker.timing import Bench
 from grader.worker.yardsticks import NOTHING, load
 
@@ -134,3 +134,18 @@ def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one["kind"] for one in told] == ["tensor"] * 4
     assert all(torch.equal(place, result) for place, result in zip(places, results, strict=True))
     assert together == [COPIED_ALONE_BYTES - 4, 28]
+
+
+def test_with_the_gradients_comes_the_result_itself() -> None:
+    """Whoever trains with it has both."""
+    x, y = torch.arange(3.0, requires_grad=True), torch.ones(3, requires_grad=True)
+    dx, dy, result = gradients(x * y, [x, y], torch.full((3,), 2.0))
+    assert (dx.tolist(), dy.tolist(), result.tolist()) == ([2.0] * 3, [0.0, 2.0, 4.0], [0.0, 1.0, 2.0])
+    assert not result.requires_grad
+
+
+@pytest.mark.parametrize("value", [None, torch.ones(3), torch.ones(2, requires_grad=True)])
+def test_what_has_no_gradient_stands_in_the_place_of_all(value: Any) -> None:
+    x = torch.ones(3, requires_grad=True)
+    found = gradients(value, [x, x], torch.ones(3))
+    assert [type(one) for one in found] == [_NotDifferentiable] * 3
