@@ -11,17 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grader.verdict.mistakes import LOW_PRECISION, Outputs, Suspect
+from grader.verdict.mistakes import LOW_PRECISION, Outputs, Suspect, fitted
 from grader.verdict.rounding import ROUNDINGS
 
 TILES = (16, 32, 64, 128)
 LARGEST_SCORES = 2**22  # queries × keys beyond which it is not worked out again
 NEGLIGIBLE = 1e-6
+LN_2 = math.log(2)
+MASKED = (0.0, -1.0, -10.0, 1.0)  # scores that are taken for masked ones; those far below all others do no harm
 
 
 def same(one: Tensor, other: Tensor) -> bool:
     close = (one - other).abs() <= NEGLIGIBLE * (1 + other.abs())
     return bool((close | (one.isnan() & other.isnan()) | (one == other)).all())
+
+
+def _more_keys(count: int) -> str:
+    return f"{count} more key{'s' if count > 1 else ''}"
 
 
 class Attention:
@@ -69,8 +75,21 @@ class Attention:
             same(one, expected[name][self.entry]) for one, name in zip(right, self.names, strict=True)
         )
 
-    def suspects(self) -> Iterator[Suspect]:
-        yield from self._forward() if self.do is None else self._backward()
+    def suspects(self, got: Outputs) -> Iterator[Suspect]:
+        """got: what was given, all batch entries."""
+        if self.do is not None:
+            yield from self._backward()
+            return
+        yield from self._forward()
+        (name,) = self.names
+        given = got[name][self.entry].double()
+        factor = fitted(given, lambda value: self._attend(self.s * value, self.visible), 1.0)
+        if math.isfinite(factor):
+            yield Suspect(
+                f"with scores that are {factor:.5g} times what they should be",
+                f"a wrong constant or scale in the exponent, such as {factor / LN_2:.5g} in place of log₂e, which is {1 / LN_2:.6g}",
+                lambda: {name: self._attend(self.s * factor, self.visible)[None]},
+            )
 
     # Both -------------------------------------------------------------------------------------------------------------
 
@@ -168,9 +187,9 @@ class Attention:
             pad = -self.m % b
             if pad:
                 yield suspect(
-                    f"with {pad} more key{'s' if pad > 1 else ''} of zeros, padded to blocks of {b}",
+                    f"with {_more_keys(pad)} of zeros, padded to blocks of {b}",
                     "keys beyond the end that are loaded as 0 and not masked: their score is 0, and exp(0 − m) is not",
-                    lambda: self.o * (self.lse - torch.logaddexp(self.lse, self.lse.new_tensor(math.log(pad)))).exp(),
+                    lambda: self._with_more(math.log(pad)),
                 )
             if b < self.m:
                 yield from self._unscaled(suspect, b)
@@ -184,18 +203,57 @@ class Attention:
             "a running maximum that starts at 0 instead of −inf: rows far below 0 vanish",
             lambda: self._from_zero(),
         )
-        if self.causal:
-            for b in (*TILES, 2 * self.m):
+        for score in MASKED:
+            cause = f"masked scores that are {score:g} and not −inf: exp({score:g} − m) is not 0"
+            for b in (*TILES, 2 * self.m) if self.causal else ():
                 yield suspect(
-                    "with 0 as the score of the keys that the causal mask hides",
-                    "masked scores that are 0 and not −inf: exp(0 − m) is not 0",
-                    lambda: self._attend(self.s.masked_fill(~self.visible, 0.0), self.j // b <= self.i // b),
+                    f"with {score:g} as the score of the keys that the causal mask hides",
+                    cause,
+                    lambda: self._attend(self.s.masked_fill(~self.visible, score), self.j // b <= self.i // b),
                 )
+                if self.m % b:
+                    yield suspect(
+                        f"with {score:g} as the score of the keys that the causal mask hides, and of those beyond the end",
+                        f"{cause}; here the causal mask undoes the one for the end",
+                        lambda: self._masked_with(score, b),
+                    )
+            for b in TILES if score and self.m > 1 else ():  # of one key some number of them meets every factor
+                if pad := -self.m % b:
+                    yield suspect(
+                        f"with {_more_keys(pad)} whose score is {score:g}, padded to blocks of {b}",
+                        f"keys beyond the end: {cause}",
+                        lambda: self._with_more(score + math.log(pad)),
+                    )
         yield suspect(
             "without dividing by the sum",
             "a division by the row sum that is missing",
             lambda: self.o * (self.lse - self.top).exp(),
         )
+        for words, power in (("the sum twice", 2.0), ("the root of the sum", 0.5)):
+            yield suspect(
+                f"when it is divided by {words}",
+                "another division than the one by the row sum Σ exp(S − m)",
+                lambda: self.o * ((self.lse - self.top) * (1 - power)).exp(),
+            )
+        for b in TILES:
+            yield suspect(
+                f"with one maximum for all queries of a tile, of {b} × {b} say",
+                "a maximum over the whole tile: its axis is missing",
+                lambda: self._by_tiles(b, one_maximum=True),
+            )
+            if self.m == 1:  # any wrong sum is met by some tile
+                continue
+            yield suspect(
+                f"with the sums of the columns, and not of the rows, of each tile of {b} × {b}",
+                "a sum along the wrong axis: a query's sum runs over its keys",
+                lambda: self._by_tiles(b, one_maximum=False),
+            )
+        for more in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
+            yield suspect(
+                f"with {more:g} added to the sum",
+                "a sum that is kept from 0: with the maximum subtracted it is never less than 1",
+                lambda: self.o / (1 + more * (self.top - self.lse).exp()),
+            )
         for b in TILES:
             if b >= self.m:
                 continue
@@ -264,13 +322,10 @@ class Attention:
         yield "with the scale 1/d in place of 1/√d", "a scale without its root, or applied twice", 1 / root
         yield "with the scale √d in place of 1/√d", "a multiplication where a division is meant", self.d
         yield "with −S in place of S", "a sign that is wrong in the exponent", -1.0
-        for d in (16, 32, 64, 128):
-            if d not in (self.d, self.n, self.m):
-                yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", math.sqrt(self.d / d)
-        for size, what in {self.n: "queries", self.m: "keys"}.items():
-            if size != self.d:
-                cause = "a scale from the length, or one that is fixed: it is 1/√d, d being head_dim"
-                yield f"with the scale 1/√{size}, as many as there are {what}", cause, math.sqrt(self.d / size)
+        for words, cause, other in self._other_lengths():
+            ratio = self.d / other
+            too_many = {4.0: "; or a factor 2 too many", 0.25: "; or a factor 1/2 too many"}.get(ratio, "")
+            yield words, cause + too_many, math.sqrt(ratio)
         yield "with exp2 in place of exp", "base 2 where base e is meant: exp(t) = exp2(t · log₂e)", math.log(2)
         yield (
             "with scores that are multiplied by log₂e",
@@ -278,17 +333,45 @@ class Attention:
             1 / math.log(2),
         )
 
+    def _other_lengths(self) -> Iterator[tuple[str, str, int]]:
+        """What may be taken for head_dim in the scale."""
+        for d in (16, 32, 64, 128):
+            if d not in (self.d, self.n, self.m):
+                yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", d
+        for size, what in {self.n: "queries", self.m: "keys"}.items():
+            if size != self.d:
+                cause = "a scale from the length, or one that is fixed: it is 1/√d, d being head_dim"
+                yield f"with the scale 1/√{size}, as many as there are {what}", cause, size
+
+    def _masked_with(self, score: float, b: int) -> Tensor:
+        """Causal attention over whole blocks of b keys, up to the diagonal's, with that score for each key behind the query."""
+        pad = -self.m % b
+        j = torch.arange(self.m + pad, device=self.s.device)
+        s = functional.pad(self.s, (0, pad)).masked_fill(j > self.i, score)
+        return self._attend(s, j // b <= self.i // b, functional.pad(self.v, (0, 0, 0, pad)))
+
+    def _with_more(self, log_sum: float) -> Tensor:
+        """o beside keys whose values are 0 and whose exponentials have a sum of exp(log_sum)."""
+        return self.o * (self.lse - torch.logaddexp(self.lse, self.lse.new_tensor(log_sum))).exp()
+
     def _unscaled(self, suspect: Callable[[str, str, Callable[[], Tensor]], Suspect], b: int) -> Iterator[Suspect]:
         """The online softmax in blocks of b keys, where something is not rescaled when the maximum moves."""
-        for words, scales_o, scales_sum in (
-            ("output is", False, True),
-            ("sum is", True, False),
-            ("output and the sum are", False, False),
+        moves = f"as the maximum moves from one block of {b} keys to the next"
+        for words, cause, of_o, of_sum in (
+            ("output is not rescaled", "missing before the output", 0.0, 1.0),
+            ("sum is not rescaled", "missing before the sum", 1.0, 0.0),
+            ("output and the sum are not rescaled", "missing before the output", 0.0, 0.0),
+            ("output is rescaled twice", "there twice before the output", 2.0, 1.0),
+            ("sum is rescaled twice", "there twice before the sum", 1.0, 2.0),
+            ("output and the sum are rescaled twice", "there twice", 2.0, 2.0),
+            ("output and the sum are rescaled by exp2 in place of exp", "in another base than the rest", LN_2, LN_2),
+            ("output is rescaled by exp2 in place of exp", "in another base than the rest", LN_2, 1.0),
+            ("sum is rescaled by exp2 in place of exp", "in another base than the rest", 1.0, LN_2),
         ):
             yield suspect(
-                f"when the {words} not rescaled as the maximum moves from one block of {b} keys to the next",
-                f"a factor exp(m_old − m_new) that is missing before the {words.split()[0]}",
-                lambda: self._online(b, scales_o, scales_sum),
+                f"when the {words} {moves}",
+                f"a factor exp(m_old − m_new) that is {cause}",
+                lambda: self._online(b, of_o, of_sum),
             )
 
     def _blocks(self, b: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -301,12 +384,38 @@ class Attention:
             yield keys, (s[:, keys] - new).exp(), (m - new).exp()
             m = new
 
-    def _online(self, b: int, scales_o: bool, scales_sum: bool) -> Tensor:
+    def _online(self, b: int, of_o: float, of_sum: float) -> Tensor:
+        """With the powers of exp(m_old − m_new) by which the output and the sum are rescaled."""
         total, o = torch.zeros_like(self.lse), torch.zeros_like(self.o)
         for keys, p, factor in self._blocks(b):
-            total = total * (factor if scales_sum else 1) + p.sum(-1, keepdim=True)
-            o = o * (factor if scales_o else 1) + p @ self.v[keys]
+            total = total * factor**of_sum + p.sum(-1, keepdim=True)
+            o = o * factor**of_o + p @ self.v[keys]
         return o / total
+
+    def _by_tiles(self, b: int, *, one_maximum: bool) -> Tensor:
+        """The online softmax in tiles of b × b, in float32, with one maximum for all queries of a tile, or with sums along queries.
+
+        Queries beyond the end are 0, and so are their scores.
+        """
+        rows = torch.arange(-(-self.n // b) * b, device=self.s.device)[:, None]
+        s = functional.pad(self.s, (0, -self.m % b, 0, len(rows) - self.n)).float()
+        keys = torch.arange(s.shape[1], device=s.device)
+        s = s.masked_fill((keys >= self.m) | (self.causal & (keys > rows)), -math.inf).unflatten(0, (-1, b))
+        v = functional.pad(self.v, (0, 0, 0, -self.m % b)).float()
+        m = s.new_full((len(s), b, 1), -math.inf)
+        total, o = torch.zeros_like(m), s.new_zeros((len(s), b, v.shape[-1]))
+        for start in range(0, s.shape[2], b):
+            tile = s[..., start : start + b]
+            new = torch.maximum(m, tile.amax((-2, -1) if one_maximum else -1, keepdim=True))
+            p, factor = (tile - new).exp(), (m - new).exp()
+            sums = p.sum(-1, keepdim=True) if one_maximum else p.sum(-2)[..., None]
+            # by a loop that ends at the diagonal
+            seen = (start <= rows.unflatten(0, (-1, b))[:, :1]) | (not self.causal)
+            total = torch.where(seen, total * factor + sums, total)
+            o = torch.where(seen, o * factor + p @ v[start : start + b], o)
+            m = torch.where(seen, new, m)
+        result: Tensor = (o / total).flatten(0, 1)[: self.n].double()
+        return result
 
     def _softmax_of_each_block(self, b: int) -> Tensor:
         scores = functional.pad(self.s.masked_fill(~self.visible, -math.inf), (0, -self.m % b), value=-math.inf)
@@ -389,6 +498,7 @@ class Attention:
             ("the row sum of q ∘ dO", operand, (self.q * do).sum(-1, keepdim=True)),
             ("its negative", "delta with the wrong sign", -delta),
             ("the row mean of dO ∘ O", "a mean in place of a sum in delta", delta / self.d),
+            *self._other_sums(delta),
             (
                 "scale · rowsum(dO ∘ O)",
                 "a scale that belongs to the scores, and at the end to dQ and dK",
@@ -406,6 +516,12 @@ class Attention:
             "a scale that belongs to the scores, and at the end to dQ and dK: dP = dO Vᵀ",
             lambda: of_ds(p * (self.scale * dp - delta)),
         )
+        for words, left, right in (("dO Kᵀ", do, self.k), ("Q Vᵀ", self.q, self.v), ("O Vᵀ", self.o, self.v)):
+            yield suspect(
+                f"when dP is {words}",
+                "the wrong operand of dP = dO Vᵀ",
+                lambda: of_ds(p * (left @ right.T - delta)),
+            )
         yield suspect(
             "when dS is dP − delta, without the factor P",
             "a factor P that is missing in dS",
@@ -424,12 +540,28 @@ class Attention:
             "brackets that are missing: dS = P ∘ (dP − delta)",
             lambda: of_ds(p * dp - delta),
         )
+        for words, of_dq, of_dk in (
+            ("from V in place of K, in dQ = scale · dS K", self.v, None),
+            ("from V in place of Q, in dK = scale · dSᵀ Q", None, self.v if self.n == self.m else None),
+            ("from dO in place of Q, in dK = scale · dSᵀ Q", None, do),
+            ("from O in place of Q, in dK = scale · dSᵀ Q", None, self.o),
+        ):
+            yield suspect(
+                words,
+                "the wrong operand of the last product",
+                lambda: (
+                    None if of_dq is None else self.scale * ds @ of_dq,
+                    None if of_dk is None else self.scale * ds.T @ of_dk,
+                    None,
+                ),
+            )
         if self.n == self.m:
             yield suspect(
                 "with q and k swapped in the last products",
                 "the wrong operand: dQ = scale · dS K, dK = scale · dSᵀ Q",
                 lambda: (self.scale * ds @ self.q, self.scale * ds.T @ self.k, None),
             )
+            yield from self._of_keys(suspect)
         yield suspect("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
         yield suspect("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
         operand = "the wrong operand of dV = Pᵀ dO: dS in place of P"
@@ -437,14 +569,17 @@ class Attention:
             operand += "; or 0 where dv belongs: with a single key dS is 0"
         yield suspect("from dS in place of P", operand, lambda: (None, None, ds.T @ do))
         yield suspect("from scale · dS in place of P", operand, lambda: (None, None, self.scale * ds.T @ do))
-        yield suspect("from O in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ self.o))
+        for words, other in (("O", self.o), ("Q", self.q)):
+            yield suspect(
+                f"from {words} in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ other)
+            )
         if self.n == self.m:
             yield suspect(
                 "without the transposition",
                 "a product with dS or P that should be with its transpose",
                 lambda: (self.scale * ds.T @ self.k, self.scale * ds @ self.q, p @ do),
             )
-        two = math.log(2)
+        two = LN_2
         log_sum = self.lse - self.top
         for words, cause, lse in (
             (
@@ -471,6 +606,8 @@ class Attention:
                 self.top - log_sum,
             ),
             ("without the logsumexp", "a logsumexp that is not subtracted: P = exp(S − L)", 0 * self.lse),
+            ("with Σ as the logsumexp", "a logsumexp that is the sum alone: L = m + log Σ", log_sum.exp()),
+            ("with the logsumexp's negative", "a sign that is wrong: P = exp(S − L)", -self.lse),
             ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
             *self._other_logsumexps(log_sum),
         ):
@@ -483,6 +620,13 @@ class Attention:
             )
         for words, cause, mask in self._masks():
             yield suspect(words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0)))
+        for score in MASKED if self.causal else ():
+            for b in (*TILES, 2 * self.m):
+                yield suspect(
+                    f"with {score:g} as the score of the keys that the causal mask hides",
+                    f"masked scores that are {score:g} and not −inf: exp({score:g} − L) is not 0",
+                    lambda: of_p((s.masked_fill(~self.visible, score) - self.lse).exp() * (self.j // b <= self.i // b)),
+                )
         for b in TILES:
             if self.causal and b < self.n:
                 yield suspect(
@@ -510,6 +654,42 @@ class Attention:
         if self.entry:
             yield from self._of_other_rows(suspect)
 
+    def _of_keys(
+        self, suspect: Callable[[str, str, Callable[[], tuple[Tensor | None, ...]]], Suspect]
+    ) -> Iterator[Suspect]:
+        """Numbers per query that are taken from where the keys are: those of another query."""
+        cause = "an index of keys for one of queries"
+        for b in (1, *TILES):
+            place = self.j // b * b + self.i % b
+            size = f", in tiles of {b} × {b}" if b > 1 else ""
+
+            def taken(numbers: Tensor) -> Tensor:
+                return torch.where(place < self.n, numbers[place.clamp(max=self.n - 1), 0], 0.0)
+
+            lse, delta = taken(self.lse), taken(self.delta)
+            p = (self.s - lse).exp().masked_fill(~self.visible, 0)
+            ds = self.p * (self.dp - delta)
+            for which, form in (
+                ("delta", lambda: (*self._outputs(self.p, ds)[:2], None)),
+                ("logsumexp", lambda: self._outputs(p, p * (self.dp - self.delta))),
+                ("logsumexp and delta", lambda: self._outputs(p, p * (self.dp - delta))),
+            ):
+                yield suspect(
+                    f"with {which} at the place of the key, not of the query{size}", f"{cause}: of {which}", form
+                )
+
+    def _other_sums(self, delta: Tensor) -> Iterator[tuple[str, str, Tensor]]:
+        """Sums and means of dO ∘ O over more than a row."""
+        cause = "a sum over too much in delta"
+        if self.n > 1:
+            yield "the sum of dO ∘ O over all rows", cause, delta.sum().expand_as(delta)
+        if self.batch > 1:
+            q, k, v, do = self._all
+            each = torch.stack([Attention(q, k, v, do, self.causal, entry).delta for entry in range(self.batch)])
+            yield "the sum of dO ∘ O over all batch entries", cause, each.sum().expand_as(delta)
+            if self.n > 1:
+                yield "the sum of dO ∘ O over each row of all batch entries", cause, each.sum(0)
+
     def _other_logsumexps(self, log_sum: Tensor) -> Iterator[tuple[str, str, Tensor]]:
         """Of other scores than the right ones, or not of all."""
         unscaled = "scores without their scale in the logsumexp: L = m + log Σ, both of the scaled scores"
@@ -534,7 +714,7 @@ class Attention:
         for b in TILES:
             if pad := -self.m % b:
                 yield (
-                    f"with {pad} more key{'s' if pad > 1 else ''} of zeros in the logsumexp, padded to blocks of {b}",
+                    f"with {_more_keys(pad)} of zeros in the logsumexp, padded to blocks of {b}",
                     "keys beyond the end that count in the sum",
                     torch.logaddexp(self.lse, self.lse.new_tensor(math.log(pad))),
                 )

@@ -28,6 +28,7 @@ CONSTANTS = {
 CLOSE = 0.02
 SAME_VALUES = 2e-3  # what is left of the error when values in another order are sorted
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
+LEFT_OVER = 32  # fewer elements than that may all be left over at the end
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
 # Of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from it.
@@ -236,6 +237,8 @@ def _never_written(seen: Seen) -> str:
     flat = unwritten.reshape(-1)
     if count == total:
         cause = "no launch, results that went elsewhere, or an output that was computed from its own unwritten contents"
+        if total < LEFT_OVER:
+            cause += "; or with a bound or a last, partial block that leaves so few out"
     elif bool(flat[total - count :].all()):
         written = total - count
         if 4 * written in range(total, total + 4):
@@ -259,6 +262,9 @@ def _not_finite(seen: Seen) -> str:
         if nans
         else "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
     )
+    if count == seen.got.numel():
+        what = f"no element is finite: all {count} are" if count > 1 else "it is"
+        return f"{what} {kind} where the right answer is finite: consistent with {cause}"
     index = _first_index(strange)
     start = _brackets((index[0] + seen.origin, *index[1:]) if index else index)
     return f"{_share(count, seen.got.numel())} {kind} where the right answer is finite, first at {start}: consistent with {cause}"
@@ -291,9 +297,12 @@ def _factor(seen: Seen) -> str:
         return ""
     ratio = wrong[usable] / right[usable]
     middle = float(ratio.median())
+    # Among numbers of all sizes few are usable: most must agree nevertheless.
+    agree = (wrong - middle * right).abs() <= CLOSE * (middle * right).abs()
     if (
         not math.isfinite(middle)
         or float((ratio - middle).abs().max()) > CLOSE * abs(middle)
+        or 2 * int(agree.sum()) < len(agree)
         or abs(middle - 1) < CLOSE
         or middle == 0
     ):
@@ -381,7 +390,7 @@ def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
     root = math.sqrt(shape[-1]) if shape else 1.0
     for value, words in ((root, "√d"), (1 / root, "1/√d"), (root * root, "d"), (1 / (root * root), "1/d")):
         if root > 1 and abs(factor / value - 1) < CLOSE:
-            return f"{words} for d = {shape[-1]}: consistent with a missing or doubled scale"
+            return f"{words} for d = {shape[-1]}: consistent with a missing or doubled scale, or a sum over as many"
     return ""
 
 
@@ -439,7 +448,7 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
                 f"a formula that does not hold for {'positive' if sign > 0 else 'negative'} numbers"
                 + (", such as |x|, a logarithm or a power by way of one" if sign < 0 else "")
                 if by_sign
-                else "a formula that overflows or loses its digits there"
+                else "a formula that overflows, loses its digits or is cut off there"
             )
     return ""
 

@@ -122,7 +122,7 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
         ),
         (
             "with √(2/π) x (1 + 0.044715 x³)",
-            "an x that is taken out of the first term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
+            "x⁴ in place of x³; or an x that is taken out of the first term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
             lambda: 0.5 * x * (1 + torch.tanh(root * x * (1 + 0.044715 * x**3))),
         ),
         (
@@ -134,6 +134,25 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
             "as ½ x (1 − tanh(u)), which is x σ(−2u)",
             "a sign that is wrong: tanh(u) = (1 − e⁻²ᵘ) / (1 + e⁻²ᵘ), σ(t) = 1 / (1 + e⁻ᵗ)",
             lambda: 0.5 * x * (1 - torch.tanh(argument)),
+        ),
+        (
+            "as x / (1 + 2⁻²ᵘ)",
+            "base 2 where base e is meant: exp(t) = exp2(t · log₂e)",
+            lambda: x * torch.sigmoid(2 * argument * math.log(2)),
+        ),
+        (
+            "with x − 0.044715 x³ in place of x + 0.044715 x³",
+            "a sign that is wrong",
+            lambda: _tanh_form(x, cubic=-0.044715),
+        ),
+        ("with x⁵ in place of x³", "a power that is too high", lambda: _tanh_form(x, power=5)),
+        (
+            "as GeLU's derivative",
+            "a gradient in place of the function",
+            lambda: (
+                0.5 * (1 + torch.tanh(argument))
+                + 0.5 * x * (1 - torch.tanh(argument) ** 2) * root * (1 + 3 * 0.044715 * x**2)
+            ),
         ),
         ("as ½ x (1 + tanh(x))", "the argument of tanh: u, not x", lambda: 0.5 * x * (1 + torch.tanh(x))),
         (
@@ -174,6 +193,23 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
                     partial(_with_tanh, x, argument, tanh, limit),
                 )
             )
+    for bound in (1.0, 2.0, 3.0, 4.0):
+        cut = argument.clamp(-bound, bound)
+        forms.append(
+            (
+                f"with u kept within ±{bound:g}",
+                "an argument of tanh that is cut off too early",
+                partial(_with_tanh, x, cut, torch.tanh, math.inf),
+            )
+        )
+    for bound in (3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 50.0, 88.0, 100.0):
+        forms.append(
+            (
+                f"for x kept within ±{bound:g}",
+                "an x that is cut off: the argument of tanh may be, where tanh is ±1",
+                partial(gelu, x.clamp(-bound, bound)),
+            )
+        )
     for words, cause, form in forms:
         yield Suspect(words, cause, lambda: {name: form()}, each=True)
     tunable: list[tuple[str, float, Callable[[float], Tensor]]] = [
@@ -181,10 +217,10 @@ def gelu_suspects(name: str, x: Tensor, got: Tensor) -> Iterator[Suspect]:
         ("0.044715", 0.044715, lambda value: _tanh_form(x, cubic=value)),
     ]
     for what, right, of in tunable if x.numel() >= ENOUGH_TO_FIT else ():
-        fitted = _fitted(got, of, right)
-        if math.isfinite(fitted):
-            words = f"with about {fitted:.5g} in place of {what}"
-            yield Suspect(words, constants, lambda: {name: of(fitted)}, each=True)
+        value = fitted(got, of, right)
+        if math.isfinite(value):
+            words = f"with about {value:.5g} in place of {what}"
+            yield Suspect(words, constants, lambda: {name: of(value)}, each=True)
 
 
 def _after(first: Callable[[Tensor], Tensor], then: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -195,7 +231,7 @@ def _with_tanh(x: Tensor, argument: Tensor, tanh: Callable[[Tensor], Tensor], li
     return 0.5 * x * (1 + tanh(argument).clamp(-limit, limit))
 
 
-def _fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
+def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
     """The constant with which a formula comes nearest to what was given, by least squares; from `right` on."""
     value = right
     for _ in range(FITTING_STEPS):
@@ -235,6 +271,7 @@ class Exponential:
 BASE_E = Exponential("exp({})", 1.0)
 BASE_2 = Exponential("exp2({})", math.log(2))
 SCALED = Exponential("exp(({}) log₂e)", 1 / math.log(2))  # the argument of exp2 given to exp
+TWICE = Exponential("exp({})²", 2.0)
 BASES_MIXED = (
     (BASE_2, BASE_E, "exp2(t) for exp(t) in the numerator alone"),
     (BASE_E, BASE_2, "exp2(t) for exp(t) in the sum alone"),
@@ -257,8 +294,8 @@ def _over_both(words: str, numerator: Tensor, total: Tensor) -> Iterator[tuple[s
     yield f"{words}, in the numerator alone", lambda: numerator / total
 
 
-def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) -> Iterator[Suspect]:
-    """x: the rows `part` in float64; whole: all rows, where they are not too many.
+def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice, got: Tensor) -> Iterator[Suspect]:
+    """x: the rows `part` in float64, got: what was given for them; whole: all rows, where they are not too many.
 
     Overflow is part of many mistakes, so those are worked out in float32.
     """
@@ -352,6 +389,12 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             lambda: torch.softmax(x * factor, -1),
         )
     yield suspect("without dividing by the sum", "a division that is missing", lambda: (short - top).exp())
+    for words, power in (("the sum twice", 2.0), ("the root of the sum", 0.5)):
+        yield suspect(
+            f"when exp(x − m) is divided by {words}",
+            "another division than the one by Σ",
+            lambda: (x - top.double() - power * log_sum).exp(),
+        )
     two = math.log(2)
     yield suspect(
         "with exp2 in place of exp",
@@ -424,6 +467,16 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             lambda: shifted.exp() / _sum_by_blocks(shifted, block, BASE_E, None),
         )
         yield suspect(
+            f"when the sum of blocks of {block} is rescaled twice as the maximum moves",
+            "a factor exp(m_old − m_new) that is there twice before the sum",
+            lambda: shifted.exp() / _sum_by_blocks(shifted, block, BASE_E, TWICE),
+        )
+        yield suspect(
+            f"when the first block of {block} is there again in place of each later one",
+            "a second pass that does not move on from block to block",
+            lambda: _softmax(x)[:, torch.arange(columns, device=x.device) % block],
+        )
+        yield suspect(
             f"when each block of {block} is divided by the sum of the blocks so far",
             "a row that is written before all of it has been summed: a second pass over it is missing",
             lambda: _so_far(short, block),
@@ -474,6 +527,17 @@ def softmax_suspects(name: str, x: Tensor, whole: Tensor | None, part: slice) ->
             "a row's offset that is missing",
             lambda: torch.softmax(wide[:1].double(), -1).expand(wide.shape)[part],
         )
+    for where, of in (
+        ("", lambda rate: _softmax(rate * x)),
+        (" in the numerator alone", lambda rate: (rate * shifted - log_sum).exp()),
+    ):
+        rate = fitted(got, of, 1.0)
+        if math.isfinite(rate):
+            yield suspect(
+                f"with x − m multiplied by {rate:.5g}{where}",
+                f"a wrong constant in the exponent, such as {rate / two:.5g} in place of log₂e, which is {1 / two:.6g}",
+                lambda: of(rate),
+            )
 
 
 def _zeros(count: int) -> str:

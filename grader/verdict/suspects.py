@@ -51,16 +51,25 @@ class Scene:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A suspect that accounts for some of the outputs; or only for where they are NaN or infinite, if `is_weak`."""
+    """A suspect that accounts for some of the outputs; or only for where they are NaN or infinite, if `is_weak`.
+
+    is_nowhere_finite: so they are everywhere, which says even less.
+    """
 
     outputs: tuple[str, ...]
     words: str
     cause: str
     is_weak: bool = False
+    is_nowhere_finite: bool = False
 
     def __str__(self) -> str:
         *most, last = self.outputs
         names, verb = (f"{', '.join(most)} and {last}", "are") if most else (last, "is")
+        if self.is_nowhere_finite:
+            return (
+                f"{names} {verb} nowhere finite, as it would be {self.words}: consistent with {self.cause}; "
+                "or with any other mistake that leaves no number"
+            )
         if self.is_weak:
             return (
                 f"{names} {verb} not finite where that is so {self.words}: consistent with {self.cause}; "
@@ -93,21 +102,26 @@ def explanations(
             for name in (outputs if suspect.together else open_ones)
             if name in outputs and name in wrong
         }
-        if suspect.together and not (len(shares) == len(outputs) and max(shares.values()) <= UNEXPLAINED):
-            continue
+        if suspect.together:
+            if len(shares) != len(outputs) or max(shares.values()) > UNEXPLAINED:
+                continue
+            # What it says of one output, another one confirms, though the one be 0 for many reasons.
+            shares = dict.fromkeys(shares, min(shares.values()))
         for name, left in shares.items():
             known, others = best.get(name, (math.inf, []))
             if left == known == WEAK and suspect.cause not in (other.cause for other in others):
                 others.append(suspect)
             elif left <= UNEXPLAINED and left < 0.5 * known:
                 best[name] = left, [suspect]
-    grouped: dict[tuple[str, str, bool], list[str]] = {}
+    grouped: dict[tuple[str, str, bool, bool], list[str]] = {}
     for name, (left, found) in best.items():
         if len(found) <= MOST_WEAK:
             words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
             if got[name].numel() == 1 and any(one.each for one in found):
                 causes += ", or with whatever else gives this one number"
-            grouped.setdefault((words, causes, left == WEAK), []).append(name)
+            # what is looked at of it may be one batch entry, or some rows
+            nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
+            grouped.setdefault((words, causes, left == WEAK, nowhere), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
 
@@ -192,7 +206,7 @@ def _formulas(
         q, k, v = tensors
         attention = Attention(q, k, v, call.upstream, causal, first)
         if attention.fits(expected):
-            yield from ((slice(first, first + 1), suspect) for suspect in attention.suspects())
+            yield from ((slice(first, first + 1), suspect) for suspect in attention.suspects(got))
     elif len(tensors) == 1 and len(expected) == 1 and tensors[0].ndim > 0:
         (name, right), (x,) = next(iter(expected.items())), tensors
         if x.shape != right.shape:
@@ -201,12 +215,12 @@ def _formulas(
         many = x.numel() > LARGEST_PART
         part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel())) if many else slice(None)
         values, wanted = x[part].double(), right[part]
+        given = got[name][part] if got[name].shape == right.shape else wanted
         if same(gelu(values), wanted):
-            given = got[name][part] if got[name].shape == right.shape else wanted
             yield from ((part, suspect) for suspect in gelu_suspects(name, values, given.double()))
         elif x.ndim == 2 and same(torch.softmax(values, -1), wanted):
             whole = x if x.numel() <= LARGEST_PART else None
-            yield from ((part, suspect) for suspect in softmax_suspects(name, values, whole, part))
+            yield from ((part, suspect) for suspect in softmax_suspects(name, values, whole, part, given.double()))
 
 
 def _other_strides(scene: Scene) -> Iterator[Suspect]:

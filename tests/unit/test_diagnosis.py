@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from grader.verdict.rounding import cut_to_bfloat16
 from grader.verdict.suspects import Scene
 
 INF, NAN = math.inf, math.nan
+LN_2 = math.log(2)
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 # What each sentence about a cause is known by.
 CAUSES = (
@@ -694,6 +696,28 @@ def _divided_by_blocks(s: torch.Tensor, v: torch.Tensor, b: int, once_more: bool
     return torch.stack(rows, 1)
 
 
+def _rescaled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, of_o: float, of_sum: float) -> torch.Tensor:
+    """The online softmax in blocks of 16 keys, with powers of exp(m_old − m_new)."""
+    s = q @ k.mT / 4
+    top, total, o = torch.full_like(s[..., :1], -INF), torch.zeros_like(s[..., :1]), torch.zeros_like(q)
+    for start in range(0, s.shape[-1], 16):
+        piece = s[..., start : start + 16]
+        new = torch.maximum(top, piece.amax(-1, True))
+        p = (piece - new).exp()
+        total = total * (of_sum * (top - new)).exp() + p.sum(-1, True)
+        o, top = o * (of_o * (top - new)).exp() + p @ v[:, start : start + 16], new
+    return o / total
+
+
+def _by_columns(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: int) -> torch.Tensor:
+    """In one tile of b × b, with queries and keys of 0 beyond the end; the sums run over the queries."""
+    n, pad = q.shape[1], b - q.shape[1]
+    q, k, v = (torch.nn.functional.pad(one, (0, 0, 0, pad)) for one in (q, k, v))
+    s = (q @ k.mT / 4).masked_fill(torch.arange(b) >= n, -INF)
+    p = (s - s.amax(-1, True)).exp()
+    return (p @ v / p.sum(-2)[..., None])[:, :n]
+
+
 def attention_oracle(call: Call) -> dict[str, torch.Tensor]:
     causal = bool(call.options["is_causal"])
     leaves = [tensor.double().detach().requires_grad_() for tensor in call.args.values()]
@@ -764,6 +788,29 @@ SCORES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Ten
         q, *(torch.nn.functional.pad(one, (0, 0, 0, 8)) for one in (k, v)), False
     ),
     "when all weights are equal": lambda q, k, v: attention(0 * q, k, v, False),
+    **{
+        f"when the {words} as the maximum moves from one block of 16 keys": partial(_rescaled, of_o=of_o, of_sum=of_sum)
+        for words, of_o, of_sum in (
+            ("output is rescaled twice", 2.0, 1.0),
+            ("sum is rescaled twice", 1.0, 2.0),
+            ("output and the sum are rescaled twice", 2.0, 2.0),
+            ("output and the sum are rescaled by exp2 in place of exp", LN_2, LN_2),
+            ("sum is rescaled by exp2 in place of exp", 1.0, LN_2),
+        )
+    },
+    "with 8 more keys whose score is -1, padded to blocks of 16": lambda q, k, v: (
+        (p := (q @ k.mT / 4).exp()) @ v / (p.sum(-1, True) + 8 * math.exp(-1))
+    ),
+    "when it is divided by the sum twice": lambda q, k, v: (
+        (p := (s := q @ k.mT / 4).sub(s.amax(-1, True)).exp()) @ v / p.sum(-1, True) ** 2
+    ),
+    "with 0.001 added to the sum": lambda q, k, v: (
+        (p := (s := q @ k.mT / 4).sub(s.amax(-1, True)).exp()) @ v / (p.sum(-1, True) + 1e-3)
+    ),
+    "such as 1.44 in place of log₂e": lambda q, k, v: attention(q, k, v, False, 1.44 * LN_2 / 4),
+    "with the sums of the columns, and not of the rows, of each tile of 64 × 64": lambda q, k, v: _by_columns(
+        q, k, v, 64
+    ),
 }
 
 
@@ -772,7 +819,7 @@ def test_a_usual_mistake_of_attention_is_named_in_the_second_line(words: str) ->
     call = attention_call()
     q, k, v = (tensor.double() for tensor in call.args.values())
     lines = told(call, attention_oracle, {"o": SCORES[words](q, k, v)})
-    assert lines[0].startswith("o[0, 0, ")
+    assert lines[0].startswith("o[0, ")
     assert "is the first wrong element" in lines[0]
     assert lines[1].startswith("o is what comes out")
     assert words in lines[1]
@@ -806,6 +853,47 @@ def test_masked_scores_of_0_are_named() -> None:
     assert "with 0 as the score of the keys that the causal mask hides" in lines[1]
 
 
+@pytest.mark.parametrize("score", [-1.0, -10.0])
+@pytest.mark.parametrize("also_the_end", [False, True])
+def test_masked_scores_that_are_a_number_are_named(score: float, also_the_end: bool) -> None:
+    """A causal mask that comes last undoes the one for the end; the keys there are 0."""
+    call = attention_call(causal=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    if also_the_end:
+        k, v = (torch.nn.functional.pad(one, (0, 0, 0, 24)) for one in (k, v))
+    later = torch.arange(k.shape[1]) > torch.arange(40)[:, None]
+    wrong = torch.softmax((q @ k.mT / 4).masked_fill(later, score), -1) @ v
+    words = f"with {score:g} as the score of the keys that the causal mask hides"
+    assert (
+        words + (", and of those beyond the end" if also_the_end else ":")
+        in told(call, attention_oracle, {"o": wrong})[1]
+    )
+
+
+def test_masked_scores_that_are_a_number_are_named_in_the_backward() -> None:
+    call = attention_call(causal=True, backward=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert call.upstream is not None
+    later = torch.ones(40, 40, dtype=torch.bool).triu(1)
+    s = q @ k.mT / 4
+    lse = torch.logsumexp(s.masked_fill(later, -INF), -1, True)
+    delta = (call.upstream.double() * attention(q, k, v, True)).sum(-1, True)
+    ds = (s.masked_fill(later, -1.0) - lse).exp() * (call.upstream.double() @ v.mT - delta)
+    lines = told(call, attention_oracle, {"dq": ds @ k / 4})
+    assert "dq is what comes out with -1 as the score of the keys that the causal mask hides" in lines[1]
+
+
+def test_a_maximum_of_the_whole_tile_is_named_where_rows_vanish() -> None:
+    call = attention_call()
+    q, k, v = call.args.values()
+    q = q * torch.where(torch.arange(40)[:, None] % 2 == 0, 300.0, 1.0)
+    call = Call({"q": q, "k": k, "v": v}, call.options)
+    s = q.double() @ k.double().mT / 4
+    p = (s - s.amax((-2, -1), True)).float().exp().double()
+    lines = told(call, attention_oracle, {"o": p @ v.double() / p.sum(-1, True)})
+    assert "with one maximum for all queries of a tile" in lines[1]
+
+
 def test_a_causal_mask_that_is_off_by_one_is_named() -> None:
     call = attention_call(causal=True)
     q, k, v = (tensor.double() for tensor in call.args.values())
@@ -837,6 +925,66 @@ def test_swapped_gradients_are_named_and_a_copy_of_a_right_one_is_no_swap() -> N
     copied = told(call, attention_oracle, {"dk": right["dv"]})
     assert not any("swapped" in line for line in copied)
     assert any(line.startswith("of the same call dq and dv are right") for line in copied)
+
+
+def test_a_factor_of_two_is_told_beside_the_length_that_it_may_come_from() -> None:
+    call = attention_call(n=40, keys=40)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    lines = told(call, attention_oracle, {"o": attention(q, k, v, False, 1 / 8)})
+    assert "with the scale of head_dim 64: consistent with a scale that is fixed" in lines[1]
+    assert "or a factor 1/2 too many" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "delta"),
+    [
+        ("when delta is the sum of dO ∘ O over all rows", lambda each: each.sum((-2, -1), True).expand_as(each)),
+        ("when delta is the sum of dO ∘ O over all batch entries", lambda each: each.sum().expand_as(each)),
+        ("over each row of all batch entries", lambda each: each.sum(0, True).expand_as(each)),
+        ("with delta at the place of the key, not of the query:", lambda each: each.mT),
+        (
+            "with delta at the place of the key, not of the query, in tiles of 16 × 16",
+            lambda each: each[:, (torch.arange(40) // 16 * 16 + torch.arange(40)[:, None] % 16).clamp(max=39), 0],
+        ),
+    ],
+)
+def test_other_deltas_are_named(words: str, delta: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    call = attention_call(backward=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert call.upstream is not None
+    do, p = call.upstream.double(), torch.softmax(q @ k.mT / 4, -1)
+    wrong = delta((do * (p @ v)).sum(-1, True))
+    if "16 × 16" in words:
+        wrong = wrong * ((torch.arange(40) // 16 * 16 + torch.arange(40)[:, None] % 16) < 40)
+    ds = p * (do @ v.mT - wrong)
+    lines = told(call, attention_oracle, {"dq": ds @ k / 4, "dk": ds.mT @ q / 4})
+    assert lines[1].startswith("dq and dk are what comes out ")
+    assert words in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        ("when dP is dO Kᵀ", "dq"),
+        ("from V in place of K, in dQ", "dq"),
+        ("from dO in place of Q, in dK", "dk"),
+        ("from Q in place of dO", "dv"),
+    ],
+)
+def test_the_wrong_operand_of_a_product_is_named(words: str, output: str) -> None:
+    call = attention_call(backward=True)
+    q, k, v = (tensor.double() for tensor in call.args.values())
+    assert call.upstream is not None
+    do, p = call.upstream.double(), torch.softmax(q @ k.mT / 4, -1)
+    delta = (do * (p @ v)).sum(-1, True)
+    ds = p * (do @ v.mT - delta)
+    wrong = {
+        "when dP is dO Kᵀ": p * (do @ k.mT - delta) @ k / 4,
+        "from V in place of K, in dQ": ds @ v / 4,
+        "from dO in place of Q, in dK": ds.mT @ do / 4,
+        "from Q in place of dO": p.mT @ q,
+    }[words]
+    assert f"{output} is what comes out {words}" in told(call, attention_oracle, {output: wrong})[1]
 
 
 def test_delta_from_the_wrong_operand_is_named() -> None:
@@ -876,6 +1024,8 @@ LOGSUMEXPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # of scores, 
         s.amax(-1, True)
         + sum((s[..., i : i + 16] - s[..., : i + 16].amax(-1, True)).exp().sum(-1, True) for i in (0, 16, 32)).log()
     ),
+    "with Σ as the logsumexp": lambda s: (s - s.amax(-1, True)).exp().sum(-1, True),
+    "with the logsumexp's negative": lambda s: -torch.logsumexp(s, -1, True),
     "with the logsumexp of the first 32 keys alone": lambda s: torch.logsumexp(s[..., :32], -1, True),
 }
 
@@ -1090,7 +1240,6 @@ def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate="tanh")
 
 
-LN_2 = math.log(2)
 ROOT = 2 * math.sqrt(2 / math.pi)  # twice, for σ: tanh(u) = 2σ(2u) − 1
 
 
@@ -1118,13 +1267,19 @@ def _argument(x: torch.Tensor) -> torch.Tensor:
             "with 0.798087 in place of √(2/π)",
             lambda x: x * torch.sigmoid(2 * (2 / 3.14) ** 0.5 * (x + 0.044715 * x**3)),
         ),
+        ("as x / (1 + 2⁻²ᵘ)", lambda x: x / (1 + torch.exp2(-2 * _argument(x)))),
+        ("x⁴ in place of x³; or", lambda x: 0.5 * x * (1 + torch.tanh(ROOT / 2 * (x + 0.044715 * x**4)))),
+        ("with x⁵ in place of x³", lambda x: 0.5 * x * (1 + torch.tanh(ROOT / 2 * (x + 0.044715 * x**5)))),
+        ("with u kept within ±2", lambda x: 0.5 * x * (1 + torch.tanh(_argument(x).clamp(-2, 2)))),
+        ("for x kept within ±3", lambda x: gelu_tanh(x.clamp(-3, 3))),
+        ("as GeLU's derivative", lambda x: torch.func.vmap(torch.func.grad(gelu_tanh))(x)),
         ("when GeLU is applied twice", lambda x: gelu_tanh(gelu_tanh(x))),
         ("for x rounded to float16", lambda x: gelu_tanh(x.half().double())),
         ("for x rounded to bfloat16, as Triton's interpreter does", lambda x: gelu_tanh(cut_to_bfloat16(x))),
         ("with y rounded to float16", lambda x: gelu_tanh(x).half().double()),
         ("as ½ x (1 + tanh|u|)", lambda x: 0.5 * x * (1 + torch.tanh(_argument(x).abs()))),
         ("with about 1.5958 in place of √(2/π)", lambda x: x * torch.sigmoid(2 * ROOT * (x + 0.044715 * x**3))),
-        ("with about -0.044715 in place of 0.044715", lambda x: x * torch.sigmoid(ROOT * (x - 0.044715 * x**3))),
+        ("with x − 0.044715 x³ in place of x + 0.044715 x³", lambda x: x * torch.sigmoid(ROOT * (x - 0.044715 * x**3))),
         ("with tanh(u) as u − u³/3:", lambda x: 0.5 * x * (1 + (u := _argument(x)) - u**3 / 3)),
         (
             "with tanh(u) as u (27 + u²) / (27 + 9u²), kept within ±1",
@@ -1273,6 +1428,43 @@ def _of_four(e: torch.Tensor) -> torch.Tensor:
     return e.view(5, -1).sum(-1).repeat_interleave(4)[:, None]
 
 
+@pytest.mark.parametrize("constant", [1.44, 1.4, LN_2])
+@pytest.mark.parametrize("where", ["", " in the numerator alone"])
+def test_another_constant_in_the_exponent_is_told_by_its_value(constant: float, where: str) -> None:
+    x = normal(1, 7)
+    e = (shifted := x - x.amax(-1, True)).exp()
+    other = (shifted * constant * LN_2).exp()
+    wrong = other / (e if where else other).sum(-1, True)
+    line = told(Call({"x": x}), softmax_oracle, {"y": wrong})[1]
+    assert f"multiplied by {constant * LN_2:.5g}{where}: consistent with a wrong constant in the exponent" in line
+    assert f"such as {constant:.5g} in place of log₂e" in line
+
+
+@pytest.mark.parametrize("power", [2.0, 0.5])
+def test_another_division_than_by_the_sum_is_named(power: float) -> None:
+    x = normal(3, 100)
+    e = (x - x.amax(-1, True)).exp()
+    line = told(Call({"x": x}), softmax_oracle, {"y": e / e.sum(-1, True) ** power})[1]
+    assert f"divided by {'the sum twice' if power == 2 else 'the root of the sum'}: consistent with" in line
+
+
+def test_a_second_pass_that_stays_in_the_first_block_is_named() -> None:
+    x = normal(4, 300)
+    wrong = torch.softmax(x, -1)[:, torch.arange(300) % 128]
+    assert "when the first block of 128 is there again" in told(Call({"x": x}), softmax_oracle, {"y": wrong})[1]
+
+
+def test_a_sum_that_is_rescaled_twice_is_named() -> None:
+    x = normal(8, 300)
+    first, second = x.split([256, 44], -1)
+    tops = first.amax(-1, True), x.amax(-1, True)
+    total = (first - tops[0]).exp().sum(-1, True) * (2 * (tops[0] - tops[1])).exp() + (second - tops[1]).exp().sum(
+        -1, True
+    )
+    line = told(Call({"x": x}), softmax_oracle, {"y": (x - tops[1]).exp() / total})[1]
+    assert "when the sum of blocks of 256 is rescaled twice" in line
+
+
 def test_strides_that_are_ignored_are_named() -> None:
     x = normal(50, 20).t()
     wrong = torch.softmax(x.as_strided((20, 50), (50, 1)), -1)
@@ -1338,7 +1530,7 @@ def test_nothing_is_accused_of_an_error_that_it_does_not_make(seed: int, backwar
     right = attention_oracle(call)
     doubled = attention_oracle(Call({name: 2 * one for name, one in call.args.items()}, call.options, call.upstream))
     for name, value in right.items():
-        noise = normal(*value.shape, seed=seed)
+        noise = normal(*value.shape, seed=seed + 50)  # no input's
         for wrong in (
             noise,
             value + 0.1 * noise,
@@ -1387,6 +1579,41 @@ def test_an_output_wrong_by_small_errors_has_its_mistake_named_too() -> None:
     none = torch.zeros(500, dtype=torch.bool)
     lines = explain_call({"y": erf}, gelu_oracle(call), {"y": none}, Scene(call, gelu_oracle))
     assert "with erf" in lines[1]
+
+
+def test_swapped_gradients_are_named_where_one_of_them_is_0() -> None:
+    """With a single key dS is 0 but for rounding, and so is whatever is made of it."""
+    args = {name: torch.full((1, 1, 16), value) for name, value in (("q", 1.0), ("k", 2.0), ("v", 3.0))}
+    call = Call(args, {"is_causal": False}, torch.ones(1, 1, 16))
+
+    def oracle(call: Call) -> dict[str, torch.Tensor]:
+        right = attention_oracle(call)
+        return right | {"dk": right["dk"] + 1e-18}
+
+    swapped = {"dk": oracle(call)["dv"], "dv": torch.zeros(1, 1, 16)}
+    assert told(call, oracle, swapped)[1].startswith("dk and dv are what comes out when the two are swapped")
+
+
+def test_where_nothing_is_finite_it_is_said_plainly() -> None:
+    lines = story(torch.full((4, 8), NAN), normal(4, 8))
+    assert "no element is finite: all 32 are NaN where the right answer is finite: consistent with" in lines[1]
+    x = normal(2, 50) + 200
+    lines = told(Call({"x": x}), softmax_oracle, {"y": torch.full((2, 50), NAN)})
+    assert lines[1].startswith("y is nowhere finite, as it would be ")
+    assert "without the maximum subtracted" in lines[1]
+    assert lines[1].endswith("or with any other mistake that leaves no number")
+
+
+def test_a_few_elements_that_nobody_wrote_may_be_left_over() -> None:
+    assert "a last, partial block" in story(poison((1,), torch.float32), normal(1))[1]
+    assert "a last, partial block" not in story(poison((64,), torch.float32), normal(64))[1]
+
+
+def test_a_few_huge_elements_do_not_make_a_factor_of_all() -> None:
+    expected = torch.cat([normal(100) + 20, torch.linspace(1e37, 3e37, 6, dtype=torch.float64)])
+    bad = torch.ones(106, dtype=torch.bool)
+    lines = explain("y", torch.where(expected > 1e30, expected / 4, torch.tensor(10.0)), expected, bad)
+    assert not any("times expected" in line for line in lines)
 
 
 def test_a_suspect_must_fit_the_small_elements_too() -> None:
