@@ -12,8 +12,10 @@ Two kernels:
   rows share a program, or most of its lanes would be idle.
 - A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov &
   Gimelshein 2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new
-  one by exp(m_old − m_new). The second pass normalises out of the L2 cache: the first asks it to keep the row
-  (evict_last), the second lets go of it (evict_first), and results are the first to leave (.cs).
+  one by exp(m_old − m_new). Every thread does so for its own columns, and they meet once a row. The second pass
+  normalises: first the pieces that were read last, which are still in registers, then the rest out of the L2
+  cache, which the first pass asked to keep it (evict_last) and the second lets go (evict_first). Results are the
+  first to leave (.cs).
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
 """
@@ -28,7 +30,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-LONG_ROW_BLOCK = 32768
+# Longer rows: 32 warps, as many as a program can have, and 64 registers for each thread, of which the pieces kept take 16.
+LONG_ROW_LANES = 1024
+LONG_ROW_STEPS = 2
+PIECES_KEPT = 2
 
 
 @triton.jit
@@ -57,35 +62,69 @@ def softmax_kernel(
 
 
 @triton.jit
-def softmax_long_row_kernel(x_ptr, y_ptr, n_cols, x_row_stride, block_cols: tl.constexpr, is_huge: tl.constexpr):
-    """Longer rows: one program each, in steps of block_cols. x_ptr's rows are dense. is_huge: n_cols + block_cols > 2³¹."""
+def columns(start, steps: tl.constexpr, lanes: tl.constexpr, vector: tl.constexpr):
+    """(steps, lanes, vector) columns from start on. In every step each lane has `vector` neighbours: one load."""
+    step, lane = tl.arange(0, steps)[:, None, None], tl.arange(0, lanes)[None, :, None]
+    return start + (step * lanes + lane) * vector + tl.arange(0, vector)[None, None, :]
+
+
+@triton.jit
+def add_piece(x, lane_max, lane_sum):
+    """Maximum and sum of each lane with its elements of x, (steps, lanes, vector), among them."""
+    x = x.to(tl.float32)
+    new_max = tl.maximum(lane_max, tl.max(tl.max(x, axis=2), axis=0))
+    # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
+    reference = tl.where(new_max == float("-inf"), 0.0, new_max)
+    lane_sum *= tl.exp2((lane_max - reference) * LOG2_E)
+    lane_sum += tl.sum(tl.sum(tl.exp2((x - reference[None, :, None]) * LOG2_E), axis=2), axis=0)
+    return new_max, lane_sum
+
+
+@triton.jit
+def store_piece(y_row_ptr, x, cols, n_cols, row_max, factor):
+    y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * factor
+    tl.store(y_row_ptr + cols, y.to(y_row_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
+
+
+@triton.jit
+def softmax_long_row_kernel(
+    x_ptr, y_ptr, n_cols, x_row_stride,
+    steps: tl.constexpr, lanes: tl.constexpr, vector: tl.constexpr, n_kept: tl.constexpr, is_huge: tl.constexpr,
+):  # fmt: skip
+    """Longer rows: one program each, in pieces. x_ptr's rows are dense. is_huge: columns pass 2³¹ in the last piece."""
     if is_huge:
-        n_cols = n_cols.to(tl.int64)  # and with it the columns: the last step passes 2³¹
+        n_cols = n_cols.to(tl.int64)  # and with it the columns
     row = tl.program_id(0).to(tl.int64)
     x_row_ptr = x_ptr + row * x_row_stride
     y_row_ptr = y_ptr + row * n_cols
-    lanes = tl.arange(0, block_cols)
+    piece: tl.constexpr = steps * lanes * vector
+    kept_from = (tl.cdiv(n_cols, piece) - n_kept) * piece  # not negative: shorter rows are the other kernel's
 
-    # Invariant: row_sum = Σ exp(x_k − row_max) over the columns seen so far.
-    row_max = float("-inf")
-    row_sum = 0.0
-    for start in range(0, n_cols, block_cols):
-        cols = start + lanes
-        x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_last")
-        x = x.to(tl.float32)
-        new_max = tl.maximum(row_max, tl.max(x, axis=0))
-        # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
-        reference = tl.where(new_max == float("-inf"), 0.0, new_max)
-        row_sum = row_sum * tl.exp2((row_max - reference) * LOG2_E)
-        row_sum += tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
-        row_max = new_max
-
-    factor = 1.0 / row_sum  # once: a division by element would take longer than its load
-    for start in range(0, n_cols, block_cols):
-        cols = start + lanes
+    # Invariant: lane_sum = Σ exp(x_k − lane_max) over the lane's columns seen so far. A lane is a thread, so threads
+    # need not wait for each other here, as they would for a maximum of the whole piece.
+    lane_max = tl.full((lanes,), float("-inf"), tl.float32)
+    lane_sum = tl.zeros((lanes,), tl.float32)
+    for start in range(0, kept_from, piece):
+        cols = columns(start, steps, lanes, vector)
+        x = tl.load(x_row_ptr + cols, eviction_policy="evict_last")
+        lane_max, lane_sum = add_piece(x, lane_max, lane_sum)
+    kept = ()
+    for i in tl.static_range(n_kept):
+        cols = columns(kept_from + i * piece, steps, lanes, vector)
         x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
-        y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * factor
-        tl.store(y_row_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
+        lane_max, lane_sum = add_piece(x, lane_max, lane_sum)
+        kept += (x,)
+
+    row_max = tl.max(lane_max, axis=0)
+    # Once: a division by element would take longer than its load.
+    factor = 1.0 / tl.sum(lane_sum * tl.exp2((lane_max - row_max) * LOG2_E), axis=0)
+
+    for i in tl.static_range(n_kept):
+        store_piece(y_row_ptr, kept[i], columns(kept_from + i * piece, steps, lanes, vector), n_cols, row_max, factor)
+    for start in range(0, kept_from, piece):
+        cols = columns(start, steps, lanes, vector)
+        x = tl.load(x_row_ptr + cols, eviction_policy="evict_first")
+        store_piece(y_row_ptr, x, cols, n_cols, row_max, factor)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -124,8 +163,11 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             )  # fmt: skip
         else:
             x = x if x.stride(1) == 1 else x.contiguous()
+            vector = 16 // x.element_size()
+            piece = LONG_ROW_STEPS * LONG_ROW_LANES * vector
             softmax_long_row_kernel[(n_rows,)](
                 x, y, n_cols, x.stride(0),
-                block_cols=LONG_ROW_BLOCK, is_huge=n_cols + LONG_ROW_BLOCK > 2**31, num_warps=32,
+                steps=LONG_ROW_STEPS, lanes=LONG_ROW_LANES, vector=vector, n_kept=PIECES_KEPT,
+                is_huge=n_cols + piece > 2**31, num_warps=LONG_ROW_LANES // 32,
             )  # fmt: skip
     return y
