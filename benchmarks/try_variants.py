@@ -39,6 +39,8 @@ SOFTMAX = [
     (4096, 131072, torch.bfloat16),
     (4096, 1024, torch.float32),
     (1 << 20, 64, torch.bfloat16),
+    (4096, 131071, torch.bfloat16),
+    (4096, 65536, torch.float32),
 ]
 Problem = tuple[
     str, tuple[Any, ...], Callable[..., Any], list[tuple[str, Callable[..., Any]]], dict[str, Callable[..., Any]], float

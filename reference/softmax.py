@@ -30,10 +30,8 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-# Longer rows: 32 warps, as many as a program can have, and 64 registers for each thread, of which the pieces kept take 16.
-LONG_ROW_LANES = 1024
-LONG_ROW_STEPS = 2
-PIECES_KEPT = 2
+LONG_ROW_LANES = 1024  # the threads of 32 warps, as many as a program can have
+SHARED_L2_BYTES = 128 * 1024  # rows up to this fit into L2 while each multiprocessor has two of them
 
 
 @triton.jit
@@ -127,6 +125,18 @@ def softmax_long_row_kernel(
         store_piece(y_row_ptr, x, cols, n_cols, row_max, factor)
 
 
+def long_row_tile(n_cols: int, element_size: int) -> tuple[int, int]:
+    """Bytes that a lane has in each piece, and how many pieces stay in registers.
+
+    Found by trying on an H200. A program of 32 registers per thread leaves room for a second one on its
+    multiprocessor, which hides its waits, as long as L2 holds the rows of both. Where it does not, 64 KB of the
+    row stay in registers instead.
+    """
+    if n_cols * element_size <= SHARED_L2_BYTES:
+        return 16, 1
+    return (16, 4) if element_size == 4 else (32, 2)
+
+
 def softmax(x: torch.Tensor) -> torch.Tensor:
     """Softmax over the last dimension.
 
@@ -163,11 +173,15 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             )  # fmt: skip
         else:
             x = x if x.stride(1) == 1 else x.contiguous()
-            vector = 16 // x.element_size()
-            piece = LONG_ROW_STEPS * LONG_ROW_LANES * vector
+            # Loads of 16 bytes where Triton knows that rows start at such addresses, else element by element: lanes that
+            # are to have neighbours then would have to pass them on to each other.
+            aligned = n_cols % 16 == 0 and x.stride(0) % 16 == 0 and x.data_ptr() % 16 == 0
+            vector = 16 // x.element_size() if aligned else 1
+            lane_bytes, n_kept = long_row_tile(n_cols, x.element_size())
+            steps = lane_bytes // x.element_size() // vector
             softmax_long_row_kernel[(n_rows,)](
                 x, y, n_cols, x.stride(0),
-                steps=LONG_ROW_STEPS, lanes=LONG_ROW_LANES, vector=vector, n_kept=PIECES_KEPT,
-                is_huge=n_cols + piece > 2**31, num_warps=LONG_ROW_LANES // 32,
+                steps=steps, lanes=LONG_ROW_LANES, vector=vector, n_kept=n_kept,
+                is_huge=n_cols + steps * LONG_ROW_LANES * vector > 2**31, num_warps=LONG_ROW_LANES // 32,
             )  # fmt: skip
     return y

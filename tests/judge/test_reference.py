@@ -187,7 +187,7 @@ x = torch.randn(3, 70001)
 answers = []
 for is_huge in (False, True):
     y = torch.empty_like(x)
-    tile = dict(steps=reference.LONG_ROW_STEPS, lanes=reference.LONG_ROW_LANES, vector=4, n_kept=reference.PIECES_KEPT)
+    tile = dict(steps=4, lanes=reference.LONG_ROW_LANES, vector=1, n_kept=4)
     reference.softmax_long_row_kernel[(3,)](x, y, 70001, 70001, **tile, is_huge=is_huge)
     answers.append(y)
 json.dump([torch.equal(*answers), float((answers[0] - x.softmax(-1)).abs().max())], sys.stdout)
