@@ -122,6 +122,12 @@ def double(x):
         SIDE.synchronize()
     return y
 """,
+    "another_default_stream": """
+SIDE = torch.cuda.Stream()
+def double(x):
+    torch.cuda.set_stream(SIDE)
+    return honest(x)
+""",
     "early_stream": """
 SIDE = torch.cuda.Stream(priority=-1)
 def double(x):
