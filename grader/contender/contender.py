@@ -423,7 +423,8 @@ class Contender:
             self._watch(limits)  # who answers every request within the interval would never be looked at
         self._send(request | {"limit_s": limits.time_s}, files)
         reply = self._reply(limits, is_timed)
-        if self.device == "cpu" and not self.trusted and not self._watched:  # a tool's worker ends by itself
+        # Not where the judge's clock runs, for that takes milliseconds; and a tool's worker ends by itself.
+        if self.device == "cpu" and not (self.trusted or is_timed or self._watched):
             self._rest()
         return reply
 
