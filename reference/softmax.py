@@ -14,8 +14,8 @@ Two kernels:
   Gimelshein 2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new
   one by exp(m_old − m_new). Every thread does so for its own columns, and they meet once a row. The second pass
   normalises: first the pieces that were read last, which are still in registers, then the rest out of the L2
-  cache, which the first pass asked to keep it (evict_last) and the second lets go (evict_first). Results are the
-  first to leave (.cs).
+  cache, which the first pass asks to keep it (evict_last) and the second lets go of it (evict_first). Results are
+  the first to leave (.cs).
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
 """
