@@ -106,7 +106,9 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
     with tempfile.TemporaryDirectory() as scratch:
         pool = WorkerPool("cuda", Path(scratch))
         try:
-            yield Judge(job, pool, lambda _event: None), pool
+            judge = Judge(job, pool, lambda _event: None)
+            judge.begin([])
+            yield judge, pool
         finally:
             pool.close()
 

@@ -51,6 +51,9 @@ SAMPLE_CUT = 221
 # an output would be told that they never wrote there; and so large that GeLU leaves it as it is.
 EARLY_VALUE = 1234.5
 
+# What torch imports with the first backward pass that is given a gradient: hundreds of modules, sympy's among them.
+NEEDED_FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
+
 
 class ProtocolError(Exception):
     """The other side sent something that is no frame."""

@@ -216,7 +216,7 @@ class Contender:
         if not reply.ok:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
-        self._expendable = not processes.spared(processes.tree(self._process.pid))
+        self._expendable = not processes.spared(self._tree())
 
     def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
         """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`.
@@ -502,14 +502,18 @@ class Contender:
             "timed_out", f"no answer within {limits.time_s:g} s: stopped", self._crash_place(), details
         )
 
+    def _tree(self, age_s: float = 0.0) -> list[int]:
+        """Process ids of the worker and all that it started."""
+        return [one.pid for one in processes.tree(self._process.pid, age_s)]
+
     def _watch(self, limits: Limits) -> None:
         """Look at what its processes use. Raises ContenderFault, when they have been ended."""
-        tree = processes.tree(self._process.pid, age_s=WATCH_INTERVAL_S / 2)
+        tree = self._tree(age_s=WATCH_INTERVAL_S / 2)
         if len(tree) > MAX_PROCESSES:
             self.kill()
             raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
         allowed = int(limits.memory_gib * GIB)
-        if processes.private_bytes(tree, allowed) > allowed:
+        if processes.hold_more_than(allowed, tree):
             self.kill()
             raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
         if self._expendable and processes.spared(tree):

@@ -18,17 +18,17 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import psutil
 
+from grader.contender.table import DEAD, STANDING, Member, descendants, record, state_of
+
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
-LOOKS = 10  # at the table of processes, until one is whole
-DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
 A_LOT = 1 << 62  # bytes, where nobody tells how many
 FULL = 7 / 8  # of a container's memory
 CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
@@ -38,13 +38,12 @@ DELETED = re.compile(
 )
 # The beginning of a mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is where such files lie.
 IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
-STANDING = ("T", "t", *DEAD)
 
 MemoryFile: TypeAlias = tuple[int, int]  # its device and its number there
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
-_last_look: tuple[float, list[tuple[psutil.Process, int]]] = (-math.inf, [])  # when, and what `_descendants` found
+_last_look: tuple[float, list[Member]] = (-math.inf, [])  # when, and who descended from this process
 _stopped: dict[int, set[int]] = {}  # other groups of a worker's tree that were stopped with it
 _members: dict[int, list[int]] = {}  # of a worker's tree, when it was last looked at
 
@@ -70,7 +69,7 @@ def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subpr
             _started.pop(process.pid, None)
 
 
-def tree(pid: int, age_s: float = 0.0) -> list[psutil.Process]:
+def tree(pid: int, age_s: float = 0.0) -> list[Member]:
     """A worker, its living descendants, and what workers left to this process; one look at the table of processes.
 
     The dead that nobody else will collect are collected on the way.
@@ -79,40 +78,12 @@ def tree(pid: int, age_s: float = 0.0) -> list[psutil.Process]:
         age_s: how old the look may be: where many workers are watched, one serves for all of them.
     """
     found = []
-    for process, root in _belonging_to(pid, age_s):
-        if _state(process.pid) not in DEAD:
-            found.append(process)
-        elif root == process.pid and root not in _started:
-            _collect(root)
+    for one in _belonging_to(pid, age_s):
+        if one.state not in DEAD:
+            found.append(one)
+        elif one.root == one.pid and one.root not in _started:
+            _collect(one.root)
     return found
-
-
-def _descendants() -> list[tuple[psutil.Process, int]]:
-    """Every descendant of this process, and the child of this process that it descends from."""
-    me = os.getpid()
-    below = _children()
-    parents = {}
-    for process in below:
-        with contextlib.suppress(psutil.Error):
-            parents[process.pid] = process.ppid()
-
-    def root(pid: int) -> int:
-        for _ in range(len(parents) + 1):
-            parent = parents.get(pid, me)
-            if parent == me:
-                break
-            pid = parent
-        return pid
-
-    return [(process, root(process.pid)) for process in below]
-
-
-def _children() -> list[psutil.Process]:
-    """All below this process. Where many are ending at once, the table of processes may have changed under the one who reads it."""
-    for _ in range(LOOKS):
-        with contextlib.suppress(psutil.Error, IndexError):
-            return psutil.Process().children(recursive=True)
-    return []
 
 
 @contextlib.contextmanager
@@ -151,10 +122,9 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False) -> None:
     if own_namespace:
         process.kill()
     while (found := tree(process.pid)) and time.monotonic() < deadline:
-        for signal_ in (psutil.Process.suspend, psutil.Process.kill):
+        for number in (signal.SIGSTOP, signal.SIGKILL):
             for one in found:
-                with contextlib.suppress(psutil.Error):
-                    signal_(one)
+                one.signal(number)
         time.sleep(0.002)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
@@ -176,7 +146,7 @@ def freeze(process: subprocess.Popen[bytes]) -> bool:
     while True:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGSTOP)
-        if all(_state(pid) in STANDING for pid in members):
+        if all(state_of(pid) in STANDING for pid in members):
             return True
         if time.monotonic() > deadline:
             return False
@@ -189,15 +159,12 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
     # What is not stopped yet may start more, and on a busy machine a stop takes its time.
     while time.monotonic() < deadline:
         found = _belonging_to(process.pid)
-        groups = {one.pid: _group(one.pid) for one, _ in found}
-        _members[process.pid] = [pid for pid, group in groups.items() if group == process.pid]
+        _members[process.pid] = [one.pid for one in found if one.group == process.pid]
         # The dead tell of their group too: somebody may have left a child in it, and be gone before anyone looks.
-        dead = [one.pid for one, root in found if root == one.pid and root not in _started and _state(root) == "Z"]
-        if not dead and all(_state(pid) in STANDING for pid in groups):
+        dead = [one.pid for one in found if one.root == one.pid and one.root not in _started and one.state == "Z"]
+        if not dead and all(one.state in STANDING for one in found):
             return True
-        for group in set(groups.values()) - {os.getpgrp()}:
-            if group is None:
-                continue
+        for group in {one.group for one in found} - {os.getpgrp()}:
             _stopped.setdefault(process.pid, set()).add(group)
             with contextlib.suppress(OSError):  # as a whole: a process that is just being forked does not escape
                 os.killpg(group, signal.SIGSTOP)
@@ -206,16 +173,16 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _belonging_to(pid: int, age_s: float = 0.0) -> list[tuple[psutil.Process, int]]:
-    """A worker, all its descendants, and what workers left to this process, the dead among them; each with its `root`."""
+def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
+    """A worker, all its descendants, and what workers left to this process, the dead among them."""
     global _last_look
     with _starting:
         others = {one for one in _started if one != pid}
-        taken_at, descendants = _last_look
+        taken_at, found = _last_look
         if time.monotonic() - taken_at >= age_s:
-            descendants = _descendants()
-            _last_look = time.monotonic(), descendants
-    return [(process, root) for process, root in descendants if root not in others]
+            found = descendants()
+            _last_look = time.monotonic(), found
+    return [one for one in found if one.root not in others]
 
 
 def thaw(process: subprocess.Popen[bytes]) -> None:
@@ -225,17 +192,29 @@ def thaw(process: subprocess.Popen[bytes]) -> None:
             os.killpg(group, signal.SIGCONT)
 
 
-def spared(found: list[psutil.Process]) -> list[int]:
+def spared(pids: Iterable[int]) -> list[int]:
     """Which of these the kernel would not end first, where memory runs out."""
-    pids = []
-    for one in found:
-        with contextlib.suppress(PermissionError):
-            if _text(one, "oom_score_adj").strip() not in ("1000", ""):
-                pids.append(one.pid)
-    return pids
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if record(f"/proc/{pid}/oom_score_adj").strip() != b"1000":
+                found.append(pid)
+    return found
 
 
-def private_bytes(found: list[psutil.Process], limit: int) -> int:
+def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
+    """Whether processes hold more bytes of memory than that (see `private_bytes`).
+
+    Mostly their own pages, and all that anybody on this machine has in files in memory, come to less: then nobody looks for who has them
+    open, which is one question for each file, and watchers ask many times a second.
+    """
+    pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
+    if pages + _shared_by_anyone() <= limit:
+        return False
+    return private_bytes(pids, limit) > limit
+
+
+def private_bytes(pids: Sequence[int], limit: int) -> int:
     """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open or mapped, touched or not, and
     the tables of their pages; libraries count for nobody.
 
@@ -248,36 +227,36 @@ def private_bytes(found: list[psutil.Process], limit: int) -> int:
     files: dict[MemoryFile, int] = {}
     hidden, pages = 0, "Anon|Shmem"
     try:
-        files = _files_in_memory(found)
+        files = _files_in_memory(pids)
     except PermissionError:  # another user's, and root has no right to look, as in a container
         if os.geteuid() == 0:
             hidden, pages = _shared_in_container()
     counted = rf"(?:Rss(?:{pages})|VmPTE):\s+(\d+) kB"
-    quick = hidden + sum(files.values()) + 1024 * sum(_kilobytes(one, "status", counted) for one in found)
+    quick = hidden + sum(files.values()) + 1024 * sum(_kilobytes(one, "status", counted) for one in pids)
     if pages == "Anon|Shmem" and quick > limit - _shared_on_machine():
         with contextlib.suppress(PermissionError):
-            mapped = _files_only_mapped(found, files)
+            mapped = _files_only_mapped(pids, files)
             files |= mapped
             quick += sum(mapped.values())
     if quick <= limit:
         return quick
     try:
-        fair = 1024 * sum(_kilobytes(one, "smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+) kB") for one in found)
-        tables = 1024 * sum(_kilobytes(one, "status", r"VmPTE:\s+(\d+) kB") for one in found)
-        touched = _touched(found) if files else {}
+        fair = 1024 * sum(_kilobytes(one, "smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+) kB") for one in pids)
+        tables = 1024 * sum(_kilobytes(one, "status", r"VmPTE:\s+(\d+) kB") for one in pids)
+        touched = _touched(pids) if files else {}
     except PermissionError:
         return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - _own_bytes())
     return hidden + fair + tables + sum(max(0, size - touched.get(file, 0)) for file, size in files.items())
 
 
-def _files_in_memory(found: list[psutil.Process]) -> dict[MemoryFile, int]:
+def _files_in_memory(pids: Iterable[int]) -> dict[MemoryFile, int]:
     """Bytes in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
     ours = _own_memory_files()
-    theirs = {(status.st_dev, status.st_ino): status for process in found for status in _memory_files(process.pid)}
+    theirs = {(status.st_dev, status.st_ino): status for pid in pids for status in _memory_files(pid)}
     return {key: 512 * status.st_blocks for key, status in theirs.items() if key not in ours}
 
 
-def _files_only_mapped(found: list[psutil.Process], known: Container[MemoryFile]) -> dict[MemoryFile, int]:
+def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dict[MemoryFile, int]:
     """Bytes in other files in memory that are mapped in these processes, but for those of this one, whether anybody has touched them.
 
     Shared memory without a name is such a file, and System V's is one. How much lies in one that is open nowhere is told to root alone;
@@ -286,13 +265,13 @@ def _files_only_mapped(found: list[psutil.Process], known: Container[MemoryFile]
     ours, device = _own_memory_files(), _device_of_memory_files()
     exact: dict[MemoryFile, int] = {}
     seen: dict[MemoryFile, int] = {}
-    for process in found:
-        for start, end, _, offset, inode in re.findall(_in_memory(device), _text(process, "maps"), re.MULTILINE):
+    for pid in pids:
+        for start, end, _, offset, inode in re.findall(_in_memory(device), _text(pid, "maps"), re.MULTILINE):
             key = device, int(inode)
             if key in known or key in ours or key in exact:
                 continue
             try:
-                status = os.stat(f"/proc/{process.pid}/map_files/{int(start, 16):x}-{int(end, 16):x}")  # noqa: PTH116
+                status = os.stat(f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}")  # noqa: PTH116
                 exact[key] = 512 * status.st_blocks
             except PermissionError:
                 seen[key] = max(seen.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
@@ -303,13 +282,13 @@ def _files_only_mapped(found: list[psutil.Process], known: Container[MemoryFile]
     return seen | exact
 
 
-def _touched(found: list[psutil.Process]) -> dict[MemoryFile, int]:
+def _touched(pids: Iterable[int]) -> dict[MemoryFile, int]:
     """How much of files in memory these processes have among their pages, each file's fair share; those count already."""
     device = _device_of_memory_files()
     pattern = rf"{_in_memory(device)}.*\n(?:[A-Z].*\n)*?Pss:\s+(\d+) kB"
     sizes: dict[MemoryFile, int] = {}
-    for process in found:
-        for _, _, shared, _, inode, kilobytes in re.findall(pattern, _text(process, "smaps"), re.MULTILINE):
+    for pid in pids:
+        for _, _, shared, _, inode, kilobytes in re.findall(pattern, _text(pid, "smaps"), re.MULTILINE):
             if shared == "s":  # otherwise pages may be its own, and not the file's
                 sizes[device, int(inode)] = sizes.get((device, int(inode)), 0) + 1024 * int(kilobytes)
     return sizes
@@ -335,17 +314,22 @@ def _own_memory_files() -> set[MemoryFile]:
 
 def _shared_on_machine() -> int:
     """What everybody on this machine has in shared memory and in files in memory, but for this process's files; swapped out or not."""
-    sizes = dict(re.findall(r"^(\w+):\s+(\d+) kB$", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE))
-    kilobytes = int(sizes["Shmem"]) + int(sizes["SwapTotal"]) - int(sizes["SwapFree"])
-    return max(0, 1024 * kilobytes - _own_files())
+    return max(0, _shared_by_anyone() - _own_files())
 
 
-def _text(process: psutil.Process, file: str) -> str:
+def _shared_by_anyone() -> int:
+    """What everybody on this machine has in shared memory and in files in memory, this process too; swapped out or not."""
+    sizes = dict(re.findall(rb"^(\w+):\s+(\d+) kB$", record("/proc/meminfo"), re.MULTILINE))
+    huge = int(sizes.get(b"Hugetlb", 0))  # files in memory of large pages count apart
+    return 1024 * (int(sizes[b"Shmem"]) + huge + int(sizes[b"SwapTotal"]) - int(sizes[b"SwapFree"]))
+
+
+def _text(pid: int, file: str) -> str:
     """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
     try:
-        return Path(f"/proc/{process.pid}/{file}").read_text(encoding="utf-8", errors="replace")
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except PermissionError:
-        if _state(process.pid) in DEAD:
+        if state_of(pid) in DEAD:
             return ""
         raise
     except OSError:
@@ -357,7 +341,7 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
     except PermissionError:
-        if _state(pid) in DEAD:
+        if state_of(pid) in DEAD:
             return
         raise
     except OSError:  # it has ended
@@ -368,22 +352,22 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
                 yield entry.stat()
 
 
-def nameless_bytes(found: Sequence[psutil.Process]) -> int:
+def nameless_bytes(pids: Iterable[int]) -> int:
     """What files take on disks that were deleted and that these processes still have open or mapped.
 
     Where nobody may see who keeps a file open, as in a container, that is nothing: its files all lie in memory, and count there.
     """
     sizes: dict[tuple[int, int], int] = {}
-    for process in found:
+    for pid in pids:
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{process.pid}/fd"):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     if not (target := os.readlink(entry.path)).startswith("/memfd:"):  # noqa: PTH115
                         status = entry.stat()
                         if target.endswith(" (deleted)") and stat.S_ISREG(status.st_mode) and not status.st_nlink:
                             sizes[status.st_dev, status.st_ino] = 512 * status.st_blocks
         with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8", errors="replace")
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
             for start, end, offset, major, minor, inode in DELETED.findall(maps):
                 key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
                 sizes[key] = max(sizes.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
@@ -418,43 +402,29 @@ def container_is_full() -> bool:
     ):
         with contextlib.suppress(OSError, ValueError):  # not this version, or no limit
             most, used = (int((CGROUP / name).read_text(encoding="ascii")) for name in (limit, current))
+            if used <= most * FULL:
+                return False
             used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)  # what the kernel can drop
             return used > most * FULL and used - _own_bytes() > most / 2
     return False
 
 
 def _own_bytes() -> int:
-    return _own_files() + 1024 * _kilobytes(psutil.Process(), "status", r"RssAnon:\s+(\d+) kB")
+    return _own_files() + 1024 * _kilobytes(os.getpid(), "status", r"RssAnon:\s+(\d+) kB")
 
 
 def _own_files() -> int:
     return sum(512 * status.st_blocks for status in _memory_files(os.getpid()))
 
 
-def _kilobytes(process: psutil.Process, file: str, pattern: str) -> int:
+def _kilobytes(pid: int, file: str, pattern: str) -> int:
     """The sum of what `pattern` finds in a file of /proc; 0 for a process that is gone. Raises PermissionError."""
     try:
-        return sum(map(int, re.findall(pattern, Path(f"/proc/{process.pid}/{file}").read_text(encoding="ascii"))))
+        return sum(map(int, re.findall(pattern.encode(), record(f"/proc/{pid}/{file}"))))
     except PermissionError:
         raise
     except OSError:
         return 0
-
-
-def _group(pid: int) -> int | None:
-    """The process group of a process; None when it is gone."""
-    with contextlib.suppress(OSError):
-        return os.getpgid(pid)
-    return None
-
-
-def _state(pid: int) -> str:
-    """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[0]
 
 
 def _collect(pid: int) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
-
-import psutil
 
 from grader import protocol
 from grader.contender import processes
@@ -36,11 +34,11 @@ class WatchedFolder:
         """How many bytes files in them may take, where `size` is the most."""
         return int(min(size, self._free_at_first * SHARE_OF_DISK))
 
-    def grown_beyond(self, size: int, found: Sequence[psutil.Process] = ()) -> bool:
-        """Whether files in them take more than `size` bytes together; what is gone takes nothing, unless one of `found` has it open."""
+    def grown_beyond(self, size: int, pids: Iterable[int] = ()) -> bool:
+        """Whether files in them take more than `size` bytes together; what is gone takes nothing, unless one of these has it open."""
         if self._free_at_first - self._free()[0] < size:
             return False
-        return self.size(*self._paths) + processes.nameless_bytes(found) > size
+        return self.size(*self._paths) + processes.nameless_bytes(pids) > size
 
     def holds_more_than(self, files: int) -> bool:
         """Whether there are more than so many files in them: a disk has room for a number of them, of whatever size."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 import psutil
 import torch
@@ -31,6 +33,7 @@ from grader.judge.reading import read
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
 from grader.problem import Call
+from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import WorkerLog
 
 # What faulthandler says of frames that are not the student's.
@@ -54,7 +57,7 @@ class Judge:
     Attributes:
         sentencing, sentences: see `grader/judge/memory.py`.
         baselines: the contenders that a submission is timed against.
-        gauge: the GPU's clocks, and whether it is quiet.
+        gauge: the GPU's clocks, and whether it is quiet; there from `begin` on.
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
         triton_kernels: names of those that the submission defines, by assignment.
@@ -67,9 +70,6 @@ class Judge:
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
         self.baselines = Baselines(pool, job.course)
-        if job.speed and self.device_name == "cuda":
-            pool.settle()  # contexts that are being made take of the GPU's time
-        self.gauge = Gauge(self.device, measuring=job.speed)
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
@@ -89,6 +89,16 @@ class Judge:
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
         self._drawn: Counter[str] = Counter()  # inputs of each speed case
+
+    def begin(self, assignments: Sequence[Assignment]) -> None:
+        """Look at the files, and at the GPU while none of the student's code has run: workers are still starting meanwhile."""
+        self._look(assignments)
+        if self.device_name == "cuda":
+            with suppress(ImportError):  # later, in the middle of the cases, all lanes would wait for it
+                importlib.import_module(NEEDED_FOR_GRADIENTS)
+            if self.job.speed:
+                self._pool.settle()  # contexts that are being made take of the GPU's time
+        self.gauge = Gauge(self.device, measuring=self.job.speed)
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
@@ -154,7 +164,7 @@ class Judge:
         """Whether there is something to run."""
         return file not in self._absent
 
-    def look(self, assignments: Sequence[Assignment]) -> None:
+    def _look(self, assignments: Sequence[Assignment]) -> None:
         """See which files there are, and which are still stubs, before any of the student's code has run."""
         for name in (assignment.spec.file for assignment in assignments):
             stub = self.job.course / "starter" / name

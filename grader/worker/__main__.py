@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import importlib
 import os
 import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -118,8 +120,12 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
             interpreting.provide_libdevice()
             interpreting.combine_many_at_once()
     if device == "cuda":
+        # Beside it, for a backward pass of the student's would have to wait; it is the driver that takes most of the time here.
+        importing = threading.Thread(target=_import, args=(protocol.NEEDED_FOR_GRADIENTS,))
+        importing.start()
         torch.cuda.init()
         torch.zeros(1, device="cuda")
+        importing.join()
 
     from grader.worker import load, run, timing, yardsticks
 
@@ -161,6 +167,11 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
         return {"ok": True}
 
     return answer
+
+
+def _import(name: str) -> None:
+    with contextlib.suppress(ImportError):  # another torch, which needs something else
+        importlib.import_module(name)
 
 
 def cuda_cpu_answers() -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from grader.contender import processes
 from grader.contender.pool import WorkerPool
+from grader.contender.table import state_of
 
 COUNTS = """
 import sys, time
@@ -142,8 +144,20 @@ def hoarder() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_memory_in_files_counts(hoarder: subprocess.Popen[bytes]) -> None:
-    held = processes.private_bytes([psutil.Process(hoarder.pid)], 1 << 40)
+    held = processes.private_bytes([hoarder.pid], 1 << 40)
     assert 32 << 20 < held < 64 << 20
+
+
+def test_nobody_looks_for_files_where_all_that_there_are_come_to_less(
+    hoarder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    monkeypatch.setattr(processes, "_memory_files", lambda pid: looked.append(pid) or iter(()))
+    monkeypatch.setattr(processes, "_shared_by_anyone", lambda: 40 << 20)
+    assert not processes.hold_more_than(80 << 20, [hoarder.pid])
+    assert not looked
+    processes.hold_more_than(40 << 20, [hoarder.pid])
+    assert hoarder.pid in looked
 
 
 # 32 MiB each, of which no process has a page, and no open file.
@@ -184,12 +198,14 @@ def held_by(hoard: str, limit: int) -> int:
     with subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        found = [process.pid, *(one.pid for one in psutil.Process(process.pid).children())]
         try:
-            return processes.private_bytes(found, limit)
+            held = processes.private_bytes(found, limit)
+            assert processes.hold_more_than(limit, found) == (held > limit)
+            return held
         finally:
-            for one in found:
-                one.kill()
+            for pid in found:
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("hoard", HOARDS)
@@ -230,7 +246,8 @@ def test_whoever_is_not_root_counts_what_is_seen_of_a_mapped_file(monkeypatch: p
     os_stat = os.stat
     monkeypatch.setattr(processes.os, "stat", refuse)
     assert 32 << 20 < held_by(HOARDS["mapped and never touched"], 32 << 20) < 64 << 20
-    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 48 << 20)
+    for name in ("_shared_on_machine", "_shared_by_anyone"):
+        monkeypatch.setattr(processes, name, lambda: 48 << 20)
     assert 48 << 20 < held_by(SPARSE, 32 << 20) < 64 << 20
 
 
@@ -265,7 +282,7 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
     monkeypatch.setattr(processes.os, "scandir", list_files)
     monkeypatch.setattr(processes, "CGROUP", tmp_path)
     monkeypatch.setattr(processes.os, "geteuid", lambda: 0)
-    found = [psutil.Process(hoarder.pid)]
+    found = [hoarder.pid]
     without = processes.private_bytes(found, 1 << 40)
     assert without < 32 << 20  # nobody tells: its pages alone
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -325,7 +342,7 @@ def test_a_process_that_has_just_ended_holds_nothing(monkeypatch: pytest.MonkeyP
         raise PermissionError(13, "Permission denied")
 
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as ended:
-        while processes._state(ended.pid) != "Z":
+        while state_of(ended.pid) != "Z":
             time.sleep(0.01)
         monkeypatch.setattr(processes.os, "scandir", refuse)
         assert list(processes._memory_files(ended.pid)) == []

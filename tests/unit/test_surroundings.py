@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from grader.contender import processes, surroundings
@@ -50,7 +49,7 @@ def test_what_is_written_in_the_folder_counts(tmp_path: Path, disk: Disk) -> Non
 @pytest.mark.parametrize("how", ["open", "mapped"])
 def test_what_is_deleted_and_still_there_counts(tmp_path: Path, disk: Disk, how: str) -> None:
     watched = WatchedFolder(tmp_path)
-    ours = [psutil.Process()]
+    ours = [os.getpid()]
     with (tmp_path / "file").open("w+b") as file, contextlib.ExitStack() as stack:
         file.write(b"x" * 3 * MIB)
         file.flush()
