@@ -107,7 +107,7 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
         pool = WorkerPool("cuda", Path(scratch))
         try:
             judge = Judge(job, pool, lambda _event: None)
-            judge.begin([])
+            judge.get_ready_to_time()
             yield judge, pool
         finally:
             pool.close()

@@ -33,6 +33,11 @@ def workers_at_once(gpu_gib: float = math.inf) -> int:
     return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
+def more_at_once(count: int, gpu_gib: float = math.inf) -> int:
+    """How many more it is good for beside so many: of those that import for most of their time, which takes one core and no GPU."""
+    return int(max(0, min(len(os.sched_getaffinity(0)), gpu_gib / GIB_PER_WORKER) - count))
+
+
 class WorkerPool:
     """Starts workers for one run; every one of them ends with the pool.
 

@@ -86,8 +86,9 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     pool = _pool(guess, folder)
     try:
         asked = int(next((one.removeprefix("workers=") for one in options if one.startswith("workers=")), 0))
-        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one.
-        pool.prepare(min(asked, 1) if guess == "cpu" else max(1, min(asked, workers_at_once())))
+        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and the
+        # other half of the lanes begin with what needs none of these.
+        pool.prepare(min(asked, 1) if guess == "cpu" else max(1, min(asked, workers_at_once()) // 2))
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
 

@@ -10,7 +10,7 @@ any other name     the function of that name in baselines.py, such as a vendor's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import version
@@ -51,13 +51,19 @@ class Baselines:
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
 
-    def begin(self, cases: Sequence[BoundSpeedCase], everyone: bool) -> None:
+    def begin(
+        self, cases: Sequence[BoundSpeedCase], everyone: bool, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         """Start whoever these cases will ask for in the background, and have them load what the first of them needs: that takes
         torch.compile's worker many seconds.
+
+        Args:
+            meanwhile: what else takes long, and can be done beside that.
         """
         first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
         self.start(first)
-        self._loading = ThreadPoolExecutor(max(1, len(first)), thread_name_prefix="loading")
+        self._loading = ThreadPoolExecutor(1 + len(first), thread_name_prefix="loading")
+        self._loading.submit(meanwhile)
         for name, case in first.items():
             self._loading.submit(self._load_early, name, case)
 

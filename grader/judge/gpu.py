@@ -63,12 +63,11 @@ class Conditions:
 class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
-    `usual_s` is what the judge's own piece of work takes on the quiet GPU; it is measured when
-    the gauge is made, which must be while no submission's worker has anything to do. Where nothing is to be timed
-    (`measuring`) it is not, and all is quiet.
+    `usual_s` is what the judge's own piece of work takes on the quiet GPU: `calibrate` measures that. Until then all is quiet.
     """
 
-    def __init__(self, device: torch.device, measuring: bool = True) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._nvml: Any = None
         self._handle: Any = None
         self._work: torch.Tensor | None = None
@@ -81,9 +80,12 @@ class Gauge:
         if device.type == "cuda":
             self._open()
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
-        if device.type == "cuda" and measuring:
-            self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
-            self._away = torch.zeros(1, dtype=torch.int64, device=device)
+
+    def calibrate(self) -> None:
+        """Learn what the quiet GPU is like, once. Nothing of a submission's may be there, and no worker may be starting."""
+        if self._device.type == "cuda" and self._work is None:
+            self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=self._device)
+            self._away = torch.zeros(1, dtype=torch.int64, device=self._device)
             self.usual_s = min(self._probe() for _ in range(20))
             self._pause_ns = self._find_pause()
 

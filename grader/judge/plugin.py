@@ -27,6 +27,7 @@ from grader.assignment import Assignment
 from grader.contender.contender import Contender
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
+from grader.judge import ruler
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
@@ -162,6 +163,7 @@ class JudgePlugin:
         sizes: SpeedSizes = request.param
         self._prepare_races(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too
+        self.judge.get_ready_to_time()
         place = request.node.stash[PLACE]
         needed_gib = sizes.needed_gib(self.judge.total_gib)
         free_gib = room_for(self.judge, self.assignments[place.assignment], needed_gib)
@@ -326,7 +328,12 @@ class JudgePlugin:
             self.judge.expect_reference()
         self.judge.lanes.begin(works, get_ready_for_the_rest)
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
-        self.judge.baselines.begin(timed, everyone=self.judge.job.contenders == "all")
+
+        def load_early() -> None:
+            for one in timed:
+                ruler.load_early(one, self.judge.device)
+
+        self.judge.baselines.begin(timed, self.judge.job.contenders == "all", load_early)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

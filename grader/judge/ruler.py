@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,6 +51,13 @@ class Ruler:
         if not all(math.isfinite(float(tensor.sum())) for tensor in theirs.values()):
             return False  # where PyTorch overflows the oracle may not
         return within(Scale(self._case, call, theirs).measure(got), self._nearer)
+
+
+def load_early(case: BoundCase, device: torch.device) -> None:
+    """Have PyTorch load what the kernels of the case's `stand_in` lie in, which takes a second with the first call."""
+    if getattr(case.problem, "stand_in", None) is not None:
+        with suppress(torch.OutOfMemoryError, CaseRefused):  # told when it is asked for
+            _stand_in(case)(case.inputs(secrets.randbits(53), 0, device))
 
 
 def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:

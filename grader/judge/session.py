@@ -52,7 +52,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
     assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
     cases = bind_cases(assignments, pool.device)
     speed_cases = bind_speed_cases(assignments)
-    judge.begin(assignments)
+    judge.look(assignments)
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
     parts = [

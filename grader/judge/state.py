@@ -6,6 +6,7 @@ import importlib
 import re
 import secrets
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from grader.assignment import Assignment, Device
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import JailName
-from grader.contender.pool import WorkerPool, workers_at_once
+from grader.contender.pool import WorkerPool, more_at_once, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
@@ -43,6 +44,7 @@ GRADER_FRAME = re.compile(
 # Where Python says that a worker was when its time was up: the case's result has that, as far as it is the student's.
 LAST_WORDS = re.compile(r"^Timeout \([\d:.]+\)!\n(Thread 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
+RELEASED_S = 0.1  # the driver ends what a process has left running a little after the process
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
 
@@ -57,7 +59,7 @@ class Judge:
     Attributes:
         sentencing, sentences: see `grader/judge/memory.py`.
         baselines: the contenders that a submission is timed against.
-        gauge: the GPU's clocks, and whether it is quiet; there from `begin` on.
+        gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
         triton_kernels: names of those that the submission defines, by assignment.
@@ -70,10 +72,12 @@ class Judge:
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
         self.baselines = Baselines(pool, job.course)
+        self.gauge = Gauge(self.device)
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
-        self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
-        self.lanes = Lanes(self, self.lane_count)
+        free_gib = self.free_gib()
+        self.lane_count = 1 if one_by_one else workers_at_once(free_gib)
+        self.lanes = Lanes(self, self.lane_count, more_at_once(self.lane_count, free_gib))
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}
@@ -89,16 +93,18 @@ class Judge:
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
         self._drawn: Counter[str] = Counter()  # inputs of each speed case
-
-    def begin(self, assignments: Sequence[Assignment]) -> None:
-        """Look at the files, and at the GPU while none of the student's code has run: workers are still starting meanwhile."""
-        self._look(assignments)
         if self.device_name == "cuda":
-            with suppress(ImportError):  # later, in the middle of the cases, all lanes would wait for it
-                importlib.import_module(NEEDED_FOR_GRADIENTS)
-            if self.job.speed:
-                self._pool.settle()  # contexts that are being made take of the GPU's time
-        self.gauge = Gauge(self.device, measuring=self.job.speed)
+            threading.Thread(target=_import_for_gradients, name="importing", daemon=True).start()
+
+    def get_ready_to_time(self) -> None:
+        """Learn what the quiet GPU is like, before the first race: no worker of the submission is left, and none is starting."""
+        if self.device_name == "cuda" and not self.gauge.usual_s:
+            if self._contenders:
+                self._end(list(self._contenders.values()))
+                self._contenders.clear()
+                time.sleep(RELEASED_S)
+            self.settle()
+            self.gauge.calibrate()
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
@@ -131,10 +137,13 @@ class Judge:
 
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in some lanes."""
-        found = [contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes]
-        for contender in found:
+        self._end([contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes])
+
+    @staticmethod
+    def _end(contenders: Sequence[Contender]) -> None:
+        for contender in contenders:
             contender.strike()
-        for contender in found:
+        for contender in contenders:
             contender.kill()
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
@@ -164,7 +173,7 @@ class Judge:
         """Whether there is something to run."""
         return file not in self._absent
 
-    def _look(self, assignments: Sequence[Assignment]) -> None:
+    def look(self, assignments: Sequence[Assignment]) -> None:
         """See which files there are, and which are still stubs, before any of the student's code has run."""
         for name in (assignment.spec.file for assignment in assignments):
             stub = self.job.course / "starter" / name
@@ -321,3 +330,9 @@ class Judge:
         if len(joined) > MAX_LOG:
             joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
         return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))
+
+
+def _import_for_gradients() -> None:
+    """While the first workers start: later, in the middle of the cases, all lanes would wait for it."""
+    with suppress(ImportError):
+        importlib.import_module(NEEDED_FOR_GRADIENTS)
