@@ -1,8 +1,9 @@
 """Measures every speed case on this GPU, contender by contender, and how well a verdict repeats.
 
-    python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ...] [--output benchmarks/NAME]
+    python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ... [--again]] [--output NAME]
 
-Writes NAME.json, everything that was measured, and NAME.md, the tables made from it. Each repetition is a race of its own with a
+Writes NAME.json, everything that was measured, and NAME.md, the tables made from it; `benchmarks/speed_record` unless told otherwise.
+With `--again` what an earlier record there has of other cases stays. Each repetition is a race of its own with a
 new worker, new inputs and new rounds, as a grading of its own would have it, and a second one where the claim is not believed; what
 differs is that correctness is not graded again, that nobody asks whether memory is hoarded, and that workers share what Triton has
 compiled. The first repetition times the reference and the vendors' kernels too.
@@ -60,22 +61,43 @@ def main() -> None:
     }
     chosen = dict(part.partition("=")[::2] for part in arguments.case)
     output = Path(arguments.output)
+    if arguments.again:
+        record = with_earlier(record, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
     sizes = bind_speed_cases(load_course(ROOT))
     with session(folder) as (judge, pool):
         cases = [case for one in sizes if (case := one.fitting(judge.free_gib())) is not None]
         cases = [case for case in cases if (folder / case.assignment.spec.file).exists()]
         if unknown := chosen.keys() - {case.id for case in cases}:
             raise SystemExit(f"no case that can run here is called {', '.join(sorted(unknown))}")
+        order = [case.id for case in cases]
         cases = [case for case in cases if not chosen or case.id in chosen]
-        for number, case in enumerate(cases):
+        for case in cases:
             count = int(chosen.get(case.id) or arguments.repetitions)
             runs = repetitions(judge, pool, case, folder, count)
-            record["cases"].append({"id": case.id, "size": case.case.tries, "repetitions": runs})
-            record["missing"] = [one.id for one in cases[number + 1 :]]
-            print("\n".join(tables({**record, "cases": record["cases"][-1:]})), flush=True)
+            measured = {"id": case.id, "size": case.case.tries, "repetitions": runs}
+            record["cases"] = put(measured, record["cases"], order)
+            record["missing"] = [one.id for one in cases if one.id not in {there["id"] for there in record["cases"]}]
+            print("\n".join(tables({**record, "cases": [measured]})), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
             output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+
+
+def with_earlier(record: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """A record that is to be, with the cases of an earlier one, each of which says by what it was made. Raises SystemExit."""
+    for what in ("gpu", "driver", "torch", "triton"):
+        if record["environment"][what] != earlier["environment"][what]:
+            raise SystemExit(f"--again: the earlier record is of another {what}: {earlier['environment'][what]}")
+    if record["submission"] != earlier["submission"]:
+        raise SystemExit(f"--again: the earlier record is of {earlier['submission']}")
+    return record | {"cases": [{"command": earlier["command"]} | case for case in earlier["cases"]]}
+
+
+def put(measured: dict[str, Any], cases: list[dict[str, Any]], order: list[str]) -> list[dict[str, Any]]:
+    """The cases with one more, or with another one in its place."""
+    return sorted(
+        [measured, *(case for case in cases if case["id"] != measured["id"])], key=lambda case: order.index(case["id"])
+    )
 
 
 def environment() -> dict[str, Any]:
@@ -93,7 +115,8 @@ def parse() -> argparse.Namespace:
         default=[],
         help="as softmax-softmax-speed-wide, or with =3 repetitions; may be repeated",
     )
-    parser.add_argument("--output", default="speed_record")
+    parser.add_argument("--again", action="store_true", help="keep what the record has of other cases")
+    parser.add_argument("--output", default=str(ROOT / "benchmarks" / "speed_record"))
     return parser.parse_args()
 
 
@@ -186,6 +209,8 @@ def tables(record: dict[str, Any]) -> list[str]:
     for case in record["cases"]:
         runs = case["repetitions"]
         lines += [f"## {case['id']}", "", case["size"], ""]
+        if case.get("command", record["command"]) != record["command"]:
+            lines += [f"Made by `{case['command']}`", ""]
         stopped = [run for run in runs if "measured" not in run]
         if stopped:
             lines += [f"{len(stopped)} of {len(runs)} repetitions were stopped early", ""]

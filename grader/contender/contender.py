@@ -113,6 +113,7 @@ class Contender:
         trusted: whether it runs the course's own code, which starts no processes that hide.
         tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
             the scratch folder is in `tool_log` when the worker has ended.
+        early: modules that it imports before it is ready.
 
     Attributes:
         allowance: the time that it shares with other workers of its assignment, if it is not its own.
@@ -133,6 +134,7 @@ class Contender:
         readable: Sequence[Path] = (),
         tool: Sequence[str] = (),
         trusted: bool = False,
+        early: Sequence[str] = (),
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
@@ -160,11 +162,12 @@ class Contender:
         try:
             parent = 0 if tool else jail.parent or os.getpid()
             arguments = (theirs.fileno(), write_replies, kind, parent, _tasks_allowed(jail))
+            more = (OWN_ALLOCATIONS if tool else {}) | ({protocol.EARLY: ",".join(early)} if early else {})
             program = [*tool, sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
             self._process = processes.start(
                 [*FIRST_TO_GO, *jail.command(program, writable, [runtime, *readable])],
                 cwd=scratch,
-                env=environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {}),
+                env=environment(kind, runtime, scratch, caches, trusted) | more,
                 pass_fds=[theirs.fileno(), write_replies],
                 stdin=subprocess.DEVNULL,
                 stdout=write_log,

@@ -33,11 +33,6 @@ def workers_at_once(gpu_gib: float = math.inf) -> int:
     return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
-def more_at_once(count: int, gpu_gib: float = math.inf) -> int:
-    """How many more it is good for beside so many: of those that import for most of their time, which takes one core and no GPU."""
-    return int(max(0, min(len(os.sched_getaffinity(0)), gpu_gib / GIB_PER_WORKER) - count))
-
-
 class WorkerPool:
     """Starts workers for one run; every one of them ends with the pool.
 
@@ -97,11 +92,16 @@ class WorkerPool:
         worker.ready()
         return worker
 
-    def prepare(self, count: int = 1) -> None:
-        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
+    def prepare(self, count: int = 1, early: Sequence[str] = ()) -> None:
+        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell.
+
+        Args:
+            early: modules that they import before they are ready. Where all wait for them and every core is busy, those cost more than
+                they save.
+        """
         with self._lock, suppress(WorkerUnavailable):
             while len(self._spares) < count:
-                self._spares.append(self._start(self.device))
+                self._spares.append(self._start(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -110,9 +110,9 @@ class WorkerPool:
                 if worker.lives():
                     worker.ready()
 
-    def start(self, kind: WorkerKind, caches: Path | None = None) -> Contender:
+    def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
         """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
-        return self._start(kind, trusted=True, caches=caches)
+        return self._start(kind, trusted=True, caches=caches, early=early)
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
@@ -139,7 +139,13 @@ class WorkerPool:
         self._starter.shutdown()
 
     def _start(
-        self, kind: WorkerKind, *, trusted: bool = False, caches: Path | None = None, tool: Sequence[str] = ()
+        self,
+        kind: WorkerKind,
+        *,
+        trusted: bool = False,
+        caches: Path | None = None,
+        tool: Sequence[str] = (),
+        early: Sequence[str] = (),
     ) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
@@ -149,7 +155,7 @@ class WorkerPool:
                 self.jail.empty(caches)
         try:
             worker = self._starter.submit(
-                Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted
+                Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted, early
             ).result()
         except OSError as error:  # no process, no room or no open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None

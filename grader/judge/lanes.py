@@ -55,18 +55,16 @@ class Lanes:
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
     started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. What starts a
-    worker of its own runs in any, and in some lanes more: it takes as long as all the rest, and most of that is one thread that imports.
+    worker of its own runs in any.
 
     Args:
         judge: the session.
         count: how many workers of the submission may run at once; 1 means no running ahead.
-        apart: how many more may, that are not for cases in general.
     """
 
-    def __init__(self, judge: Judge, count: int, apart: int = 0) -> None:
+    def __init__(self, judge: Judge, count: int) -> None:
         self._judge = judge
         self._count = count
-        self._apart = apart
         self._ahead: dict[str, Future[Evidence]] = {}  # of what `run` has not told the end of yet
         self._waiting: dict[str, deque[tuple[Work, Future[Evidence]]]] = {}
         self._staffed: Counter[str] = Counter()  # lanes that are with each assignment
@@ -89,15 +87,20 @@ class Lanes:
             assert work.key not in self._ahead, f"two pieces of work are called {work.key}"
             self._ahead[work.key] = Future()
             self._waiting.setdefault(work.queue, deque()).append((work, self._ahead[work.key]))
-        apart = len(self._waiting.get(APART, ()))
-        useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in self._waiting.values()) - apart
+        of_cases = [queue for name, queue in self._waiting.items() if name != APART]
+        useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
+        apart = min(
+            len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases))
+        )  # lanes that begin with that
         self._threads = [
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
-            for lane in range(self._count + min(self._apart, apart))
+            for lane in range(self._count)
         ]
         for thread in self._threads:
             thread.start()
-        self._judge.prepare(min(self._count, useful))  # not before: what is apart takes the longest, and begins first
+        self._judge.prepare(
+            min(apart, useful)
+        )  # for what these lanes do then; what is apart takes longer, and is started first
         self._tell_when_little_is_left()
 
     @property
@@ -138,7 +141,7 @@ class Lanes:
 
     def _drive(self, lane: int) -> None:
         held = ""
-        while (following := self._next(held, lane >= self._count)) is not None:
+        while (following := self._next(held)) is not None:
             work, future = following
             evidence = Evidence()
             try:
@@ -164,12 +167,9 @@ class Lanes:
         if then is not None:
             then()
 
-    def _next(self, held: str, only_apart: bool) -> tuple[Work, Future[Evidence]] | None:
+    def _next(self, held: str) -> tuple[Work, Future[Evidence]] | None:
         """The next work for a lane that has been with the assignment `held`; None where there is none that is worth it."""
         with self._lock:
-            if only_apart:
-                apart = self._waiting.get(APART)
-                return apart.popleft() if apart else None
             if held:
                 if self._waiting.get(held):
                     return self._waiting[held].popleft()

@@ -161,10 +161,11 @@ class JudgePlugin:
         """The largest size that this machine has the memory for."""
         self.judge.lanes.finish()  # its workers hold memory
         sizes: SpeedSizes = request.param
-        self._prepare_races(request.session.items[request.session.items.index(request.node) :])
-        self.judge.settle()  # those that are starting will hold memory too
-        self.judge.get_ready_to_time()
         place = request.node.stash[PLACE]
+        self.judge.get_ready_to_time()
+        there_already = self.judge.has_worker(self.assignments[place.assignment])
+        self._prepare_for(request.session.items[request.session.items.index(request.node) :], -there_already)
+        self.judge.settle()  # those that are starting will hold memory too
         needed_gib = sizes.needed_gib(self.judge.total_gib)
         free_gib = room_for(self.judge, self.assignments[place.assignment], needed_gib)
         if (fitting := sizes.fitting(free_gib)) is None:
@@ -172,14 +173,26 @@ class JudgePlugin:
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
-    def _prepare_races(self, items: Sequence[pytest.Item], others: int = 0) -> None:
-        """Start the workers for the races among these, at the same time: on a GPU each race ends the submission's. And so many others."""
-        if self.judge.device_name == "cuda" and self.judge.lane_count > 1:
-            places = [item.stash[PLACE] for item in items]
-            files = [self.assignments[place.assignment].spec.file for place in places if place.speed is not None]
-            races = sum(self.judge.is_there(file) for file in files)
-            wanted = min(races, self.judge.lane_count) + others
-            self.judge.prepare(max(others, min(wanted, int(self.judge.free_gib() / GIB_PER_SPARE))))
+    def _prepare_for(self, items: Sequence[pytest.Item], others: int) -> None:
+        """Start the submission's workers that these will need, all at the same time: a worker that starts while others are timed disturbs.
+
+        Each race on a GPU ends its worker. What runs alone before an assignment's first race hands its worker on to that.
+
+        Args:
+            others: how many more are needed, or fewer.
+        """
+        if self.judge.device_name != "cuda" or self.judge.lane_count < 2:
+            return
+        wanted = others
+        for name, assignment in self.assignments.items():
+            if not self.judge.is_there(assignment.spec.file):
+                continue
+            own = [item for item in items if item.stash[PLACE].assignment == name]
+            races = sum(item.stash[PLACE].speed is not None for item in own)
+            alone = any(item.stash[PLACE].speed is None and not self._may_run_ahead(item) for item in own)
+            wanted += max(races, alone)
+        spares = int(self.judge.free_gib() / GIB_PER_SPARE)
+        self.judge.prepare(min(wanted, self.judge.lane_count, spares), for_races=True)
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
         """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
@@ -322,11 +335,11 @@ class JudgePlugin:
                 with suppress(
                     RuntimeError, MemoryError
                 ):  # no GPU memory at this moment: they start when they are asked for
-                    self._prepare_races(session.items, len(self.assignments))
+                    self._prepare_for(session.items, bool(self.speed_cases))  # the first race needs a new one as well
 
+        self.judge.lanes.begin(works, get_ready_for_the_rest)
         if self.judge.lane_count > 1:
             self.judge.expect_reference()
-        self.judge.lanes.begin(works, get_ready_for_the_rest)
         timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
 
         def load_early() -> None:

@@ -19,7 +19,7 @@ from grader.assignment import Assignment, Device
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import JailName
-from grader.contender.pool import WorkerPool, more_at_once, workers_at_once
+from grader.contender.pool import WorkerPool, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
@@ -75,9 +75,8 @@ class Judge:
         self.gauge = Gauge(self.device)
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
-        free_gib = self.free_gib()
-        self.lane_count = 1 if one_by_one else workers_at_once(free_gib)
-        self.lanes = Lanes(self, self.lane_count, more_at_once(self.lane_count, free_gib))
+        self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
+        self.lanes = Lanes(self, self.lane_count)
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}
@@ -131,9 +130,14 @@ class Judge:
         """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
         return self.device_name == "cuda" or self._crashed or assignment.name != self.job.assignments[-1]
 
-    def prepare(self, count: int) -> None:
-        """Start workers in the background, until so many stand ready."""
-        self._pool.prepare(count)
+    def prepare(self, count: int, for_races: bool = False) -> None:
+        """Start workers in the background, until so many stand ready; those for races import before what a first call would wait for."""
+        self._pool.prepare(count, (NEEDED_FOR_GRADIENTS,) if for_races else ())
+
+    def has_worker(self, assignment: Assignment) -> bool:
+        """Whether the submission's worker for an assignment, in the first lane, lives."""
+        contender = self._contenders.get((assignment.name, 0))
+        return contender is not None and contender.lives()
 
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in some lanes."""
@@ -283,7 +287,7 @@ class Judge:
         self._coming_reference = self._start_reference(self.device_name)
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
-        return self._pool.start(kind, self.baselines.caches)
+        return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
 
     def reference_answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         """The reference kernel's outputs for `call`, from a worker of its own. Raises CaseRefused, WorkerUnavailable when it gives none."""

@@ -120,8 +120,8 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
             interpreting.provide_libdevice()
             interpreting.combine_many_at_once()
     if device == "cuda":
-        # Beside it, for a backward pass of the student's would have to wait; it is the driver that takes most of the time here.
-        importing = threading.Thread(target=_import, args=(protocol.NEEDED_FOR_GRADIENTS,))
+        # Beside each other, for most of the time it is the driver that one waits for.
+        importing = threading.Thread(target=_import, args=(os.environ.pop(protocol.EARLY, ""),))
         importing.start()
         torch.cuda.init()
         torch.zeros(1, device="cuda")
@@ -169,9 +169,10 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
     return answer
 
 
-def _import(name: str) -> None:
-    with contextlib.suppress(ImportError):  # another torch, which needs something else
-        importlib.import_module(name)
+def _import(names: str) -> None:
+    for name in filter(None, names.split(",")):
+        with contextlib.suppress(ImportError):  # another torch, which needs something else
+            importlib.import_module(name)
 
 
 def cuda_cpu_answers() -> Answer:

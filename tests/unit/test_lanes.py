@@ -115,7 +115,7 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> N
     assert judge.together == 3
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
-    assert judge.prepared == 3
+    assert judge.prepared == 0  # each lane starts one where none is there
     assert len(judge.told) == 20  # a watchdog ends a judge of whom nothing is heard
 
 
@@ -148,7 +148,7 @@ def test_a_case_that_needs_memory_runs_alone(judge: StubJudge) -> None:
 def test_cuda_is_not_built_in_every_lane(judge: StubJudge) -> None:
     run_all(judge, 3, cases(12, language="cuda"))
     assert judge.together == 1
-    assert judge.prepared == 1
+    assert judge.prepared == 0
 
 
 def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: StubJudge) -> None:
@@ -176,28 +176,15 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
     assert judge.prepared == 1
 
 
-def test_what_starts_its_own_worker_has_more_lanes_than_the_rest(judge: StubJudge) -> None:
-    """Two lanes for cases, three more for what is apart: all five of those run at once, and no third case."""
-    together = threading.Barrier(5, timeout=20)
-    of = cases(1)[0].assignment
-    works = [Work(f"tool-{index}", of, lambda *_: together.wait() and None, apart=True) for index in range(5)]
+@pytest.mark.parametrize(("tools", "prepared"), [(1, 1), (5, 3), (0, 0)])
+def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: StubJudge, tools: int, prepared: int) -> None:
     listed = cases(40)
+    works = [Work(f"tool-{index}", listed[0].assignment, lambda *_: None, apart=True) for index in range(tools)]
     works += [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
-    lanes = Lanes(judge, 3, apart=3)  # type: ignore[arg-type]
+    lanes = Lanes(judge, 4)  # type: ignore[arg-type]
     lanes.begin(works, lambda: None)
-    for work in works:
-        lanes.run(work, Evidence())
     lanes.finish()
-    assert {lane for _, lane in judge.ran} <= {0, 1, 2}
-    assert judge.together <= 3
-
-
-def test_no_lane_is_made_for_nothing(judge: StubJudge) -> None:
-    lanes = Lanes(judge, 2, apart=9)  # type: ignore[arg-type]
-    works = [Work(f"tool-{index}", cases(1)[0].assignment, lambda *_: None, apart=True) for index in range(3)]
-    lanes.begin(works, lambda: None)
-    assert len(lanes._threads) == 2 + 3
-    lanes.finish()
+    assert judge.prepared == prepared
 
 
 def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: StubJudge) -> None:
@@ -300,15 +287,3 @@ def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> No
     ]:
         monkeypatch.setattr(pool.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert pool.workers_at_once(gib) == expected
-
-
-def test_memory_and_cores_bound_what_runs_beside_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cores, gib, count, expected in [
-        (16, 140, 12, 4),
-        (128, 140, 12, 23),
-        (16, 60, 12, 3),
-        (16, 23, 5, 0),
-        (1, 80, 1, 0),
-    ]:
-        monkeypatch.setattr(pool.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
-        assert pool.more_at_once(count, gib) == expected

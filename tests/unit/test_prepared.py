@@ -1,0 +1,75 @@
+"""How many of the submission's workers are started for what is still to come, and with what they are imported."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grader.judge import plugin
+from grader.judge.plugin import PLACE, JudgePlugin
+
+
+class Items:
+    """Tests of two assignments, `gelu` and `softmax`, as pytest has collected them."""
+
+    def __init__(self, free_gib: float = 140.0, lanes: int = 12, absent: str = "") -> None:
+        self.prepared: list[tuple[int, bool]] = []
+        self.plugin: Any = JudgePlugin.__new__(JudgePlugin)
+        self.plugin.judge = SimpleNamespace(
+            device_name="cuda",
+            lane_count=lanes,
+            free_gib=lambda: free_gib,
+            is_there=lambda file: file != absent,
+            prepare=lambda count, for_races: self.prepared.append((count, for_races)),
+        )
+        self.plugin.assignments = {
+            name: SimpleNamespace(spec=SimpleNamespace(file=f"{name}.py")) for name in ("gelu", "softmax")
+        }
+        self.plugin._may_run_ahead = lambda item: item.ahead
+
+    def wanted(self, *items: tuple[str, str], others: int = 0) -> int:
+        listed = [
+            SimpleNamespace(
+                stash={PLACE: SimpleNamespace(assignment=name, speed="a case" if kind == "race" else None)},
+                ahead=kind == "ahead",
+            )
+            for name, kind in items
+        ]
+        self.plugin._prepare_for(listed, others)
+        return self.prepared[-1][0] if self.prepared else 0
+
+
+RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
+
+
+def test_one_for_each_race() -> None:
+    items = Items()
+    assert items.wanted(*RACES) == 3
+    assert items.prepared == [(3, True)]
+    assert items.wanted(*RACES, others=-1) == 2
+    assert items.wanted(*RACES, others=1) == 4
+
+
+def test_what_runs_alone_hands_its_worker_on_to_a_race() -> None:
+    alone = (("gelu", "alone"), ("softmax", "alone"), ("softmax", "alone"), ("softmax", "ahead"))
+    assert Items().wanted(*alone, *RACES) == 3
+    assert Items().wanted(*alone) == 2
+    assert Items().wanted(("gelu", "ahead")) == 0
+
+
+def test_none_for_a_file_that_is_not_there() -> None:
+    assert Items(absent="softmax.py").wanted(*RACES) == 1
+
+
+@pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 0), (140.0, 2, 2)])
+def test_memory_and_lanes_bound_them(free_gib: float, lanes: int, wanted: int) -> None:
+    assert plugin.GIB_PER_SPARE == 8
+    assert Items(free_gib, lanes).wanted(*RACES) == wanted
+
+
+def test_none_where_one_runs_after_another() -> None:
+    items = Items(lanes=1)
+    items.wanted(*RACES)
+    assert not items.prepared
