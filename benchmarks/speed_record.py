@@ -94,10 +94,9 @@ def with_earlier(record: dict[str, Any], earlier: dict[str, Any]) -> dict[str, A
 
 
 def put(measured: dict[str, Any], cases: list[dict[str, Any]], order: list[str]) -> list[dict[str, Any]]:
-    """The cases with one more, or with another one in its place."""
-    return sorted(
-        [measured, *(case for case in cases if case["id"] != measured["id"])], key=lambda case: order.index(case["id"])
-    )
+    """The cases with one more, or with another one in its place; those that are no more come last."""
+    found = [measured, *(case for case in cases if case["id"] != measured["id"])]
+    return sorted(found, key=lambda case: order.index(case["id"]) if case["id"] in order else len(order))
 
 
 def environment() -> dict[str, Any]:
@@ -129,9 +128,7 @@ def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
     with tempfile.TemporaryDirectory() as scratch:
         pool = WorkerPool("cuda", Path(scratch))
         try:
-            judge = Judge(job, pool, lambda _event: None)
-            judge.get_ready_to_time()
-            yield judge, pool
+            yield Judge(job, pool, lambda _event: None), pool
         finally:
             pool.close()
 

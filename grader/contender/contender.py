@@ -506,8 +506,8 @@ class Contender:
         )
 
     def _tree(self, age_s: float = 0.0) -> list[int]:
-        """Process ids of the worker and all that it started."""
-        return [one.pid for one in processes.tree(self._process.pid, age_s)]
+        """The worker and all that it started: of each process a thread to ask about it."""
+        return [one.thread for one in processes.tree(self._process.pid, age_s)]
 
     def _watch(self, limits: Limits) -> None:
         """Look at what its processes use. Raises ContenderFault, when they have been ended."""

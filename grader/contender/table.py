@@ -22,6 +22,8 @@ class Member:
 
     root: the child of this process that it descends from.
     group: its process group. state: R, S, T, Z ... of proc(5). since: when it started, in ticks since the machine did.
+    thread: the one of its threads to ask about it, for a thread has a folder in `/proc` too. Where the first thread has ended and others
+        have not, the kernel tells of the process as of a dead one, without memory or files.
     """
 
     pid: int
@@ -29,17 +31,25 @@ class Member:
     group: int
     state: str
     since: int
+    thread: int
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process of this number is still the one that was looked at, and may be sent one."""
-        row = _row(self.pid)
-        if row is not None and row.since == self.since:
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, number)
+        with contextlib.suppress(
+            OSError
+        ):  # of all files that may be open there are too many: it is to have its signal all the same
+            row = _row(self.pid)
+            if row is None or row.since != self.since:
+                return
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, number)
 
 
 def descendants() -> list[Member]:
-    """All that descend from this process now, parents before children; the dead that nobody has collected are among them."""
+    """All that descend from this process now, parents before children; the dead that nobody has collected are among them.
+
+    Raises OSError where it cannot be told.
+    """
     rows = _rows()
     children: dict[int, list[int]] = {}
     for pid, row in rows.items():
@@ -49,13 +59,13 @@ def descendants() -> list[Member]:
     while waiting:
         pid, root = waiting.pop()
         row = rows[pid]
-        found.append(Member(pid, root, row.group, row.state, row.since))
+        found.append(Member(pid, root, row.group, row.state, row.since, row.thread))
         waiting += [(child, root) for child in children.get(pid, ())]
     return found
 
 
 def state_of(pid: int) -> str:
-    """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone."""
+    """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone. Raises OSError where it cannot be told."""
     row = _row(pid)
     return "" if row is None else row.state
 
@@ -78,12 +88,16 @@ class _Row:
     group: int
     state: str
     since: int
+    thread: int
 
 
 def _rows() -> dict[int, _Row]:
     """Everybody's row. Who has lost a parent between its own row and its parent's is asked again: it has another one by now."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
-    rows = {pid: row for pid in pids if (row := _row(pid)) is not None}
+    rows = {}
+    for pid in _numbers("/proc"):
+        with contextlib.suppress(PermissionError):  # of other users, on a machine that hides theirs
+            if (row := _row(pid)) is not None:
+                rows[pid] = row
     for pid in [pid for pid, row in rows.items() if row.parent and row.parent not in rows]:
         if (again := _row(pid)) is not None:
             rows[pid] = again
@@ -93,11 +107,42 @@ def _rows() -> dict[int, _Row]:
 
 
 def _row(pid: int) -> _Row | None:
+    """What the kernel tells of a process; nothing when it is gone. Raises OSError."""
+    fields = _fields(f"/proc/{pid}/stat")
+    if fields is None:
+        return None
+    state, thread = fields[0].decode("ascii", "replace"), pid
+    if state in DEAD and int(fields[17]) > 1:
+        state, thread = _of_threads(pid)
+    return _Row(int(fields[1]), int(fields[2]), state, int(fields[19]), thread)
+
+
+def _of_threads(pid: int) -> tuple[str, int]:
+    """How the threads stand that live on without the first one, and one of them: it does not stand still, unless all do."""
+    found = ("Z", pid)
     try:
-        text = record(f"/proc/{pid}/stat")
-    except OSError:
+        threads = _numbers(f"/proc/{pid}/task")
+    except FileNotFoundError:
+        return found
+    for thread in threads:
+        if (fields := _fields(f"/proc/{pid}/task/{thread}/stat")) is not None:
+            state = fields[0].decode("ascii", "replace")
+            if state not in DEAD:
+                found = state, thread
+            if state not in STANDING:
+                break
+    return found
+
+
+def _fields(path: str) -> list[bytes] | None:
+    """What stands in a `stat` from the state on; nothing where its process or thread is gone. Raises OSError."""
+    try:
+        text = record(path)
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(b")")[2].split()  # before it stands the program's name, which may be anything
-    if len(fields) < 20:
-        return None
-    return _Row(int(fields[1]), int(fields[2]), fields[0].decode("ascii", "replace"), int(fields[19]))
+    return fields if len(fields) >= 20 else None
+
+
+def _numbers(folder: str) -> list[int]:
+    return [int(name) for name in os.listdir(folder) if name.isdigit()]  # noqa: PTH208

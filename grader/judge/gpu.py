@@ -13,6 +13,7 @@ import torch
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
+PROBES = 20
 LOOK_NS = 6_000_000  # several times the turn that a GPU gives to each of its contexts
 PAUSE_NS = 20_000  # a thread that does nothing but read the clock reads it thousands of times in this
 AWAY = 0.25  # of the time: another process has half of it
@@ -63,11 +64,11 @@ class Conditions:
 class Gauge:
     """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
 
-    `usual_s` is what the judge's own piece of work takes on the quiet GPU: `calibrate` measures that. Until then all is quiet.
+    `usual_s` is what the judge's own piece of work takes on the quiet GPU. It is measured when the gauge is made, which must be before
+    any of the student's code runs: nobody can make it longer then. Where nothing is to be timed (`measuring`) it is not, and all is quiet.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, measuring: bool = True) -> None:
         self._nvml: Any = None
         self._handle: Any = None
         self._work: torch.Tensor | None = None
@@ -80,14 +81,19 @@ class Gauge:
         if device.type == "cuda":
             self._open()
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
-
-    def calibrate(self) -> None:
-        """Learn what the quiet GPU is like, once. Nothing of a submission's may be there, and no worker may be starting."""
-        if self._device.type == "cuda" and self._work is None:
-            self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=self._device)
-            self._away = torch.zeros(1, dtype=torch.int64, device=self._device)
-            self.usual_s = min(self._probe() for _ in range(20))
+        if device.type == "cuda" and measuring:
+            self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
+            self._away = torch.zeros(1, dtype=torch.int64, device=device)
+            self.usual_s = self._shortest()
             self._pause_ns = self._find_pause()
+
+    def look_again(self) -> None:
+        """Measure once more what the judge's own piece of work takes: less, perhaps, where workers were starting at first."""
+        if self._work is not None:
+            self.usual_s = min(self.usual_s, self._shortest())
+
+    def _shortest(self) -> float:
+        return min(self._probe() for _ in range(PROBES))
 
     def _open(self) -> None:
         import pynvml

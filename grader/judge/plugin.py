@@ -162,10 +162,10 @@ class JudgePlugin:
         self.judge.lanes.finish()  # its workers hold memory
         sizes: SpeedSizes = request.param
         place = request.node.stash[PLACE]
-        self.judge.get_ready_to_time()
         there_already = self.judge.has_worker(self.assignments[place.assignment])
         self._prepare_for(request.session.items[request.session.items.index(request.node) :], -there_already)
         self.judge.settle()  # those that are starting will hold memory too
+        self.judge.gauge.look_again()
         needed_gib = sizes.needed_gib(self.judge.total_gib)
         free_gib = room_for(self.judge, self.assignments[place.assignment], needed_gib)
         if (fitting := sizes.fitting(free_gib)) is None:
@@ -173,7 +173,7 @@ class JudgePlugin:
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
-    def _prepare_for(self, items: Sequence[pytest.Item], others: int) -> None:
+    def _prepare_for(self, items: Sequence[pytest.Item], others: int = 0) -> None:
         """Start the submission's workers that these will need, all at the same time: a worker that starts while others are timed disturbs.
 
         Each race on a GPU ends its worker. What runs alone before an assignment's first race hands its worker on to that.
@@ -191,7 +191,7 @@ class JudgePlugin:
             races = sum(item.stash[PLACE].speed is not None for item in own)
             alone = any(item.stash[PLACE].speed is None and not self._may_run_ahead(item) for item in own)
             wanted += max(races, alone)
-        spares = int(self.judge.free_gib() / GIB_PER_SPARE)
+        spares = max(1, int(self.judge.free_gib() / GIB_PER_SPARE))
         self.judge.prepare(min(wanted, self.judge.lane_count, spares), for_races=True)
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
@@ -335,18 +335,19 @@ class JudgePlugin:
                 with suppress(
                     RuntimeError, MemoryError
                 ):  # no GPU memory at this moment: they start when they are asked for
-                    self._prepare_for(session.items, bool(self.speed_cases))  # the first race needs a new one as well
+                    self._prepare_for(session.items)
 
         self.judge.lanes.begin(works, get_ready_for_the_rest)
         if self.judge.lane_count > 1:
             self.judge.expect_reference()
-        timed = [one.declared for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
+        timed = [one for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
 
         def load_early() -> None:
             for one in timed:
-                ruler.load_early(one, self.judge.device)
+                ruler.load_early(one.cases[-1], self.judge.device)
 
-        self.judge.baselines.begin(timed, self.judge.job.contenders == "all", load_early)
+        declared = [one.declared for one in timed]
+        self.judge.baselines.begin(declared, self.judge.job.contenders == "all", load_early)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

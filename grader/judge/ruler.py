@@ -58,6 +58,7 @@ def load_early(case: BoundCase, device: torch.device) -> None:
     if getattr(case.problem, "stand_in", None) is not None:
         with suppress(torch.OutOfMemoryError, CaseRefused):  # told when it is asked for
             _stand_in(case)(case.inputs(secrets.randbits(53), 0, device))
+            torch.cuda.empty_cache()
 
 
 def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:

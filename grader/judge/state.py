@@ -6,7 +6,6 @@ import importlib
 import re
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
@@ -44,7 +43,6 @@ GRADER_FRAME = re.compile(
 # Where Python says that a worker was when its time was up: the case's result has that, as far as it is the student's.
 LAST_WORDS = re.compile(r"^Timeout \([\d:.]+\)!\n(Thread 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
-RELEASED_S = 0.1  # the driver ends what a process has left running a little after the process
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
 
@@ -72,7 +70,7 @@ class Judge:
         self.seed = secrets.randbits(53) if job.seed is None else job.seed
         self.emit = emit
         self.baselines = Baselines(pool, job.course)
-        self.gauge = Gauge(self.device)
+        self.gauge = Gauge(self.device, measuring=job.speed)
         self.record = DeviceTime()
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
@@ -94,16 +92,6 @@ class Judge:
         self._drawn: Counter[str] = Counter()  # inputs of each speed case
         if self.device_name == "cuda":
             threading.Thread(target=_import_for_gradients, name="importing", daemon=True).start()
-
-    def get_ready_to_time(self) -> None:
-        """Learn what the quiet GPU is like, before the first race: no worker of the submission is left, and none is starting."""
-        if self.device_name == "cuda" and not self.gauge.usual_s:
-            if self._contenders:
-                self._end(list(self._contenders.values()))
-                self._contenders.clear()
-                time.sleep(RELEASED_S)
-            self.settle()
-            self.gauge.calibrate()
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
@@ -141,13 +129,10 @@ class Judge:
 
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in some lanes."""
-        self._end([contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes])
-
-    @staticmethod
-    def _end(contenders: Sequence[Contender]) -> None:
-        for contender in contenders:
+        found = [contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes]
+        for contender in found:
             contender.strike()
-        for contender in contenders:
+        for contender in found:
             contender.kill()
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
@@ -284,7 +269,9 @@ class Judge:
 
     def expect_reference(self) -> None:
         """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
-        self._coming_reference = self._start_reference(self.device_name)
+        with self._asking_reference:
+            if not self._references:
+                self._coming_reference = self._start_reference(self.device_name)
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())

@@ -66,6 +66,20 @@ def test_a_neighbour_that_works_all_the_time_is_seen_whenever_one_looks(turn_ns:
     assert not Simulated(turn_ns, phase).is_quiet()
 
 
+def test_another_look_makes_nothing_longer() -> None:
+    """Whoever has the GPU then cannot make the judge's work take longer than it did before any of the student's code ran."""
+    gauge = Simulated(0)
+    usual_s = gauge.usual_s
+    gauge._turn_ns = 200_000
+    gauge.look_again()
+    assert gauge.usual_s == usual_s
+    disturbed = Simulated(200_000)
+    assert disturbed.usual_s > usual_s
+    disturbed._turn_ns = 0
+    disturbed.look_again()
+    assert disturbed.usual_s == usual_s
+
+
 def test_a_gpu_that_nobody_shares_is_quiet() -> None:
     assert Simulated(0).is_quiet()
 

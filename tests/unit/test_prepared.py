@@ -63,7 +63,7 @@ def test_none_for_a_file_that_is_not_there() -> None:
     assert Items(absent="softmax.py").wanted(*RACES) == 1
 
 
-@pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 0), (140.0, 2, 2)])
+@pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
 def test_memory_and_lanes_bound_them(free_gib: float, lanes: int, wanted: int) -> None:
     assert plugin.GIB_PER_SPARE == 8
     assert Items(free_gib, lanes).wanted(*RACES) == wanted

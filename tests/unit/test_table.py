@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from grader.contender import table
+from grader.contender import processes, table
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -109,6 +110,77 @@ def test_who_loses_a_parent_during_a_look_is_asked_again(
     monkeypatch.setattr(table, "_row", row)
     assert member(child).root == child
     assert len(asked) == 2
+
+
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, os, threading, time
+def go():
+    kept = bytearray(32 << 20)
+    kept[::4096] = bytes(len(kept[::4096]))
+    file = os.memfd_create("hoard")
+    while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+threading.Thread(target=go).start()
+ctypes.CDLL(None).syscall({exit}, 0)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_no_dead_one() -> None:
+    """To the kernel's table it is: it has to be stopped, ended and counted all the same."""
+    code = WITHOUT_ITS_FIRST_THREAD.replace("{exit}", "60" if os.uname().machine == "x86_64" else "93")
+    process = processes.start([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    with process.stdout as said:
+        pid = int(said.readline())
+    assert pid == process.pid
+    found = processes.tree(pid)
+    assert [one.pid for one in found] == [pid]
+    assert found[0].thread != pid
+    assert found[0].state in ("S", "R")
+    assert processes.private_bytes([found[0].thread], 1 << 40) > 32 << 20
+    assert len(list(processes._memory_files(found[0].thread))) == 1
+    assert processes.freeze(process)
+    assert processes.freeze_tree(process)
+    assert table.state_of(found[0].thread) == "T"
+    processes.thaw(process)
+    processes.end(process)
+    assert not table.state_of(pid)
+
+
+def test_a_table_that_cannot_be_read_is_not_an_empty_one(
+    family: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_path: str) -> bytes:
+        raise error
+
+    monkeypatch.setattr(table, "record", refuse)
+    error: OSError = OSError(errno.ENFILE, "too many open files in system")
+    with pytest.raises(OSError, match="too many"):
+        table.descendants()
+    with pytest.raises(OSError, match="too many"):
+        table.state_of(family[0])
+    error = PermissionError(errno.EPERM, "other users' are hidden")
+    assert table.descendants() == []
+    error = ProcessLookupError(errno.ESRCH, "it has just ended")
+    assert table.descendants() == []
+    assert table.state_of(family[0]) == ""
+
+
+def test_a_signal_is_sent_where_nobody_can_tell_whose_it_is(
+    family: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = member(family[1])
+
+    def refuse(_path: str) -> bytes:
+        raise OSError(errno.ENFILE, "too many open files in system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "record", refuse)
+        child.signal(signal.SIGSTOP)
+    while table.state_of(child.pid) != "T":
+        pass
 
 
 def test_a_long_record_is_read_to_its_end(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:
