@@ -55,6 +55,7 @@ class WorkerPool:
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
+        self._reserve: list[Contender] = []  # those that are for whoever is alone
         self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
@@ -64,44 +65,52 @@ class WorkerPool:
         """A worker that is ready, and nobody else's; of the device's kind unless another is named.
 
         Args:
-            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Where none starts,
-                the submission may be in the way: all of it is ended, what it has left is removed, and one is started once more.
+            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Then the reserve is
+                there for it. Where none starts, the submission may be in the way: all of it is ended, what it has left is removed, and
+                one is started once more.
 
         Raises:
             WorkerUnavailable: none starts. Where `alone`, that is not for anything that the submission holds or has left.
         """
         try:
-            worker = self._take(kind)
+            worker = self._take(kind, alone)
         except WorkerUnavailable:
             if not alone or not self._given:
                 raise
             self.evict()
-            worker = self._take(kind)
+            worker = self._take(kind, alone)
         self._given = True
         return worker
 
-    def _take(self, kind: WorkerKind | None) -> Contender:
+    def _take(self, kind: WorkerKind | None, alone: bool) -> Contender:
         if kind in (None, self.device):
             with self._lock:
-                living = [one for one in self._spares if one.lives()]
-                worker = living[0] if living else None
-                self._spares = living[1:]
+                stores = [self._reserve, self._spares] if alone else [self._spares]
+                for store in stores:
+                    store[:] = [one for one in store if one.lives()]
+                worker = next((store.pop(0) for store in stores if store), None)
             worker = worker or self._start(self.device)
         else:
             worker = self._start(kind)
         worker.ready()
         return worker
 
-    def prepare(self, count: int = 1, early: Sequence[str] = ()) -> None:
-        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell.
-
-        Args:
-            early: modules that they import before they are ready. Where all wait for them and every core is busy, those cost more than
-                they save.
-        """
+    def prepare(self, count: int = 1) -> None:
+        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
         with self._lock, suppress(WorkerUnavailable):
             while len(self._spares) < count:
-                self._spares.append(self._start(self.device, early=early))
+                self._spares.append(self._start(self.device))
+
+    def reserve(self, count: int, early: Sequence[str] = ()) -> None:
+        """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these.
+
+        Args:
+            early: modules that they import before they are ready. Where every core is busy and all wait for workers, that costs more
+                than it saves.
+        """
+        with self._lock, suppress(WorkerUnavailable):
+            while len(self._reserve) < count:
+                self._reserve.append(self._start(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -123,7 +132,7 @@ class WorkerPool:
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
         with self._lock:
-            self._spares = []
+            self._spares, self._reserve = [], []
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

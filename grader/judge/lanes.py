@@ -89,18 +89,16 @@ class Lanes:
             self._waiting.setdefault(work.queue, deque()).append((work, self._ahead[work.key]))
         of_cases = [queue for name, queue in self._waiting.items() if name != APART]
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
-        apart = min(
-            len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases))
-        )  # lanes that begin with that
+        begin_apart = min(len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases)))
+        change = len(of_cases) - 1 if begin_apart else 0  # lanes whose assignment is done before others are
         self._threads = [
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
         ]
         for thread in self._threads:
             thread.start()
-        self._judge.prepare(
-            min(apart, useful)
-        )  # for what these lanes do then; what is apart takes longer, and is started first
+        # For what these do then. What is apart takes longer, and is started first.
+        self._judge.prepare(min(begin_apart + change, useful))
         self._tell_when_little_is_left()
 
     @property

@@ -192,7 +192,7 @@ class JudgePlugin:
             alone = any(item.stash[PLACE].speed is None and not self._may_run_ahead(item) for item in own)
             wanted += max(races, alone)
         spares = max(1, int(self.judge.free_gib() / GIB_PER_SPARE))
-        self.judge.prepare(min(wanted, self.judge.lane_count, spares), for_races=True)
+        self.judge.prepare_races(min(wanted, self.judge.lane_count, spares))
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
         """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""

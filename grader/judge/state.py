@@ -118,9 +118,13 @@ class Judge:
         """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
         return self.device_name == "cuda" or self._crashed or assignment.name != self.job.assignments[-1]
 
-    def prepare(self, count: int, for_races: bool = False) -> None:
-        """Start workers in the background, until so many stand ready; those for races import before what a first call would wait for."""
-        self._pool.prepare(count, (NEEDED_FOR_GRADIENTS,) if for_races else ())
+    def prepare(self, count: int) -> None:
+        """Start workers in the background, until so many stand ready."""
+        self._pool.prepare(count)
+
+    def prepare_races(self, count: int) -> None:
+        """As `prepare`, for what runs when no lane does; they have imported what a race's first call would wait for."""
+        self._pool.reserve(count, (NEEDED_FOR_GRADIENTS,))
 
     def has_worker(self, assignment: Assignment) -> bool:
         """Whether the submission's worker for an assignment, in the first lane, lives."""

@@ -94,6 +94,21 @@ def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(
     assert not in_the_way.lives()
 
 
+def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
+    pool.reserve(2, ("json",))
+    assert len(Fake.started) == 2
+    pool.take()  # a lane that still runs
+    assert len(Fake.started) == 3
+    pool.prepare(1)
+    reserved, spare = Fake.living[:2], Fake.living[3]
+    assert [pool.take(alone=True) for _ in range(3)] == [*reserved, spare]
+    assert len(Fake.started) == 4
+    pool.reserve(1)
+    dead = Fake.living.pop()
+    assert pool.take(alone=True) is not dead
+    assert len(Fake.started) == 6
+
+
 def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "room", 0)
     with pytest.raises(WorkerUnavailable):

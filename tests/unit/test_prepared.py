@@ -1,4 +1,4 @@
-"""How many of the submission's workers are started for what is still to come, and with what they are imported."""
+"""How many of the submission's workers are started for what runs when no lane does."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Items:
     """Tests of two assignments, `gelu` and `softmax`, as pytest has collected them."""
 
     def __init__(self, free_gib: float = 140.0, lanes: int = 12, absent: str = "") -> None:
-        self.prepared: list[tuple[int, bool]] = []
+        self.prepared: list[int] = []
         self.plugin: Any = JudgePlugin.__new__(JudgePlugin)
         self.plugin.judge = SimpleNamespace(
             device_name="cuda",
             lane_count=lanes,
             free_gib=lambda: free_gib,
             is_there=lambda file: file != absent,
-            prepare=lambda count, for_races: self.prepared.append((count, for_races)),
+            prepare_races=self.prepared.append,
         )
         self.plugin.assignments = {
             name: SimpleNamespace(spec=SimpleNamespace(file=f"{name}.py")) for name in ("gelu", "softmax")
@@ -38,7 +38,7 @@ class Items:
             for name, kind in items
         ]
         self.plugin._prepare_for(listed, others)
-        return self.prepared[-1][0] if self.prepared else 0
+        return self.prepared[-1] if self.prepared else 0
 
 
 RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
@@ -47,7 +47,7 @@ RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
 def test_one_for_each_race() -> None:
     items = Items()
     assert items.wanted(*RACES) == 3
-    assert items.prepared == [(3, True)]
+    assert items.prepared == [3]
     assert items.wanted(*RACES, others=-1) == 2
     assert items.wanted(*RACES, others=1) == 4
 
