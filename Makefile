@@ -12,7 +12,7 @@ types: install ; .venv/bin/mypy
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
-gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider
+gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
 gpu-corpus: ; python3 -m pytest $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
