@@ -57,7 +57,11 @@ class WorkerPool:
         self._spares: list[Contender] = []
         self._reserve: list[Contender] = []  # those that are for whoever is alone
         self._given = False  # whether anything of the submission's may have run
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of these lists
+        self._preparing, self._reserving = (
+            threading.Lock(),
+            threading.Lock(),
+        )  # held by whoever fills one of them, which takes a while
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
@@ -97,9 +101,8 @@ class WorkerPool:
 
     def prepare(self, count: int = 1) -> None:
         """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
-        with self._lock, suppress(WorkerUnavailable):
-            while len(self._spares) < count:
-                self._spares.append(self._start(self.device))
+        with self._preparing:
+            self._fill(self._spares, count)
 
     def reserve(self, count: int, early: Sequence[str] = ()) -> None:
         """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these.
@@ -108,9 +111,15 @@ class WorkerPool:
             early: modules that they import before they are ready. Where every core is busy and all wait for workers, that costs more
                 than it saves.
         """
-        with self._lock, suppress(WorkerUnavailable):
-            while len(self._reserve) < count:
-                self._reserve.append(self._start(self.device, early=early))
+        with self._reserving:
+            self._fill(self._reserve, count, early)
+
+    def _fill(self, store: list[Contender], count: int, early: Sequence[str] = ()) -> None:
+        with suppress(WorkerUnavailable):
+            while len(store) < count:
+                worker = self._start(self.device, early=early)
+                with self._lock:
+                    store.append(worker)
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -132,7 +141,8 @@ class WorkerPool:
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
         with self._lock:
-            self._spares, self._reserve = [], []
+            self._spares.clear()
+            self._reserve.clear()
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from concurrent.futures import Future
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,46 @@ def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
     dead = Fake.living.pop()
     assert pool.take(alone=True) is not dead
     assert len(Fake.started) == 6
+
+
+def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes take and prepare workers while a reserve is made for later."""
+    pool.prepare(1)
+    begun, go_on = threading.Event(), threading.Event()
+    start = pool._start
+
+    def slowly(kind: Any, **options: Any) -> Any:
+        if options.get("early"):
+            begun.set()
+            assert go_on.wait(20)
+        return start(kind, **options)
+
+    monkeypatch.setattr(pool, "_start", slowly)
+    filling = threading.Thread(target=pool.reserve, args=(2, ("json",)))
+    filling.start()
+    assert begun.wait(20)
+    pool.take()
+    pool.prepare(2)
+    assert len(Fake.started) == 3
+    go_on.set()
+    filling.join(20)
+    assert len(Fake.started) == 5
+
+
+def test_those_who_prepare_at_the_same_time_start_no_more_than_are_wanted(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = pool._start
+
+    def slowly(kind: Any, **options: Any) -> Any:
+        time.sleep(0.01)
+        return start(kind, **options)
+
+    monkeypatch.setattr(pool, "_start", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(8):
+            threads.submit(pool.prepare, 2)
+    assert len(Fake.started) == 2
 
 
 def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
