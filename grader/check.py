@@ -19,7 +19,7 @@ from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
 from grader.grading import Grading, Request
-from grader.job import Event
+from grader.job import Event, HeadStart
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
@@ -141,7 +141,7 @@ def check(
 
     names = tuple(one.name for one in runnable)
     triton = any(one.spec.language == "triton" for one in runnable)
-    with contextlib.nullcontext(grading) if grading else Grading(request.place, workers=int(triton)) as ready:
+    with contextlib.nullcontext(grading) if grading else Grading(request.place, HeadStart(int(triton))) as ready:
         wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
         view.finish(ready.run(wanted, on_event))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from grader.assignment import load_course
+from grader.assignment import Tool, load_course
 from grader.contender.pool import MAX_AT_ONCE
-from grader.job import Event, Job
+from grader.job import NO_MORE, Event, HeadStart, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
 from grader.sandbox.choice import open_sandbox
@@ -53,18 +53,18 @@ class Grading:
 
     Args:
         place: that of the request to come.
-        workers: how many workers will probably be asked for: they are started at once, where the machine is good for so many.
+        head_start: what will probably be asked for, and is started at once.
     """
 
-    def __init__(self, place: Place, workers: int = 1) -> None:
+    def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
         self._place = place
-        self._workers = workers
+        self._head_start = head_start
         self._stack = ExitStack()
 
     def __enter__(self) -> Grading:
         with ExitStack() as stack:
             self._folder = stack.enter_context(run_folder())
-            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._workers))
+            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._head_start))
             self._stack = stack.pop_all()
         return self
 
@@ -102,6 +102,17 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
     """
-    languages = {one.spec.language for one in load_course(request.course, request.assignments)}
-    with Grading(request.place, workers=MAX_AT_ONCE if "triton" in languages else 0) as grading:
+    with Grading(request.place, head_start_for(request)) as grading:
         return grading.run(request, on_event)
+
+
+def head_start_for(request: Request) -> HeadStart:
+    """What a judge will soon ask for, if the submission is a folder and has the files. Raises CourseError."""
+    assignments = load_course(request.course, request.assignments)
+    tools: list[Tool] = []
+    if request.effort == "full" and not request.stop_early:
+        there = [one for one in assignments if (request.submission / one.spec.file).is_file()]
+        cases = [case for one in there for part in one.spec.parts for case in part.cases]
+        tools = [case.tool for case in cases if case.tool is not None]
+    languages = {one.spec.language for one in assignments}
+    return HeadStart(MAX_AT_ONCE if "triton" in languages else 0, tuple(tools))

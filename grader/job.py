@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from grader.assignment import Tool
 from grader.report.model import CaseResult, Effort, Report, SpeedCaseResult, SubmissionInfo
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class HeadStart:
+    """What a judge starts before it knows its job, as far as the machine is good for it: workers take seconds to come up.
+
+    workers: of the submission, which will probably be asked for.
+    tools: those of compute-sanitizer that will each watch a worker on a GPU, in any order.
+    """
+
+    workers: int = 1
+    tools: tuple[Tool, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """As the judge's program takes them."""
+        return [f"workers={self.workers}", *([f"tools={','.join(self.tools)}"] if self.tools else [])]
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> HeadStart:
+        """From such words; others are not looked at, and tools that there are none of are left out."""
+        told = dict(word.partition("=")[::2] for word in words)
+        tools = (cast("Tool", one) for one in told.get("tools", "").split(",") if one in get_args(Tool))
+        return cls(int(told.get("workers", 0)), tuple(tools))
+
+
+NO_MORE = HeadStart()  # than a worker
 
 
 class Message(BaseModel):

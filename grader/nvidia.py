@@ -1,7 +1,9 @@
-"""Whether an NVIDIA driver is there, without asking it: CUDA takes seconds to start."""
+"""What of NVIDIA's is on this machine, without CUDA, which takes seconds to start: driver, memory, programs."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
@@ -9,3 +11,34 @@ DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
 
 def driver_is_loaded() -> bool:
     return any(Path(node).exists() for node in DRIVER_NODES)
+
+
+def free_gib() -> float:
+    """GPU memory that is free, of the GPU that has the least of it; 0 where none can be asked."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return 0.0
+    try:
+        gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return min((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu in gpus), default=0) / 2**30
+    except pynvml.NVMLError:
+        return 0.0
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def find_nvcc() -> str | None:
+    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or where toolkits are installed."""
+    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    found = [shutil.which("nvcc"), *(shutil.which("nvcc", path=f"{place}/bin") for place in places if place)]
+    return next((path for path in found if path), None)
+
+
+def find_sanitizer() -> str | None:
+    """NVIDIA's compute-sanitizer: on the PATH, or beside the CUDA compiler."""
+    nvcc = find_nvcc()
+    beside = None if nvcc is None else shutil.which("compute-sanitizer", path=str(Path(nvcc).resolve().parent))
+    return shutil.which("compute-sanitizer") or beside

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -56,6 +56,7 @@ class WorkerPool:
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
         self._reserve: list[Contender] = []  # those that are for whoever is alone
+        self._watched: list[tuple[list[str], Contender]] = []  # those that a tool watches, with its command
         self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()  # of these lists
         self._preparing, self._reserving = (
@@ -134,7 +135,30 @@ class WorkerPool:
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
+        with self._lock:
+            for index, (command, worker) in enumerate(self._watched):
+                if command == list(tool) and worker.lives():
+                    del self._watched[index]
+                    return worker
         return self._start(self.device, tool=tool)
+
+    def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
+        """Start such workers in the background, one for each of these commands; where one does not start, `watched` will tell."""
+        with suppress(WorkerUnavailable):
+            for tool in tools:
+                worker = self._start(self.device, tool=tool)
+                with self._lock:
+                    self._watched.append((list(tool), worker))
+
+    def end_watched(self) -> None:
+        """End those that nobody has taken."""
+        with self._lock:
+            found = [worker for _, worker in self._watched]
+            self._watched.clear()
+        for worker in found:
+            worker.strike()
+        for worker in found:
+            worker.kill()
 
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
@@ -143,6 +167,7 @@ class WorkerPool:
         with self._lock:
             self._spares.clear()
             self._reserve.clear()
+            self._watched.clear()
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

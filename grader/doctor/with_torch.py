@@ -15,7 +15,8 @@ from grader.contender.contender import Limits
 from grader.contender.jail import strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.doctor.software import Seen
-from grader.judge.environment import find_compiler, find_nvcc, interpreter_fault
+from grader.judge.environment import find_compiler, interpreter_fault
+from grader.nvidia import find_nvcc
 from grader.runfolder import run_folder
 
 LIMITS = Limits(time_s=20, memory_gib=16)

@@ -1,4 +1,4 @@
-"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [isolated] < job.json`.
+"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] < job.json`.
 
 The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
 printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever
@@ -23,12 +23,13 @@ from types import FrameType
 from typing import TextIO
 
 from grader.assignment import CourseError, Device
+from grader.contender import sanitizer
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.jail import NO_JAIL, strongest_jail
-from grader.contender.pool import WorkerPool, workers_at_once
+from grader.contender.pool import GIB_PER_WORKER, WorkerPool, workers_at_once
 from grader.fingerprint import fingerprint
-from grader.job import Event, Job, Refused
-from grader.nvidia import driver_is_loaded
+from grader.job import Event, HeadStart, Job, Refused
+from grader.nvidia import driver_is_loaded, find_sanitizer, free_gib
 from grader.runfolder import held, remove
 from grader.submission import unpack
 
@@ -85,10 +86,14 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        asked = int(next((one.removeprefix("workers=") for one in options if one.startswith("workers=")), 0))
+        ahead = HeadStart.of(options)
         # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and the
         # other half of the lanes begin with what needs none of these.
-        pool.prepare(min(asked, 1) if guess == "cpu" else max(1, min(asked, workers_at_once()) // 2))
+        spares = min(ahead.workers, 1) if guess == "cpu" else max(1, min(ahead.workers, workers_at_once()) // 2)
+        pool.prepare(spares)
+        if guess == "cuda" and ahead.tools and find_sanitizer() is not None:
+            room = workers_at_once(free_gib() - GIB_PER_WORKER * spares)
+            pool.prepare_watched([sanitizer.command(tool) for tool in ahead.tools[:room]])
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
 

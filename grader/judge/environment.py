@@ -15,6 +15,7 @@ import torch
 
 import grader
 from grader.assignment import Device
+from grader.nvidia import find_nvcc
 from grader.report.model import Environment
 
 
@@ -52,20 +53,6 @@ def driver_version() -> str | None:
         return str(pynvml.nvmlSystemGetDriverVersion())
     finally:
         pynvml.nvmlShutdown()
-
-
-def find_nvcc() -> str | None:
-    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or where toolkits are installed."""
-    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    found = [shutil.which("nvcc"), *(shutil.which("nvcc", path=f"{place}/bin") for place in places if place)]
-    return next((path for path in found if path), None)
-
-
-def find_sanitizer() -> str | None:
-    """NVIDIA's compute-sanitizer: on the PATH, or beside the CUDA compiler."""
-    nvcc = find_nvcc()
-    beside = None if nvcc is None else shutil.which("compute-sanitizer", path=str(Path(nvcc).resolve().parent))
-    return shutil.which("compute-sanitizer") or beside
 
 
 def find_compiler(device: str) -> str | None:

@@ -30,12 +30,13 @@ from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge import ruler
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.compilation import Compilation
-from grader.judge.environment import describe_environment, find_compiler, find_sanitizer, interpreter_fault
+from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Work, case_work, shares_the_machine
 from grader.judge.memory import hoarding_is_a_fault, room_for, too_little
 from grader.judge.properties import Properties
 from grader.judge.state import Judge
+from grader.nvidia import find_sanitizer
 from grader.problem import load_problem
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED, CaseResult, Outcome, SpeedCaseResult
 from grader.verdict.scoring import speed_points

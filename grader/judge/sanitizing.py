@@ -9,16 +9,14 @@ and is no proof that there are none.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.assignment import Tool
-from grader.contender.contender import TOOL_LOG, Limits, WorkerUnavailable
+from grader.contender import sanitizer
+from grader.contender.contender import Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.environment import find_sanitizer
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
@@ -30,16 +28,6 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
 MAX_TOLD = 6
-OPTIONS = (
-    "--print-limit",
-    "200",
-    "--show-backtrace",
-    "no",
-    "--target-processes",
-    "application-only",
-    "--log-file",
-    TOOL_LOG,
-)
 UNUSABLE = "compute-sanitizer gave no verdict here"
 COMPLETE = "SUMMARY"  # of errors, or of hazards: the last line of a log
 
@@ -55,7 +43,7 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
     call = case.inputs(judge.seed, 0, judge.device)
     shapes = case.problem.outputs(call)
     try:
-        worker = judge.watched_worker(case.assignment, command(case.case.tool))
+        worker = judge.watched_worker(case.assignment, sanitizer.command(case.case.tool))
     except WorkerUnavailable as unavailable:
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False
@@ -82,13 +70,6 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
     check_operators(reply.operators, case.assignment)
     check_returned(reply.returned, shapes, case.dtype, judge.device)
     compare(judge, case, call, got, evidence)
-
-
-def command(tool: Tool) -> list[str]:
-    """The command that runs a program under the tool; it ends with whoever started it."""
-    sanitizer, setpriv = find_sanitizer(), shutil.which("setpriv")
-    assert sanitizer is not None
-    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), sanitizer, "--tool", tool, *OPTIONS]
 
 
 def own_files(judge: Judge, case: BoundCase) -> set[str]:

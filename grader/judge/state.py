@@ -148,6 +148,7 @@ class Judge:
 
     def settle(self) -> None:
         """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
+        self._pool.end_watched()
         self.baselines.settle()
         self._pool.settle()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from grader.job import HeadStart
 from grader.sandbox.base import InfraError, Sandbox
 from grader.sandbox.host import HostSandbox
 from grader.sandbox.place import Place, SandboxName
@@ -37,11 +38,11 @@ def choose(place: Place) -> Choice:
         return Choice("host", f"graded on this host and not in a container: {words}" if engine.is_named() else "")
 
 
-def open_sandbox(place: Place, folder: Path, workers: int) -> Sandbox:
+def open_sandbox(place: Place, folder: Path, head_start: HeadStart) -> Sandbox:
     """The sandbox of this choice, not started yet; `folder` is the run's own."""
     choice = choose(place)
     if choice.sandbox == "docker":
         from grader.sandbox.docker import DockerSandbox
 
-        return DockerSandbox(place, workers)
-    return HostSandbox(folder, place, workers, choice.note)
+        return DockerSandbox(place, head_start)
+    return HostSandbox(folder, place, head_start, choice.note)

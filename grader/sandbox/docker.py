@@ -25,7 +25,7 @@ from docker.models.images import Image
 from docker.types import LogConfig, Ulimit
 
 from grader.fingerprint import fingerprint
-from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
@@ -58,12 +58,12 @@ class DockerSandbox:
 
     Args:
         place: what is wanted.
-        workers: how many workers to start too before the job is known, where the machine is good for so many.
+        head_start: what to start before the job is known.
     """
 
-    def __init__(self, place: Place, workers: int = 1) -> None:
+    def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
         self._place = place
-        self._workers = workers
+        self._head_start = head_start
         self._log = b""
 
     def __enter__(self) -> Self:
@@ -113,8 +113,7 @@ class DockerSandbox:
     def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command.append(f"workers={self._workers}")
-        command += ["isolated"]
+        command += [*self._head_start.words, "isolated"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         owner = psutil.Process()

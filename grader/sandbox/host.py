@@ -19,7 +19,7 @@ from typing import Self
 
 import psutil
 
-from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, Watchdog, follow
 from grader.sandbox.place import Place
@@ -35,11 +35,11 @@ class HostSandbox:
     Args:
         folder: the run's own, which the judge may fill and whoever made it removes.
         place: where the job is to run.
-        workers: how many workers to start too before the job is known, where the machine is good for so many.
+        head_start: what to start before the job is known.
         note: for the report, why the judge runs here.
     """
 
-    def __init__(self, folder: Path, place: Place, workers: int = 1, note: str = "") -> None:
+    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE, note: str = "") -> None:
         self._folder = folder
         self._note = note
         self._log = folder / "judge.log"
@@ -55,7 +55,7 @@ class HostSandbox:
                     str(write_end),
                     str(folder),
                     place.device,
-                    f"workers={workers}",
+                    *head_start.words,
                     *(["isolated"] if place.require_isolation else []),
                 ],
                 stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from grader.judge.environment import find_nvcc
+from grader.nvidia import find_nvcc
 from tests.conftest import Course, Ran, Running, problem_toml
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]

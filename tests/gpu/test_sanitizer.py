@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grader.judge.environment import find_nvcc, find_sanitizer
+from grader.nvidia import find_nvcc, find_sanitizer
 from tests.conftest import Course, Ran, Running, problem_toml
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]

@@ -50,7 +50,8 @@ class Fake:
         pass
 
     def kill(self) -> None:
-        pass
+        if self in self.living:
+            self.living.remove(self)
 
 
 @pytest.fixture
@@ -109,6 +110,24 @@ def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
     dead = Fake.living.pop()
     assert pool.take(alone=True) is not dead
     assert len(Fake.started) == 6
+
+
+def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: WorkerPool) -> None:
+    pool.prepare_watched([["sanitizer", "memcheck"], ["sanitizer", "racecheck"], ["sanitizer", "memcheck"]])
+    memory, race, another = Fake.living
+    assert pool.watched(["sanitizer", "racecheck"]) is race
+    assert pool.watched(("sanitizer", "memcheck")) is memory
+    Fake.living.remove(another)
+    late = pool.watched(["sanitizer", "memcheck"])
+    assert late is not another
+    assert len(Fake.started) == 4
+    pool.prepare_watched([["sanitizer", "initcheck"]])
+    nobodys = Fake.living[-1]
+    pool.end_watched()
+    assert not nobodys.lives()
+    assert memory.lives()
+    assert late.lives()
+    assert pool.watched(["sanitizer", "initcheck"]) is not nobodys
 
 
 def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender import contender
+from grader.contender import contender, sanitizer
 from grader.contender.arena import Arena
 from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
@@ -175,7 +175,7 @@ def run(
     of_file: ContenderFault | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
-    monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
+    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/bin/compute-sanitizer")
     worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None, answer)
     compared: list[dict[str, torch.Tensor]] = []
 
@@ -311,8 +311,8 @@ def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.Monkey
 
 
 def test_the_command_ends_with_whoever_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/opt/compute-sanitizer")
-    words = sanitizing.command("racecheck")
+    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/opt/compute-sanitizer")
+    words = sanitizer.command("racecheck")
     at = words.index("/opt/compute-sanitizer")
     assert words[at + 1 : at + 3] == ["--tool", "racecheck"]
     assert words[:at] in ([], [os.fspath(words[0]), "--pdeathsig", "KILL"])

@@ -1,0 +1,27 @@
+"""How a worker is run under compute-sanitizer. Without torch: such workers are started before a judge has that."""
+
+from __future__ import annotations
+
+import shutil
+
+from grader.assignment import Tool
+from grader.contender.contender import TOOL_LOG
+from grader.nvidia import find_sanitizer
+
+OPTIONS = (
+    "--print-limit",
+    "200",
+    "--show-backtrace",
+    "no",
+    "--target-processes",
+    "application-only",
+    "--log-file",
+    TOOL_LOG,
+)
+
+
+def command(tool: Tool) -> list[str]:
+    """The command that runs a program under the tool; it ends with whoever started it."""
+    program, setpriv = find_sanitizer(), shutil.which("setpriv")
+    assert program is not None
+    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), program, "--tool", tool, *OPTIONS]
