@@ -19,15 +19,10 @@ def free_gib() -> float:
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0.0
-    try:
         gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
         return min((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu in gpus), default=0) / 2**30
     except pynvml.NVMLError:
         return 0.0
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def find_nvcc() -> str | None:

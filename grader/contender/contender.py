@@ -599,7 +599,7 @@ class Contender:
                 self.tool_log = _read(self._scratch / TOOL_LOG)
             self._connection.close()
             os.close(self._replies)
-            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
+            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap", hides=not self.trusted)
             self._jail.empty(self._scratch)
             self.log.finish()
 

@@ -105,6 +105,11 @@ class WorkerPool:
         with self._preparing:
             self._fill(self._spares, count)
 
+    @property
+    def has_reserve(self) -> bool:
+        """Whether somebody who is alone need not wait for a start."""
+        return any(one.lives() for one in list(self._reserve))
+
     def reserve(self, count: int, early: Sequence[str] = ()) -> None:
         """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these.
 
@@ -117,7 +122,7 @@ class WorkerPool:
 
     def _fill(self, store: list[Contender], count: int, early: Sequence[str] = ()) -> None:
         with suppress(WorkerUnavailable):
-            while len(store) < count:
+            while sum(one.lives() for one in list(store)) < count:
                 worker = self._start(self.device, early=early)
                 with self._lock:
                     store.append(worker)
@@ -177,7 +182,8 @@ class WorkerPool:
         for worker in self._workers:
             worker.strike()
         for worker in self._workers:
-            worker.kill()
+            with suppress(OSError):  # the others are to end all the same
+                worker.kill()
         if self._kernels.exists():
             self.jail.empty(self._kernels)
         self._starter.shutdown()

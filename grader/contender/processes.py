@@ -113,19 +113,27 @@ def tasks_of(uid: int) -> int:
     return found
 
 
-def end(process: subprocess.Popen[bytes], own_namespace: bool = False) -> None:
+def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bool = True) -> None:
     """SIGKILL a worker, its descendants and all orphans, until none is left.
 
     Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed. In a process namespace
     of its own all of it ends with the first.
+
+    Args:
+        own_namespace: whether it has such a namespace.
+        hides: whether what it runs may try to be missed.
     """
     deadline = time.monotonic() + PATIENCE_S
     if own_namespace:
         process.kill()
-    seen_none, enough = 0, 1 if own_namespace else LAST_LOOKS
+    seen_none, enough = 0, LAST_LOOKS if hides and not own_namespace else 1
     while seen_none < enough and time.monotonic() < deadline:
-        found = tree(process.pid)
-        seen_none = 0 if found else seen_none + 1
+        try:
+            found = tree(process.pid)
+            seen_none = 0 if found else seen_none + 1
+        except OSError:  # nobody can look now: too many files are open, say
+            process.kill()
+            found = []
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for one in found:
                 one.signal(number)

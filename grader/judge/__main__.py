@@ -87,13 +87,15 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     pool = _pool(guess, folder)
     try:
         ahead = HeadStart.of(options)
-        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and the
-        # other half of the lanes begin with what needs none of these.
-        spares = min(ahead.workers, 1) if guess == "cpu" else max(1, min(ahead.workers, workers_at_once()) // 2)
+        tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
+        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and half of
+        # the lanes begin with what a tool watches, if there is any.
+        spares = min(ahead.workers, 1 if guess == "cpu" else workers_at_once() // (2 if tools else 1))
+        spares = spares if guess == "cpu" else max(1, spares)
         pool.prepare(spares)
-        if guess == "cuda" and ahead.tools and find_sanitizer() is not None:
-            room = workers_at_once(free_gib() - GIB_PER_WORKER * spares)
-            pool.prepare_watched([sanitizer.command(tool) for tool in ahead.tools[:room]])
+        if tools:
+            room = min(len(os.sched_getaffinity(0)), int(free_gib() / GIB_PER_WORKER)) - spares
+            pool.prepare_watched([sanitizer.command(tool) for tool in tools[: max(0, room)]])
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
 

@@ -88,9 +88,12 @@ class Gauge:
             self._pause_ns = self._find_pause()
 
     def look_again(self) -> None:
-        """Measure once more what the judge's own piece of work takes: less, perhaps, where workers were starting at first."""
+        """Measure once more: perhaps the judge's own piece of work takes less, where workers were starting at first."""
         if self._work is not None:
             self.usual_s = min(self.usual_s, self._shortest())
+            if self._pause_ns != PAUSE_NS:
+                found = self._find_pause()
+                self._pause_ns = min((one for one in (found, self._pause_ns) if one is not None), default=None)
 
     def _shortest(self) -> float:
         return min(self._probe() for _ in range(PROBES))

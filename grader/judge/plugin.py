@@ -164,7 +164,8 @@ class JudgePlugin:
         sizes: SpeedSizes = request.param
         place = request.node.stash[PLACE]
         there_already = self.judge.has_worker(self.assignments[place.assignment])
-        self._prepare_for(request.session.items[request.session.items.index(request.node) :], -there_already)
+        if not there_already:
+            self._prepare_for(request.session.items[request.session.items.index(request.node) :])
         self.judge.settle()  # those that are starting will hold memory too
         self.judge.gauge.look_again()
         needed_gib = sizes.needed_gib(self.judge.total_gib)
@@ -174,17 +175,14 @@ class JudgePlugin:
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
-    def _prepare_for(self, items: Sequence[pytest.Item], others: int = 0) -> None:
+    def _prepare_for(self, items: Sequence[pytest.Item]) -> None:
         """Start the submission's workers that these will need, all at the same time: a worker that starts while others are timed disturbs.
 
         Each race on a GPU ends its worker. What runs alone before an assignment's first race hands its worker on to that.
-
-        Args:
-            others: how many more are needed, or fewer.
         """
         if self.judge.device_name != "cuda" or self.judge.lane_count < 2:
             return
-        wanted = others
+        wanted = 0
         for name, assignment in self.assignments.items():
             if not self.judge.is_there(assignment.spec.file):
                 continue
@@ -338,12 +336,14 @@ class JudgePlugin:
                 ):  # no GPU memory at this moment: they start when they are asked for
                     self._prepare_for(session.items)
 
+        self.judge.gauge.look_again()  # before any of the student's code runs
         self.judge.lanes.begin(works, get_ready_for_the_rest)
         if self.judge.lane_count > 1:
             self.judge.expect_reference()
         timed = [one for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
 
         def load_early() -> None:
+            self.judge.finish_imports()
             for one in timed:
                 ruler.load_early(one.cases[-1], self.judge.device)
 

@@ -90,8 +90,9 @@ class Judge:
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
         self._drawn: Counter[str] = Counter()  # inputs of each speed case
+        self._importing = threading.Thread(target=_import_for_gradients, name="importing", daemon=True)
         if self.device_name == "cuda":
-            threading.Thread(target=_import_for_gradients, name="importing", daemon=True).start()
+            self._importing.start()
 
     def contender(self, assignment: Assignment, lane: int = 0) -> Contender:
         """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
@@ -123,8 +124,16 @@ class Judge:
         self._pool.prepare(count)
 
     def prepare_races(self, count: int) -> None:
-        """As `prepare`, for what runs when no lane does; they have imported what a race's first call would wait for."""
-        self._pool.reserve(count, (NEEDED_FOR_GRADIENTS,))
+        """As `prepare`, for what runs when no lane does; they have imported what a race's first call would wait for. Where some are left,
+        none is started: each time, somebody would wait for it.
+        """
+        if not self._pool.has_reserve:
+            self._pool.reserve(count, (NEEDED_FOR_GRADIENTS,))
+
+    def finish_imports(self) -> None:
+        """Wait for what is imported in the background: two threads that import the same may get it unfinished."""
+        if self._importing.is_alive():
+            self._importing.join()
 
     def has_worker(self, assignment: Assignment) -> bool:
         """Whether the submission's worker for an assignment, in the first lane, lives."""
@@ -274,9 +283,12 @@ class Judge:
 
     def expect_reference(self) -> None:
         """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
-        with self._asking_reference:
-            if not self._references:
-                self._coming_reference = self._start_reference(self.device_name)
+        if self._asking_reference.acquire(blocking=False):  # else somebody has asked for it already
+            try:
+                if not self._references:
+                    self._coming_reference = self._start_reference(self.device_name)
+            finally:
+                self._asking_reference.release()
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
@@ -330,5 +342,5 @@ class Judge:
 
 def _import_for_gradients() -> None:
     """While the first workers start: later, in the middle of the cases, all lanes would wait for it."""
-    with suppress(ImportError):
+    with suppress(Exception):  # whoever needs it will be told
         importlib.import_module(NEEDED_FOR_GRADIENTS)

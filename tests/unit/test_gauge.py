@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grader.judge.gpu import LOOK_NS, Gauge
+from grader.judge.gpu import LOOK_NS, PAUSE_NS, Gauge
 
 WORK_NS, LAUNCH_NS, HICCUP_NS = 500_000, 10_000, 50_000_000
 
@@ -78,6 +78,22 @@ def test_another_look_makes_nothing_longer() -> None:
     disturbed._turn_ns = 0
     disturbed.look_again()
     assert disturbed.usual_s == usual_s
+
+
+def test_a_pause_that_was_found_beside_others_becomes_shorter_and_never_longer() -> None:
+    gauge = Simulated(0)
+    shortest = gauge._pause_ns
+    for disturbed in (None, 50 * PAUSE_NS):
+        gauge._pause_ns = disturbed
+        gauge.look_again()
+        assert gauge._pause_ns == shortest == PAUSE_NS
+    coarse = Simulated(0, tick_ns=100_000)
+    found = coarse._pause_ns
+    assert found is not None
+    assert found > PAUSE_NS
+    coarse._tick_ns = 10_000_000
+    coarse.look_again()
+    assert coarse._pause_ns == found
 
 
 def test_a_gpu_that_nobody_shares_is_quiet() -> None:

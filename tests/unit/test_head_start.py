@@ -39,7 +39,7 @@ def test_cuda_alone_needs_no_worker_with_torch_on_a_cpu(tmp_path: Path) -> None:
     assert head_start_for(Request(tmp_path, ROOT, ("cuda_gelu",))).workers == 0
 
 
-@pytest.mark.parametrize("archive", ["submission.zip", "nothing"])
+@pytest.mark.parametrize("archive", ["submission.zip", "nothing", "long" * 100])
 def test_an_archive_is_not_looked_into(tmp_path: Path, archive: str) -> None:
     (tmp_path / "submission.zip").write_bytes(b"PK")
     assert head_start_for(Request(tmp_path / archive, ROOT)).tools == ()

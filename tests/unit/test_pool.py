@@ -108,6 +108,9 @@ def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
     assert len(Fake.started) == 4
     pool.reserve(1)
     dead = Fake.living.pop()
+    assert not pool.has_reserve
+    pool.reserve(1)
+    assert pool.has_reserve
     assert pool.take(alone=True) is not dead
     assert len(Fake.started) == 6
 

@@ -29,7 +29,7 @@ class Items:
         }
         self.plugin._may_run_ahead = lambda item: item.ahead
 
-    def wanted(self, *items: tuple[str, str], others: int = 0) -> int:
+    def wanted(self, *items: tuple[str, str]) -> int:
         listed = [
             SimpleNamespace(
                 stash={PLACE: SimpleNamespace(assignment=name, speed="a case" if kind == "race" else None)},
@@ -37,7 +37,7 @@ class Items:
             )
             for name, kind in items
         ]
-        self.plugin._prepare_for(listed, others)
+        self.plugin._prepare_for(listed)
         return self.prepared[-1] if self.prepared else 0
 
 
@@ -48,8 +48,6 @@ def test_one_for_each_race() -> None:
     items = Items()
     assert items.wanted(*RACES) == 3
     assert items.prepared == [3]
-    assert items.wanted(*RACES, others=-1) == 2
-    assert items.wanted(*RACES, others=1) == 4
 
 
 def test_what_runs_alone_hands_its_worker_on_to_a_race() -> None:

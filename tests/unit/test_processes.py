@@ -79,6 +79,26 @@ def test_a_frozen_worker_can_be_ended(family: subprocess.Popen[bytes]) -> None:
     assert family.poll() is not None
 
 
+def test_a_worker_is_ended_though_nobody_can_look(
+    family: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all that it started, once somebody can."""
+    look, looks = processes.descendants, []
+
+    def refuse_at_first() -> list[Any]:
+        looks.append(None)
+        if len(looks) < 3:
+            raise OSError(23, "too many open files in system")
+        return look()
+
+    monkeypatch.setattr(processes, "descendants", refuse_at_first)
+    below = psutil.Process(family.pid).children(recursive=True)
+    assert below
+    processes.end(family)
+    assert family.poll() is not None
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in below)
+
+
 def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     """The kernel kills a worker with the thread that started it, so that none outlives the judge."""
     pool = WorkerPool("cpu", tmp_path)
