@@ -494,8 +494,12 @@ class Contender:
 
     def _late(self, limits: Limits) -> ContenderFault:
         """End a worker whose time is up, when it has had a moment to write down where it is."""
-        until = time.monotonic() + LAST_WORDS_S
-        while LAST_WORDS not in self.log.text() and time.monotonic() < until:
+        until, before = time.monotonic() + LAST_WORDS_S, ""
+        while time.monotonic() < until:
+            text = self.log.text()
+            if LAST_WORDS in text and text == before:
+                break  # they come in many pieces
+            before = text
             time.sleep(WATCH_INTERVAL_S)
         self.kill()
         if self.allowance is not None and not self.allowance.left_s:

@@ -397,3 +397,26 @@ def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done
     first.join(10)
     second.join(10)
     assert order == ["cleaned up", "returned"]
+
+
+def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python writes a line after the other, and whoever is ended says no more."""
+    said = [
+        "",
+        "Timeout (0:00:02)!\n",
+        "Timeout (0:00:02)!\nThread 1:\n",
+        "Timeout (0:00:02)!\nThread 1:\n  File x\n",
+    ]
+    looks: list[str] = []
+    ended_at: list[str] = []
+
+    def text() -> str:
+        looks.append(said[min(len(looks), len(said) - 1)])
+        return looks[-1]
+
+    late = Contender.__new__(Contender)
+    late.log, late.device, late._loaded_from = SimpleNamespace(text=text), "cpu", None  # type: ignore[assignment]
+    monkeypatch.setattr(late, "kill", lambda: ended_at.append(looks[-1]))
+    monkeypatch.setattr(contender_module, "WATCH_INTERVAL_S", 0.001)
+    assert late._late(Limits(2.0, 1.0)).outcome == "timed_out"
+    assert ended_at == [said[-1]]
