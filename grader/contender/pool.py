@@ -33,6 +33,16 @@ def workers_at_once(gpu_gib: float = math.inf) -> int:
     return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
+def end_all(workers: Iterable[Contender]) -> None:
+    """End these, at the same time: each takes a while."""
+    workers = list(workers)
+    for worker in workers:
+        worker.strike()
+    for worker in workers:
+        with suppress(OSError):  # the others are to end all the same
+            worker.kill()
+
+
 class WorkerPool:
     """Starts workers for one run; every one of them ends with the pool.
 
@@ -59,10 +69,8 @@ class WorkerPool:
         self._watched: list[tuple[list[str], Contender]] = []  # those that a tool watches, with its command
         self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()  # of these lists
-        self._preparing, self._reserving = (
-            threading.Lock(),
-            threading.Lock(),
-        )  # held by whoever fills one of them, which takes a while
+        self._preparing = threading.Lock()  # held by whoever fills the spares, which takes a while
+        self._reserving = threading.Lock()  # and by whoever fills the reserve
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
@@ -160,10 +168,7 @@ class WorkerPool:
         with self._lock:
             found = [worker for _, worker in self._watched]
             self._watched.clear()
-        for worker in found:
-            worker.strike()
-        for worker in found:
-            worker.kill()
+        end_all(found)
 
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
@@ -179,11 +184,7 @@ class WorkerPool:
         self.jail.empty_container()
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.strike()
-        for worker in self._workers:
-            with suppress(OSError):  # the others are to end all the same
-                worker.kill()
+        end_all(self._workers)
         if self._kernels.exists():
             self.jail.empty(self._kernels)
         self._starter.shutdown()

@@ -18,7 +18,7 @@ from grader.assignment import Assignment, Device
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import JailName
-from grader.contender.pool import WorkerPool, workers_at_once
+from grader.contender.pool import WorkerPool, end_all, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import Event, Job
@@ -142,11 +142,7 @@ class Judge:
 
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in some lanes."""
-        found = [contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes]
-        for contender in found:
-            contender.strike()
-        for contender in found:
-            contender.kill()
+        end_all(contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes)
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
         """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""
