@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from grader.assignment import Tool, load_course
-from grader.contender.pool import MAX_AT_ONCE
+from grader.assignment import Assignment, Case, Tool, load_course
 from grader.job import NO_MORE, Event, HeadStart, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
@@ -112,10 +111,13 @@ def head_start_for(request: Request) -> HeadStart:
     tools: list[Tool] = []
     if request.effort == "full" and not request.stop_early:
         there = [one for one in assignments if _is_file(request.submission / one.spec.file)]
-        cases = [case for one in there for part in one.spec.parts for case in part.cases]
-        tools = [case.tool for case in cases if case.tool is not None]
+        tools = [case.tool for case in _cases(there) if case.tool is not None]
     languages = {one.spec.language for one in assignments}
-    return HeadStart(MAX_AT_ONCE if "triton" in languages else 0, tuple(tools))
+    return HeadStart(len(_cases(assignments)) if "triton" in languages else 0, tuple(tools))
+
+
+def _cases(assignments: Iterable[Assignment]) -> list[Case]:
+    return [case for one in assignments for part in one.spec.parts for case in part.cases]
 
 
 def _is_file(path: Path) -> bool:

@@ -19,7 +19,7 @@ WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 class HeadStart:
     """What a judge starts before it knows its job, as far as the machine is good for it: workers take seconds to come up.
 
-    workers: of the submission, which will probably be asked for.
+    workers: of the submission, as many as there will be work for.
     tools: those of compute-sanitizer that will each watch a worker on a GPU, in any order.
     """
 

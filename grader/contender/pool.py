@@ -21,8 +21,8 @@ from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WatchedFolder, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
-MAX_AT_ONCE = 12  # with 16 on 16 cores a grading takes longer: each has to start
-SHARE_OF_CORES = 0.75  # the judge and the compilers that workers start need the rest
+MAX_AT_ONCE = 12
+SHARE_OF_CORES = 0.5  # two of them are one core's threads, the judge and who is starting need some, and each worker more has to start
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
 
@@ -118,20 +118,20 @@ class WorkerPool:
         """Whether somebody who is alone need not wait for a start."""
         return any(one.lives() for one in list(self._reserve))
 
-    def reserve(self, count: int, early: Sequence[str] = ()) -> None:
+    def reserve(self, early: Sequence[Sequence[str]]) -> None:
         """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these.
 
         Args:
-            early: modules that they import before they are ready. Where every core is busy and all wait for workers, that costs more
-                than it saves.
+            early: for each, in the order in which they are taken, the modules that it imports before it is ready. Where every core is busy
+                and all wait for workers, that costs more than it saves.
         """
         with self._reserving:
-            self._fill(self._reserve, count, early)
+            self._fill(self._reserve, len(early), early)
 
-    def _fill(self, store: list[Contender], count: int, early: Sequence[str] = ()) -> None:
+    def _fill(self, store: list[Contender], count: int, early: Sequence[Sequence[str]] = ()) -> None:
         with suppress(WorkerUnavailable):
-            while sum(one.lives() for one in list(store)) < count:
-                worker = self._start(self.device, early=early)
+            while (there := sum(one.lives() for one in list(store))) < count:
+                worker = self._start(self.device, early=early[there] if early else ())
                 with self._lock:
                     store.append(worker)
 

@@ -62,7 +62,7 @@ class WorkerError(BaseModel):
 class CompiledKernel(BaseModel):
     """A Triton kernel as a worker says that it was compiled: `shared_bytes` of a block, and the words of `ptxas -v`."""
 
-    name: str = Field(pattern=r"^\w{1,200}$")
+    name: str = Field(pattern=r"^\w+$", max_length=200)
     warps: int = Field(ge=0, le=64)
     shared_bytes: int = Field(ge=0, le=1 << 31)
     ptxas: str = Field(max_length=2000)
@@ -76,7 +76,7 @@ class CompiledCall(BaseModel):
 
     arch: str = Field(pattern=r"^sm_\d{2,3}[a-z]?$")
     kernels: tuple[CompiledKernel, ...] = Field(max_length=64)
-    failed: str = Field(pattern=r"^\w{0,200}$")
+    failed: str = Field(pattern=r"^\w*$", max_length=200)
     error: WorkerError | None
     whole: bool
 

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import TYPE_CHECKING
@@ -139,23 +140,37 @@ class Lanes:
 
     def _drive(self, lane: int) -> None:
         held = ""
-        while (following := self._next(held)) is not None:
-            work, future = following
-            evidence = Evidence()
-            try:
-                self._judge.emit(
-                    CaseNote(text=f"beside others: {work.key}")
-                )  # or a watchdog would take waiting for a standstill
-                self._tell_when_little_is_left()
-                if held and work.queue != held:
-                    self._judge.end_lanes([lane])
-                work.run(lane, evidence)
-            except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
-                evidence.error = error
-                clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
-            finally:
-                held = work.queue
-                future.set_result(evidence)  # whatever happens: somebody waits for it
+        while (queue := self._choose(held)) is not None:
+            if queue != held:
+                with suppress(Exception):  # whoever needs the worker is told then
+                    self._change(lane, held, queue)
+            held = queue
+            if (following := self._take(queue)) is not None:
+                self._do(lane, *following)
+
+    def _change(self, lane: int, held: str, queue: str) -> None:
+        """Have a lane's worker loaded before it takes any work: what it took would wait for that, while others come to their end."""
+        if held:
+            self._judge.end_lanes([lane])
+        with self._lock:
+            following = next(iter(self._waiting.get(queue, ())), None)
+        if following is not None and queue != APART:
+            self._judge.emit(CaseNote(text=f"beside others: a worker for {queue}"))
+            self._judge.contender(following[0].assignment, lane=lane)
+
+    def _do(self, lane: int, work: Work, future: Future[Evidence]) -> None:
+        evidence = Evidence()
+        try:
+            self._judge.emit(
+                CaseNote(text=f"beside others: {work.key}")
+            )  # or a watchdog would take waiting for a standstill
+            self._tell_when_little_is_left()
+            work.run(lane, evidence)
+        except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
+            evidence.error = error
+            clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
+        finally:
+            future.set_result(evidence)  # whatever happens: somebody waits for it
 
     def _tell_when_little_is_left(self) -> None:
         with self._lock:
@@ -165,12 +180,12 @@ class Lanes:
         if then is not None:
             then()
 
-    def _next(self, held: str) -> tuple[Work, Future[Evidence]] | None:
-        """The next work for a lane that has been with the assignment `held`; None where there is none that is worth it."""
+    def _choose(self, held: str) -> str | None:
+        """The queue for a lane that has been with `held`; None where there is none that is worth it."""
         with self._lock:
             if held:
                 if self._waiting.get(held):
-                    return self._waiting[held].popleft()
+                    return held
                 self._staffed[held] -= 1
             wanting = [name for name in self._waiting if self._need(name) > 0]
             if not wanting:
@@ -179,7 +194,12 @@ class Lanes:
                 wanting, key=lambda one: (not self._staffed[one], self._need(one))
             )  # nobody twice before all have one
             self._staffed[name] += 1
-            return self._waiting[name].popleft()
+            return name
+
+    def _take(self, queue: str) -> tuple[Work, Future[Evidence]] | None:
+        """The next work of a queue; None where others have taken the last."""
+        with self._lock:
+            return self._waiting[queue].popleft() if self._waiting.get(queue) else None
 
     def _need(self, name: str) -> float:
         """How much work there would be for each lane if one more came to this queue; 0 where none should come."""

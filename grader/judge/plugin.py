@@ -182,16 +182,16 @@ class JudgePlugin:
         """
         if self.judge.device_name != "cuda" or self.judge.lane_count < 2:
             return
-        wanted = 0
+        wanted: list[bool] = []  # whether gradients are asked for
         for name, assignment in self.assignments.items():
             if not self.judge.is_there(assignment.spec.file):
                 continue
             own = [item for item in items if item.stash[PLACE].assignment == name]
-            races = sum(item.stash[PLACE].speed is not None for item in own)
+            races = [place for place in (item.stash[PLACE] for item in own) if place.speed is not None]
             alone = any(item.stash[PLACE].speed is None and not self._may_run_ahead(item) for item in own)
-            wanted += max(races, alone)
+            wanted += [(name, race.part) in self.judge.gradients_of for race in races] or [False] * alone
         spares = max(1, int(self.judge.free_gib() / GIB_PER_SPARE))
-        self.judge.prepare_races(min(wanted, self.judge.lane_count, spares))
+        self.judge.prepare_races(wanted[: min(self.judge.lane_count, spares)])
 
     def _allow_timing(self, assignment: Assignment, place: Place) -> None:
         """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
@@ -325,8 +325,23 @@ class JudgePlugin:
 
         return Work(place.key, assignment, run)
 
+    def start_the_courses_own(self) -> None:
+        """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all."""
+        timed = [one for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
+
+        def load_early() -> None:
+            self.judge.finish_imports()
+            for one in timed:
+                ruler.load_early(one.cases[-1], self.judge.device)
+
+        declared = [one.declared for one in timed]
+        self.judge.baselines.begin(declared, self.judge.job.contenders == "all", load_early)
+        if self.judge.lane_count > 1:
+            self.judge.expect_reference()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
+        self.judge.finish_looking()
         works = self._ahead(session.items) if self.judge.lane_count > 1 else ()
 
         def get_ready_for_the_rest() -> None:
@@ -338,17 +353,6 @@ class JudgePlugin:
 
         self.judge.gauge.look_again()  # before any of the student's code runs
         self.judge.lanes.begin(works, get_ready_for_the_rest)
-        if self.judge.lane_count > 1:
-            self.judge.expect_reference()
-        timed = [one for one in self.speed_cases if self.judge.device_name in one.declared.speed.devices]
-
-        def load_early() -> None:
-            self.judge.finish_imports()
-            for one in timed:
-                ruler.load_early(one.cases[-1], self.judge.device)
-
-        declared = [one.declared for one in timed]
-        self.judge.baselines.begin(declared, self.judge.job.contenders == "all", load_early)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

@@ -68,6 +68,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
     ]
     emit(Planned(device=pool.device, parts=tuple(parts)))
     plugin = JudgePlugin(judge, assignments, cases, speed_cases if job.speed else [])
+    plugin.start_the_courses_own()
     try:
         _run_pytest(plugin, assignments)
     finally:

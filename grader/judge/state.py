@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import psutil
@@ -29,7 +29,7 @@ from grader.judge.gpu import Gauge
 from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
 from grader.judge.ownership import forbidden_use, question_of
-from grader.judge.reading import read
+from grader.judge.reading import Answer, read
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
 from grader.problem import Call
@@ -61,6 +61,7 @@ class Judge:
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
         triton_kernels: names of those that the submission defines, by assignment.
+        gradients_of: the parts, with their assignments' names, whose calls have asked for gradients.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -78,6 +79,7 @@ class Judge:
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}
+        self.gradients_of: set[tuple[str, str]] = set()
         self._asking_reference = threading.Lock()
         self._crashed = False  # whether a worker of the submission has
         self._absent: dict[str, str] = {}
@@ -90,6 +92,7 @@ class Judge:
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
         self._drawn: Counter[str] = Counter()  # inputs of each speed case
+        self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
         self._importing = threading.Thread(target=_import_for_gradients, name="importing", daemon=True)
         if self.device_name == "cuda":
             self._importing.start()
@@ -123,12 +126,15 @@ class Judge:
         """Start workers in the background, until so many stand ready."""
         self._pool.prepare(count)
 
-    def prepare_races(self, count: int) -> None:
-        """As `prepare`, for what runs when no lane does; they have imported what a race's first call would wait for. Where some are left,
-        none is started: each time, somebody would wait for it.
+    def prepare_races(self, gradients: Sequence[bool]) -> None:
+        """As `prepare`, for what runs when no lane does. Where some are left, none is started: each time, somebody would wait for it.
+
+        Args:
+            gradients: for each, in the order in which they are taken, whether it will be asked for gradients: it imports then what its
+                first backward pass would wait for.
         """
         if not self._pool.has_reserve:
-            self._pool.reserve(count, (NEEDED_FOR_GRADIENTS,))
+            self._pool.reserve([(NEEDED_FOR_GRADIENTS,) if one else () for one in gradients])
 
     def finish_imports(self) -> None:
         """Wait for what is imported in the background: two threads that import the same may get it unfinished."""
@@ -173,7 +179,9 @@ class Judge:
         return file not in self._absent
 
     def look(self, assignments: Sequence[Assignment]) -> None:
-        """See which files there are, and which are still stubs, before any of the student's code has run."""
+        """See which files there are, and which are still stubs, before any of the student's code has run; and begin to read them, in the
+        background (see `finish_looking`).
+        """
         for name in (assignment.spec.file for assignment in assignments):
             stub = self.job.course / "starter" / name
             if name not in self.job.info.files:
@@ -186,8 +194,18 @@ class Judge:
             for one in assignments
             if one.spec.file not in self._absent and (one.spec.policy is not None or self.device_name == "cuda")
         ]
-        answers = read(self.job.submission, self.job.info.files, [question_of(one) for one in read_of])
-        for assignment, found in zip(read_of, answers, strict=True):
+        background = ThreadPoolExecutor(1, thread_name_prefix="reading")
+        questions = [question_of(one) for one in read_of]
+        self._reading = read_of, background.submit(read, self.job.submission, self.job.info.files, questions)
+        background.shutdown(wait=False)
+
+    def finish_looking(self) -> None:
+        """Wait until what is there has been read. Raises as `read` does."""
+        if self._reading is None:
+            return
+        read_of, reading = self._reading
+        self._reading = None
+        for assignment, found in zip(read_of, reading.result(), strict=True):
             if found is not None:
                 self.triton_kernels[assignment.name] = found.kernels
             if fault := forbidden_use(assignment, found):

@@ -30,10 +30,11 @@ def profiled(wanted: bool) -> Iterator[list[dict[str, Any]]]:
 
 
 def _start() -> Any:
-    from torch.profiler import ProfilerActivity, profile
+    # Not `torch.profiler.profile`, which is made of this one: when it starts it imports all of torch.compile, 5 s on an H200's host.
+    from torch.autograd.profiler import profile
 
     try:
-        profiler = profile(activities=[ProfilerActivity.CUDA])
+        profiler = profile(use_cpu=False, use_device="cuda", use_kineto=True)
         profiler.__enter__()
     except Exception:  # another tool has CUPTI, or it is not there
         return None
@@ -44,7 +45,7 @@ def _stop(profiler: Any) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     try:
         profiler.__exit__(None, None, None)
-        for event in profiler.events():
+        for event in profiler.function_events:
             if event.device_type.name == "CUDA":
                 one = found.setdefault(event.name, {"name": event.name[:MAX_NAME], "calls": 0, "time_s": 0.0})
                 one["calls"] += 1

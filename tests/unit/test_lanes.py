@@ -116,7 +116,7 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> N
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
     assert judge.prepared == 0  # each lane starts one where none is there
-    assert len(judge.told) == 20  # a watchdog ends a judge of whom nothing is heard
+    assert len(judge.told) == 20 + 3  # a watchdog ends a judge of whom nothing is heard
 
 
 @pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
@@ -237,6 +237,42 @@ def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: StubJudg
     assert sorted(judge.ended) == sorted([*moved, 1, 2, 3, 4])
 
 
+def test_a_lane_takes_no_work_before_its_worker_is_there(judge: StubJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or that work, and whoever waits for it, would wait for the start, while another lane could do it."""
+    all_done = threading.Event()
+    listed = cases(20)
+
+    def contender(_assignment: Any, lane: int = 0) -> int:
+        if lane == 1:
+            assert all_done.wait(20)
+        return lane
+
+    monkeypatch.setattr(judge, "contender", contender)
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    works = [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
+    lanes.begin(works, lambda: None)
+    for work in works:
+        lanes.run(work, Evidence())
+    all_done.set()
+    lanes.finish()
+    assert {lane for _, lane in judge.ran} == {0}
+
+
+def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
+    judge: StubJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contender(_assignment: Any, lane: int = 0) -> int:
+        raise OSError(f"no worker for lane {lane}")
+
+    monkeypatch.setattr(judge, "contender", contender)
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    works = [case_work(judge, case) for case in cases(12)]  # type: ignore[arg-type]
+    lanes.begin(works, lambda: None)
+    for work in works:
+        with pytest.raises(OSError, match="no worker for lane"):
+            lanes.run(work, Evidence())
+
+
 def test_a_worker_is_not_started_for_a_case_or_two(judge: StubJudge) -> None:
     run_all(judge, 3, cases(3))
     assert judge.together == 1
@@ -278,9 +314,10 @@ def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> No
     for cores, gib, expected in [
         (1, 80, 1),
         (2, 80, 1),
-        (4, 80, 3),
-        (8, 80, 6),
-        (16, 80, 12),
+        (4, 80, 2),
+        (8, 80, 4),
+        (16, 80, 8),
+        (24, 80, 12),
         (128, 140, 12),
         (16, 23, 5),
         (16, 0, 1),

@@ -26,7 +26,8 @@ class Fake:
     living: list[Fake]
     room = 9  # for how many at once
 
-    def __init__(self, _kind: str, _runtime: Path, _scratch: Path, caches: Path | None, *_: Any) -> None:
+    def __init__(self, _kind: str, _runtime: Path, _scratch: Path, caches: Path | None, *others: Any) -> None:
+        self.early = others[-1]
         found = [] if caches is None or not caches.exists() else sorted(path.name for path in caches.iterdir())
         type(self).started.append((caches, found))
         if caches is not None:
@@ -98,18 +99,19 @@ def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(
 
 
 def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
-    pool.reserve(2, ("json",))
+    pool.reserve([(), ("json",)])
     assert len(Fake.started) == 2
     pool.take()  # a lane that still runs
     assert len(Fake.started) == 3
     pool.prepare(1)
     reserved, spare = Fake.living[:2], Fake.living[3]
     assert [pool.take(alone=True) for _ in range(3)] == [*reserved, spare]
+    assert [one.early for one in reserved] == [(), ("json",)]
     assert len(Fake.started) == 4
-    pool.reserve(1)
+    pool.reserve([()])
     dead = Fake.living.pop()
     assert not pool.has_reserve
-    pool.reserve(1)
+    pool.reserve([()])
     assert pool.has_reserve
     assert pool.take(alone=True) is not dead
     assert len(Fake.started) == 6
@@ -146,7 +148,7 @@ def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, mo
         return start(kind, **options)
 
     monkeypatch.setattr(pool, "_start", slowly)
-    filling = threading.Thread(target=pool.reserve, args=(2, ("json",)))
+    filling = threading.Thread(target=pool.reserve, args=([("json",)] * 2,))
     filling.start()
     assert begun.wait(20)
     pool.take()

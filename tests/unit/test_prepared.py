@@ -15,7 +15,7 @@ class Items:
     """Tests of two assignments, `gelu` and `softmax`, as pytest has collected them."""
 
     def __init__(self, free_gib: float = 140.0, lanes: int = 12, absent: str = "") -> None:
-        self.prepared: list[int] = []
+        self.prepared: list[list[bool]] = []
         self.plugin: Any = JudgePlugin.__new__(JudgePlugin)
         self.plugin.judge = SimpleNamespace(
             device_name="cuda",
@@ -23,6 +23,7 @@ class Items:
             free_gib=lambda: free_gib,
             is_there=lambda file: file != absent,
             prepare_races=self.prepared.append,
+            gradients_of={("softmax", "backward")},
         )
         self.plugin.assignments = {
             name: SimpleNamespace(spec=SimpleNamespace(file=f"{name}.py")) for name in ("gelu", "softmax")
@@ -32,13 +33,19 @@ class Items:
     def wanted(self, *items: tuple[str, str]) -> int:
         listed = [
             SimpleNamespace(
-                stash={PLACE: SimpleNamespace(assignment=name, speed="a case" if kind == "race" else None)},
+                stash={
+                    PLACE: SimpleNamespace(
+                        assignment=name,
+                        part="backward" if kind == "backward race" else "forward",
+                        speed="a case" if "race" in kind else None,
+                    )
+                },
                 ahead=kind == "ahead",
             )
             for name, kind in items
         ]
         self.plugin._prepare_for(listed)
-        return self.prepared[-1] if self.prepared else 0
+        return len(self.prepared[-1]) if self.prepared else 0
 
 
 RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
@@ -47,7 +54,13 @@ RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
 def test_one_for_each_race() -> None:
     items = Items()
     assert items.wanted(*RACES) == 3
-    assert items.prepared == [3]
+    assert items.prepared == [[False] * 3]
+
+
+def test_those_for_backward_passes_import_what_these_need() -> None:
+    items = Items()
+    assert items.wanted(("gelu", "race"), ("softmax", "race"), ("softmax", "backward race")) == 3
+    assert items.prepared == [[False, False, True]]
 
 
 def test_what_runs_alone_hands_its_worker_on_to_a_race() -> None:
