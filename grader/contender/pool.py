@@ -65,7 +65,9 @@ class WorkerPool:
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
-        self._reserve: list[Contender] = []  # those that are for whoever is alone
+        self._reserve: list[
+            tuple[str, Contender]
+        ] = []  # those that are for whoever is alone, and what each is meant for
         self._watched: list[tuple[list[str], Contender]] = []  # those that a tool watches, with its command
         self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()  # of these lists
@@ -74,66 +76,74 @@ class WorkerPool:
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
-    def take(self, kind: WorkerKind | None = None, *, alone: bool = False) -> Contender:
+    def take(self, kind: WorkerKind | None = None, *, alone: bool = False, purpose: str = "") -> Contender:
         """A worker that is ready, and nobody else's; of the device's kind unless another is named.
 
         Args:
             alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Then the reserve is
                 there for it. Where none starts, the submission may be in the way: all of it is ended, what it has left is removed, and
                 one is started once more.
+            purpose: what it is for; one of the reserve that is meant for that goes first.
 
         Raises:
             WorkerUnavailable: none starts. Where `alone`, that is not for anything that the submission holds or has left.
         """
         try:
-            worker = self._take(kind, alone)
+            worker = self._take(kind, alone, purpose)
         except WorkerUnavailable:
             if not alone or not self._given:
                 raise
             self.evict()
-            worker = self._take(kind, alone)
+            worker = self._take(kind, alone, purpose)
         self._given = True
         return worker
 
-    def _take(self, kind: WorkerKind | None, alone: bool) -> Contender:
+    def _take(self, kind: WorkerKind | None, alone: bool, purpose: str) -> Contender:
         if kind in (None, self.device):
-            with self._lock:
-                stores = [self._reserve, self._spares] if alone else [self._spares]
-                for store in stores:
-                    store[:] = [one for one in store if one.lives()]
-                worker = next((store.pop(0) for store in stores if store), None)
+            worker = (self._take_of_reserve(purpose) if alone else None) or self._take_of_spares()
             worker = worker or self._start(self.device)
         else:
             worker = self._start(kind)
         worker.ready()
         return worker
 
+    def _take_of_reserve(self, purpose: str) -> Contender | None:
+        with self._lock:
+            self._reserve[:] = [(meant, one) for meant, one in self._reserve if one.lives()]
+            index = next((number for number, (meant, _) in enumerate(self._reserve) if meant == purpose), 0)
+            return self._reserve.pop(index)[1] if self._reserve else None
+
+    def _take_of_spares(self) -> Contender | None:
+        with self._lock:
+            self._spares[:] = [one for one in self._spares if one.lives()]
+            return self._spares.pop(0) if self._spares else None
+
     def prepare(self, count: int = 1) -> None:
         """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
-        with self._preparing:
-            self._fill(self._spares, count)
+        with self._preparing, suppress(WorkerUnavailable):
+            while sum(one.lives() for one in list(self._spares)) < count:
+                worker = self._start(self.device)
+                with self._lock:
+                    self._spares.append(worker)
 
     @property
     def has_reserve(self) -> bool:
         """Whether somebody who is alone need not wait for a start."""
-        return any(one.lives() for one in list(self._reserve))
+        return any(one.lives() for _, one in list(self._reserve))
 
-    def reserve(self, early: Sequence[Sequence[str]]) -> None:
-        """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these.
+    def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these. None where there
+        are some.
 
         Args:
-            early: for each, in the order in which they are taken, the modules that it imports before it is ready. Where every core is busy
+            wanted: for each the purpose that it is meant for, and the modules that it imports before it is ready. Where every core is busy
                 and all wait for workers, that costs more than it saves.
         """
-        with self._reserving:
-            self._fill(self._reserve, len(early), early)
-
-    def _fill(self, store: list[Contender], count: int, early: Sequence[Sequence[str]] = ()) -> None:
-        with suppress(WorkerUnavailable):
-            while (there := sum(one.lives() for one in list(store))) < count:
-                worker = self._start(self.device, early=early[there] if early else ())
+        with self._reserving, suppress(WorkerUnavailable):
+            for purpose, early in () if self.has_reserve else wanted:
+                worker = self._start(self.device, early=early)
                 with self._lock:
-                    store.append(worker)
+                    self._reserve.append((purpose, worker))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""

@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from grader.background import later
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, OURS, Finding
-from grader.sandbox.base import InfraError, later
+from grader.sandbox.base import InfraError
 from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")

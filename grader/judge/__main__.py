@@ -160,7 +160,10 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # while it told why there is no report, or closed what it had opened
+        code = 1
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # closed at the other end
             stream.flush()

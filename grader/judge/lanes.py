@@ -11,12 +11,12 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
+from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence
@@ -141,12 +141,19 @@ class Lanes:
     def _drive(self, lane: int) -> None:
         held = ""
         while (queue := self._choose(held)) is not None:
+            fault = None
             if queue != held:
-                with suppress(Exception):  # whoever needs the worker is told then
+                try:
                     self._change(lane, held, queue)
+                except ContenderFault as one:
+                    fault = one  # the work that needs the worker tells of it
+                except (
+                    BaseException
+                ) as error:  # and asks once more where it was the machine's: it may be the submission's fault
+                    clear_frames(error.__traceback__)
             held = queue
             if (following := self._take(queue)) is not None:
-                self._do(lane, *following)
+                self._do(lane, *following, fault)
 
     def _change(self, lane: int, held: str, queue: str) -> None:
         """Have a lane's worker loaded before it takes any work: what it took would wait for that, while others come to their end."""
@@ -158,13 +165,16 @@ class Lanes:
             self._judge.emit(CaseNote(text=f"beside others: a worker for {queue}"))
             self._judge.contender(following[0].assignment, lane=lane)
 
-    def _do(self, lane: int, work: Work, future: Future[Evidence]) -> None:
+    def _do(self, lane: int, work: Work, future: Future[Evidence], fault: ContenderFault | None) -> None:
+        """`fault`: what became of the worker that it needs."""
         evidence = Evidence()
         try:
             self._judge.emit(
                 CaseNote(text=f"beside others: {work.key}")
             )  # or a watchdog would take waiting for a standstill
             self._tell_when_little_is_left()
+            if fault is not None:
+                raise fault
             work.run(lane, evidence)
         except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
             evidence.error = error

@@ -67,7 +67,7 @@ class JudgePlugin:
     """Binds tests to cases, and keeps each one's result in `results` and `speed_results`, by assignment, part and name.
 
     `benchmarks` is pytest-benchmark's record, once the session has ended. `faults` are those of the grader itself; `refusal`
-    says why the assignments' own checks could not be collected.
+    says why the assignments' own checks could not be collected, and `failure` why none was run.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class JudgePlugin:
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
         self.refusal = ""
+        self.failure: Exception | None = None
         self._stopped: dict[str, str] = {}
         self._interpreter_fault = interpreter_fault() if judge.device_name == "cpu" else ""
 
@@ -182,14 +183,16 @@ class JudgePlugin:
         """
         if self.judge.device_name != "cuda" or self.judge.lane_count < 2:
             return
-        wanted: list[bool] = []  # whether gradients are asked for
+        wanted: list[tuple[str, bool]] = []
         for name, assignment in self.assignments.items():
             if not self.judge.is_there(assignment.spec.file):
                 continue
             own = [item for item in items if item.stash[PLACE].assignment == name]
-            races = [place for place in (item.stash[PLACE] for item in own) if place.speed is not None]
+            races = [place.part for place in (item.stash[PLACE] for item in own) if place.speed is not None]
             alone = any(item.stash[PLACE].speed is None and not self._may_run_ahead(item) for item in own)
-            wanted += [(name, race.part) in self.judge.gradients_of for race in races] or [False] * alone
+            # Which of them the backward pass gets, nobody knows: where a part is wrong it is not timed.
+            gradients = any(self.judge.gradients.get((name, part), True) for part in races)
+            wanted += [(name, gradients)] * max(len(races), alone)
         spares = max(1, int(self.judge.free_gib() / GIB_PER_SPARE))
         self.judge.prepare_races(wanted[: min(self.judge.lane_count, spares)])
 
@@ -341,7 +344,11 @@ class JudgePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        self.judge.finish_looking()
+        try:
+            self.judge.finish_looking()
+        except Exception as error:
+            self.failure = error
+            raise pytest.UsageError("the submission was not read") from None
         works = self._ahead(session.items) if self.judge.lane_count > 1 else ()
 
         def get_ready_for_the_rest() -> None:

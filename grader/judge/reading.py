@@ -3,14 +3,18 @@
 The reading itself is in `grader/verdict/policy.py`. It was made to take no longer than the source is long; whoever finds a way to make it
 take longer all the same meets this process's limits, and has a submission that cannot be read.
 
-    python -m grader.judge.reading FOLDER CPU_LIMIT_S     questions on standard input, answers on standard output, as lines of JSON
+    python -m grader.judge.reading FOLDER CPU_LIMIT_S PARENT_PID
+
+Questions are read from standard input, and answers go to standard output, as lines of JSON.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 import tokenize
@@ -27,6 +31,7 @@ MEMORY_LIMIT_BYTES = 2 << 30
 PATIENCE_S = 300.0  # of a process that gets no turn
 SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
 MAX_SHOWN = 3
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ def _ask(folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_
         for one in ({"files": list(files)}, *map(asdict, questions)):
             asked.write(json.dumps(one).encode() + b"\n")
         asked.seek(0)
-        command = [sys.executable, "-P", "-m", "grader.judge.reading", str(folder), str(cpu_limit_s)]
+        command = [sys.executable, "-P", "-m", "grader.judge.reading", str(folder), str(cpu_limit_s), str(os.getpid())]
         package = str(Path(__file__).parents[2])
         told = processes.output_of(command, PATIENCE_S, stdin=asked, env={**os.environ, "PYTHONPATH": package})
     return [_answer(line) for line in told.decode().splitlines() if line.endswith("}")]
@@ -94,7 +99,10 @@ def _answer(line: str) -> Answer:
 
 
 def main() -> None:
-    """Answer each question as soon as it is read."""
+    """Answer each question as soon as it is read. It ends with the judge."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[3]):
+        return
     resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]),) * 2)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -104,6 +104,8 @@ def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
     code = pytest.main(arguments, plugins=[plugin])
     if plugin.refusal:
         raise CourseError(plugin.refusal)
+    if plugin.failure is not None:
+        raise plugin.failure
     if code == pytest.ExitCode.INTERRUPTED:
         raise Interrupted
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):

@@ -8,13 +8,14 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 
 import psutil
 import torch
 
 from grader.assignment import Assignment, Device
+from grader.background import later
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import JailName
@@ -61,7 +62,7 @@ class Judge:
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
         triton_kernels: names of those that the submission defines, by assignment.
-        gradients_of: the parts, with their assignments' names, whose calls have asked for gradients.
+        gradients: whether a part's calls ask for gradients, by its assignment and name; of those that have been called.
     """
 
     def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
@@ -79,7 +80,7 @@ class Judge:
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}
-        self.gradients_of: set[tuple[str, str]] = set()
+        self.gradients: dict[tuple[str, str], bool] = {}
         self._asking_reference = threading.Lock()
         self._crashed = False  # whether a worker of the submission has
         self._absent: dict[str, str] = {}
@@ -126,15 +127,15 @@ class Judge:
         """Start workers in the background, until so many stand ready."""
         self._pool.prepare(count)
 
-    def prepare_races(self, gradients: Sequence[bool]) -> None:
+    def prepare_races(self, wanted: Sequence[tuple[str, bool]]) -> None:
         """As `prepare`, for what runs when no lane does. Where some are left, none is started: each time, somebody would wait for it.
 
         Args:
-            gradients: for each, in the order in which they are taken, whether it will be asked for gradients: it imports then what its
-                first backward pass would wait for.
+            wanted: for each the name of the assignment that it is meant for, and whether it may be asked for gradients: it imports then
+                what its first backward pass would wait for.
         """
         if not self._pool.has_reserve:
-            self._pool.reserve([(NEEDED_FOR_GRADIENTS,) if one else () for one in gradients])
+            self._pool.reserve([(name, (NEEDED_FOR_GRADIENTS,) if gradients else ()) for name, gradients in wanted])
 
     def finish_imports(self) -> None:
         """Wait for what is imported in the background: two threads that import the same may get it unfinished."""
@@ -194,10 +195,8 @@ class Judge:
             for one in assignments
             if one.spec.file not in self._absent and (one.spec.policy is not None or self.device_name == "cuda")
         ]
-        background = ThreadPoolExecutor(1, thread_name_prefix="reading")
         questions = [question_of(one) for one in read_of]
-        self._reading = read_of, background.submit(read, self.job.submission, self.job.info.files, questions)
-        background.shutdown(wait=False)
+        self._reading = read_of, later(lambda: read(self.job.submission, self.job.info.files, questions))
 
     def finish_looking(self) -> None:
         """Wait until what is there has been read. Raises as `read` does."""
@@ -242,7 +241,7 @@ class Judge:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
                     last.kill()  # what an earlier assignment left running must not disturb this one
-        contender = self._pool.take(self._kind(assignment), alone=not self.lanes.busy)
+        contender = self._pool.take(self._kind(assignment), alone=not self.lanes.busy, purpose=assignment.name)
         contender.allowance = self._allowance(assignment)
         self._logs.setdefault(assignment.name, []).append(contender)
         try:

@@ -39,8 +39,7 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
         CaseRefused: the case itself is at fault.
     """
     call = case.inputs(judge.seed, number, judge.device)
-    if call.upstream is not None:
-        judge.gradients_of.add((case.assignment.name, case.part.name))
+    judge.gradients[case.assignment.name, case.part.name] = call.upstream is not None
     if judge.device.type == "cpu" and case.case.cpu_windows > 1:
         _run_sample(judge, case, contender, call, evidence)
         return

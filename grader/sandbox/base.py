@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 from pydantic import ValidationError
 
@@ -16,7 +15,6 @@ from grader.report.model import Report
 
 SILENCE_LIMIT_S = 600.0  # no case takes so long; a judge that says nothing was stopped or hangs
 RUN_LIMIT_S = 3600.0  # no grading takes so long
-T = TypeVar("T")
 
 
 class InfraError(Exception):
@@ -118,17 +116,3 @@ class Watchdog:
             elif time.monotonic() >= self._fed + self._silence_s:
                 self.reason = f"the judge said nothing for {self._silence_s:g} s and was ended: was it stopped?"
         self._bite()
-
-
-def later(function: Callable[[], T]) -> Future[T]:
-    """What a function returns or raises, from a thread that nobody waits for at the end."""
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return future

@@ -16,7 +16,8 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
-from grader.sandbox.base import InfraError, later
+from grader.background import later
+from grader.sandbox.base import InfraError
 
 T = TypeVar("T")
 TIMEOUT_S = 60

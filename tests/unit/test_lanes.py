@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from grader.contender import pool
+from grader.contender.replies import ContenderFault
 from grader.judge import lanes as module
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work, case_work, shares_the_machine
@@ -271,6 +272,33 @@ def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
     for work in works:
         with pytest.raises(OSError, match="no worker for lane"):
             lanes.run(work, Evidence())
+
+
+def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_more(
+    judge: StubJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one file may load in the first worker and not in the second."""
+    loaded: list[int] = []
+
+    def contender(_assignment: Any, lane: int = 0) -> int:
+        if lane not in loaded:
+            loaded.append(lane)
+            if len(loaded) == 2:
+                raise ContenderFault("crashed", "when it was loaded once more")
+        return lane
+
+    monkeypatch.setattr(judge, "contender", contender)
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    works = [case_work(judge, case) for case in cases(16)]  # type: ignore[arg-type]
+    lanes.begin(works, lambda: None)
+    told = []
+    for work in works:
+        try:
+            lanes.run(work, Evidence())
+        except ContenderFault as fault:
+            told.append(fault.message)
+    assert told == ["when it was loaded once more"]
+    assert len(judge.ran) == 15
 
 
 def test_a_worker_is_not_started_for_a_case_or_two(judge: StubJudge) -> None:

@@ -99,22 +99,32 @@ def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(
 
 
 def test_the_reserve_is_for_whoever_is_alone(pool: WorkerPool) -> None:
-    pool.reserve([(), ("json",)])
+    pool.reserve([("gelu", ()), ("softmax", ("json",))])
     assert len(Fake.started) == 2
     pool.take()  # a lane that still runs
     assert len(Fake.started) == 3
     pool.prepare(1)
     reserved, spare = Fake.living[:2], Fake.living[3]
     assert [pool.take(alone=True) for _ in range(3)] == [*reserved, spare]
-    assert [one.early for one in reserved] == [(), ("json",)]
+    assert [one.early for one in reserved] == [(), ("json",)]  # type: ignore[attr-defined]
     assert len(Fake.started) == 4
-    pool.reserve([()])
+    pool.reserve([("", ())])
     dead = Fake.living.pop()
     assert not pool.has_reserve
-    pool.reserve([()])
+    pool.reserve([("", ())])
     assert pool.has_reserve
     assert pool.take(alone=True) is not dead
     assert len(Fake.started) == 6
+
+
+def test_who_takes_of_the_reserve_gets_what_is_meant_for_it_as_long_as_there_is_some(pool: WorkerPool) -> None:
+    pool.reserve([("gelu", ()), ("softmax", ()), ("softmax", ("json",))])
+    gelu, *softmax = Fake.living
+    assert [pool.take(alone=True, purpose="softmax") for _ in range(3)] == [*softmax, gelu]
+    assert len(Fake.started) == 3
+    pool.reserve([("gelu", ()), ("softmax", ())])
+    pool.reserve([("gelu", ())])  # there are some
+    assert len(Fake.started) == 5
 
 
 def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: WorkerPool) -> None:
@@ -148,7 +158,7 @@ def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, mo
         return start(kind, **options)
 
     monkeypatch.setattr(pool, "_start", slowly)
-    filling = threading.Thread(target=pool.reserve, args=([("json",)] * 2,))
+    filling = threading.Thread(target=pool.reserve, args=([("", ("json",))] * 2,))
     filling.start()
     assert begun.wait(20)
     pool.take()

@@ -15,7 +15,7 @@ class Items:
     """Tests of two assignments, `gelu` and `softmax`, as pytest has collected them."""
 
     def __init__(self, free_gib: float = 140.0, lanes: int = 12, absent: str = "") -> None:
-        self.prepared: list[list[bool]] = []
+        self.prepared: list[list[tuple[str, bool]]] = []
         self.plugin: Any = JudgePlugin.__new__(JudgePlugin)
         self.plugin.judge = SimpleNamespace(
             device_name="cuda",
@@ -23,7 +23,7 @@ class Items:
             free_gib=lambda: free_gib,
             is_there=lambda file: file != absent,
             prepare_races=self.prepared.append,
-            gradients_of={("softmax", "backward")},
+            gradients={("softmax", "backward"): True, ("softmax", "forward"): False, ("gelu", "forward"): False},
         )
         self.plugin.assignments = {
             name: SimpleNamespace(spec=SimpleNamespace(file=f"{name}.py")) for name in ("gelu", "softmax")
@@ -54,13 +54,20 @@ RACES = (("gelu", "race"), ("softmax", "race"), ("softmax", "race"))
 def test_one_for_each_race() -> None:
     items = Items()
     assert items.wanted(*RACES) == 3
-    assert items.prepared == [[False] * 3]
+    assert items.prepared == [[("gelu", False), ("softmax", False), ("softmax", False)]]
 
 
 def test_those_for_backward_passes_import_what_these_need() -> None:
     items = Items()
     assert items.wanted(("gelu", "race"), ("softmax", "race"), ("softmax", "backward race")) == 3
-    assert items.prepared == [[False, False, True]]
+    assert items.prepared == [[("gelu", False), ("softmax", True), ("softmax", True)]]
+
+
+def test_who_has_not_been_called_may_be_asked_for_gradients() -> None:
+    items = Items()
+    items.plugin.judge.gradients = {}
+    items.wanted(*RACES)
+    assert items.prepared == [[("gelu", True), ("softmax", True), ("softmax", True)]]
 
 
 def test_what_runs_alone_hands_its_worker_on_to_a_race() -> None:

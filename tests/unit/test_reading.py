@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from grader.judge.reading import Question, read
@@ -108,3 +111,25 @@ def test_what_python_cannot_import_says_so_later(tmp_path: Path, text: bytes) ->
     (found,) = read(tmp_path, files, [ASKED])
     assert found is not None
     assert (found.count, found.kernels) == (0, {"kernel"})
+
+
+def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:
+    """A judge that is stopped while its background reads leaves nothing behind; nor does one that ended before."""
+    program = [sys.executable, "-m", "grader.judge.reading", str(tmp_path), "20"]
+    late = subprocess.run([*program, "1"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert (late.stdout, late.stderr) == (b"", b"")
+    judge = (
+        "import os, subprocess, sys, time\n"
+        f"reading = subprocess.Popen([*{program!r}, str(os.getpid())])\n"
+        "print(reading.pid, flush=True)\n"
+        "time.sleep(2)\n"
+        "assert reading.poll() is None\n"
+        "os._exit(0)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", judge], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as asked:
+        assert asked.stdout is not None
+        reading = psutil.Process(int(asked.stdout.readline()))
+        assert asked.wait(20) == 0
+        assert not psutil.wait_procs([reading], timeout=10)[1]  # though what it reads from has not ended
