@@ -72,7 +72,7 @@ BEYOND = "consistent with a store or load beyond the end of a tensor, as when a 
 
 
 class WorkerUnavailable(Exception):
-    """A worker could not even start: a fault of the machine, not of a submission."""
+    """A worker could not start, or not be looked after: a fault of the machine, not of a submission."""
 
 
 @dataclass(frozen=True)
@@ -514,7 +514,14 @@ class Contender:
         return [one.thread for one in processes.tree(self._process.pid, age_s)]
 
     def _watch(self, limits: Limits) -> None:
-        """Look at what its processes use. Raises ContenderFault, when they have been ended."""
+        """Look at what its processes use. Raises ContenderFault, when they have been ended; WorkerUnavailable where that cannot be told."""
+        try:
+            self._look(limits)
+        except OSError as error:  # too many files are open, say: no fault of whoever is looked at
+            raise WorkerUnavailable(f"what a worker uses cannot be told: {error}") from None
+        self._looked = time.monotonic()
+
+    def _look(self, limits: Limits) -> None:
         tree = self._tree(age_s=WATCH_INTERVAL_S / 2)
         if len(tree) > MAX_PROCESSES:
             self.kill()
@@ -536,7 +543,6 @@ class Contender:
         if self._folder.holds_more_than(MAX_FILES):
             self.kill()
             raise ContenderFault("out_of_memory", f"wrote more than {MAX_FILES} files: stopped")
-        self._looked = time.monotonic()
 
     def _ended(self) -> ContenderFault:
         """Words for a process that ended by itself. Raises what a condemned one was sentenced to."""
