@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import clear_frames
+from traceback import clear_frames, extract_tb
 from typing import Any
 
 import pytest
@@ -44,6 +44,7 @@ from grader.verdict.scoring import speed_points
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey["Place"]()
 GIB_PER_SPARE = 8.0  # of free GPU memory: a process there takes half a GiB
+PLACES_TOLD = 4
 NO_BFLOAT16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
 
 
@@ -539,7 +540,13 @@ def _end(error: BaseException | None, asserts: bool = False) -> _End:
         case CaseRefused() | MemoryError():
             return _End("infra_error", str(error) or type(error).__name__)
         case _:
-            return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000])
+            return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))
+
+
+def _where(error: BaseException) -> str:
+    """The innermost lines that raised, for whoever has to mend it."""
+    frames = extract_tb(error.__traceback__)[-PLACES_TOLD:]
+    return "".join(f", in {Path(one.filename).name}, line {one.lineno}" for one in reversed(frames))
 
 
 def check_files(assignments: Sequence[Assignment]) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from grader.judge import plugin as plugin_module
 from grader.judge import session
 from grader.judge.plugin import JudgePlugin
 
@@ -35,3 +36,17 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(mon
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
         session._run_pytest(plugin, [])
+
+
+def test_a_failure_of_the_grader_is_told_with_its_place() -> None:
+    def fail() -> None:
+        raise RuntimeError("no such stream")
+
+    with pytest.raises(RuntimeError) as failed:
+        fail()
+    end = plugin_module._end(failed.value)
+    assert end.outcome == "infra_error"
+    line = fail.__code__.co_firstlineno + 1
+    assert end.message.startswith(
+        f"the grader failed: RuntimeError: no such stream, in test_session.py, line {line}, in "
+    )
