@@ -72,7 +72,7 @@ BEYOND = "consistent with a store or load beyond the end of a tensor, as when a 
 
 
 class WorkerUnavailable(Exception):
-    """A worker could not start, or not be looked after: a fault of the machine, not of a submission."""
+    """A worker could not even start: a fault of the machine, not of a submission."""
 
 
 @dataclass(frozen=True)
@@ -514,11 +514,14 @@ class Contender:
         return [one.thread for one in processes.tree(self._process.pid, age_s)]
 
     def _watch(self, limits: Limits) -> None:
-        """Look at what its processes use. Raises ContenderFault, when they have been ended; WorkerUnavailable where that cannot be told."""
+        """Look at what its processes use. Raises ContenderFault, when they have been ended."""
         try:
             self._look(limits)
-        except OSError as error:  # too many files are open, say: no fault of whoever is looked at
-            raise WorkerUnavailable(f"what a worker uses cannot be told: {error}") from None
+        except OSError as error:  # no file can be opened, or no process started: it may have seen to that itself
+            self.kill()
+            raise ContenderFault(
+                "crashed", f"what its processes use could not be told ({error.strerror}): stopped"
+            ) from None
         self._looked = time.monotonic()
 
     def _look(self, limits: Limits) -> None:

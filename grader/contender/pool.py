@@ -210,15 +210,15 @@ class WorkerPool:
     ) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
-        if kind == "cuda" and not trusted:
-            caches = self._kernels
-            if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
-                self.jail.empty(caches)
         try:
+            if kind == "cuda" and not trusted:
+                caches = self._kernels
+                if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
+                    self.jail.empty(caches)
             worker = self._starter.submit(
                 Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted, early
             ).result()
-        except OSError as error:  # no process, no room or no open file is left
+        except (OSError, RuntimeError) as error:  # no process, no thread, no room or no open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None
         self._workers.append(worker)
         return worker

@@ -85,6 +85,8 @@ class JudgePlugin:
         self.benchmarks = ""
         self.assignments = {assignment.name: assignment for assignment in assignments}
         self.cases = cases
+        # Loaded here, and once: what several lanes load at the same time none of them gets whole.
+        self._problems = {one.name: load_problem(one) for one in assignments}
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.faults: list[str] = []
         self.refusal = ""
@@ -132,7 +134,7 @@ class JudgePlugin:
 
     def _properties(self, place: Place, lane: int = 0) -> Properties:
         assignment = self.assignments[place.assignment]
-        problem, model = load_problem(assignment)
+        problem, model = self._problems[assignment.name]
         part = next(part for part in assignment.spec.parts if part.name == place.part)
         return Properties(self.judge, assignment, problem, model, part, place.name, lane)
 
@@ -545,6 +547,8 @@ def _end(error: BaseException | None, asserts: bool = False) -> _End:
 
 def _where(error: BaseException) -> str:
     """The innermost lines that raised, for whoever has to mend it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     frames = extract_tb(error.__traceback__)[-PLACES_TOLD:]
     return "".join(f", in {Path(one.filename).name}, line {one.lineno}" for one in reversed(frames))
 

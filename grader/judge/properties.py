@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from grader.assignment import Assignment, Case, Part
-from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.trial import answer
 from grader.problem import Call, Params, Problem, bind_params
 
@@ -169,12 +168,14 @@ class Properties:
             raise CheckFailed(failed.message, (*failed.details, f"the smallest input found: {smallest}")) from None
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
+        from hypothesis.errors import HypothesisException
+
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
         case = Case(name=self._name, tries=self._name, params=own)
-        params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
-        bound = BoundCase(self._assignment, self._problem, self._part, case, params)
-        trial = Trial(self._judge, bound, self._lane)
         try:
+            params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
+            bound = BoundCase(self._assignment, self._problem, self._part, case, params)
+            trial = Trial(self._judge, bound, self._lane)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except CheckFailed as failed:
@@ -183,7 +184,9 @@ class Properties:
             raise _Stopped(
                 ContenderFault(fault.outcome, fault.message, fault.traceback, (f"the input: {_words(drawn)}",))
             ) from None
-        except (CaseRefused, MemoryError, RuntimeError, WorkerUnavailable) as error:
+        except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
+            raise
+        except Exception as error:
             raise _Stopped(error) from None  # the grader's own: no other input is tried
         return None
 

@@ -23,7 +23,7 @@ from grader.assignment import Device
 from grader.contender import contender as contender_module
 from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
-from grader.contender.contender import Build, Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Build, Contender, Limits
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool
@@ -218,22 +218,23 @@ def test_a_worker_that_keeps_sending_is_watched_all_the_same(monkeypatch: pytest
     assert len(watched) >= 10
 
 
-def test_a_machine_that_cannot_tell_what_a_worker_uses_is_at_fault_and_not_the_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would go on, and use what it likes."""
+
     def tree(*_: object) -> NoReturn:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    clock = itertools.count()
+    clock, ended = itertools.count(), []
     monkeypatch.setattr(contender_module.time, "monotonic", lambda: 0.01 * next(clock))
     monkeypatch.setattr(contender_module.select, "select", lambda readers, *_: (readers, [], []))
     monkeypatch.setattr(contender_module.processes, "tree", tree)
-    monkeypatch.setattr(Contender, "kill", lambda _: None)
+    monkeypatch.setattr(Contender, "kill", lambda one: ended.append(one))
     contender = Contender.__new__(Contender)
     contender._reader, contender._replies, contender._request = DrippingReader(), 0, 1  # type: ignore[assignment]
     contender._process = SimpleNamespace(pid=1)  # type: ignore[assignment]
-    with pytest.raises(WorkerUnavailable, match="Too many open files"):
+    with pytest.raises(ContenderFault, match=r"could not be told \(Too many open files\): stopped"):
         contender._receive(Limits(time_s=10, memory_gib=1))
+    assert ended == [contender]
 
 
 # What a worker prints ---------------------------------------------------------------------------------------------------
