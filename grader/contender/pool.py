@@ -65,9 +65,8 @@ class WorkerPool:
         self._numbers = count()
         self._workers: list[Contender] = []
         self._spares: list[Contender] = []
-        self._reserve: list[
-            tuple[str, Contender]
-        ] = []  # those that are for whoever is alone, and what each is meant for
+        # Those that are for whoever is alone, and what each is meant for.
+        self._reserve: list[tuple[str, Contender]] = []
         self._watched: list[tuple[list[str], Contender]] = []  # those that a tool watches, with its command
         self._given = False  # whether anything of the submission's may have run
         self._lock = threading.Lock()  # of these lists

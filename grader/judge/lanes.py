@@ -147,9 +147,8 @@ class Lanes:
                     self._change(lane, held, queue)
                 except ContenderFault as one:
                     fault = one  # the work that needs the worker tells of it
-                except (
-                    BaseException
-                ) as error:  # and asks once more where it was the machine's: it may be the submission's fault
+                except BaseException as error:
+                    # The machine's, or so it seems: the work asks once more, and finds out.
                     clear_frames(error.__traceback__)
             held = queue
             if (following := self._take(queue)) is not None:
