@@ -25,6 +25,7 @@ import pytest
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender
+from grader.contender.pool import GIB_PER_WORKER
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge import ruler
@@ -142,11 +143,19 @@ class JudgePlugin:
     def allowed(self, case: BoundCase) -> None:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
-            # Or what runs beside it, and is about to, would count as memory that is there, or not.
-            self.judge.lanes.finish()
-            if self.judge.device_name == "cuda":
-                self.judge.settle()
+            self._wait_for_others(case)
         self._allow(case.assignment, case)
+
+    def _wait_for_others(self, case: BoundCase) -> None:
+        """What runs beside the case would count as memory that is there, or not; and so would workers that are starting for the races, but
+        for a case that takes none of theirs, and that nobody measures.
+        """
+        self.judge.lanes.finish()
+        if self.judge.device_name != "cuda":
+            return
+        needed_gib, starting_gib = case.case.memory_gib or 0.0, GIB_PER_WORKER * self.judge.lane_count
+        if case.case.max_extra_mib is not None or self.judge.free_gib() < needed_gib + starting_gib:
+            self.judge.settle()
 
     def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""

@@ -229,6 +229,7 @@ class Race:
                     if runner.name not in YARDSTICKS:
                         self._check_baseline(bench, runner)
                     self._settle(bench, runner)
+                    self._judge.baselines.note_compiled(runner.name, self._case)
                     ready.append(runner)
             self._others = ready[1:]
             self._note("warming up your code")

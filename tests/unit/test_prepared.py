@@ -1,4 +1,4 @@
-"""How many of the submission's workers are started for what runs when no lane does."""
+"""Workers of the submission for what runs when no lane does: how many are started, and who waits for them."""
 
 from __future__ import annotations
 
@@ -91,3 +91,42 @@ def test_none_where_one_runs_after_another() -> None:
     items = Items(lanes=1)
     items.wanted(*RACES)
     assert not items.prepared
+
+
+class Alone:
+    """A GPU with so much free memory and 8 lanes, and what is done before a case that runs alone."""
+
+    def __init__(self, free_gib: float, device: str = "cuda") -> None:
+        self.done: list[str] = []
+        self.plugin: Any = JudgePlugin.__new__(JudgePlugin)
+        self.plugin.judge = SimpleNamespace(
+            device_name=device,
+            lane_count=8,
+            free_gib=lambda: free_gib,
+            lanes=SimpleNamespace(finish=lambda: self.done.append("lanes have ended")),
+            settle=lambda: self.done.append("all have started"),
+        )
+
+    def before(self, memory_gib: float | None, max_extra_mib: float | None = None) -> list[str]:
+        self.plugin._wait_for_others(
+            SimpleNamespace(case=SimpleNamespace(memory_gib=memory_gib, max_extra_mib=max_extra_mib))
+        )
+        return self.done
+
+
+def test_a_case_with_memory_to_spare_does_not_wait_for_workers_that_it_does_not_take() -> None:
+    assert plugin.GIB_PER_WORKER == 4
+    assert Alone(free_gib=112.0).before(memory_gib=80.0) == ["lanes have ended"]
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "memory_gib", "max_extra_mib"), [(111.9, 80.0, None), (140.0, 24.0, 512.0), (140.0, None, 512.0)]
+)
+def test_where_memory_is_short_or_measured_everybody_has_started(
+    free_gib: float, memory_gib: float | None, max_extra_mib: float | None
+) -> None:
+    assert Alone(free_gib).before(memory_gib, max_extra_mib) == ["lanes have ended", "all have started"]
+
+
+def test_without_a_gpu_nobody_waits() -> None:
+    assert Alone(1.0, device="cpu").before(memory_gib=80.0) == ["lanes have ended"]

@@ -200,7 +200,7 @@ class Warming(Race):
         self._submission = Runner("submission", SimpleNamespace(), LIMITS)  # type: ignore[arg-type]
         self._rules = SimpleNamespace(slow_limit=SLOW_LIMIT)  # type: ignore[assignment]
         self._case = SimpleNamespace(opponents=["eager"])  # type: ignore[assignment]
-        self._judge = SimpleNamespace()  # type: ignore[assignment]
+        self._judge = SimpleNamespace(baselines=SimpleNamespace(note_compiled=lambda *_: None))  # type: ignore[assignment]
 
     def _bench(self, _sets: int, collected: int) -> Any:
         return contextlib.nullcontext(SimpleNamespace(calls=[None] * collected))

@@ -51,11 +51,13 @@ class Track:
     """A judge with a case, and who takes part. Of each batch `log` has who ran it, how, and the number of its first inputs.
 
     looks: what looks at the GPU find after each batch of the submission, as long as there are some.
+    noted: who is kept compiled, and how many batches there were before.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claim_s: float = EAGER_S, **rules: Any) -> None:
         self.log: list[dict[str, Any]] = []
         self.looks: list[bool] = []
+        self.noted: dict[str, int] = {}
         self.racers = {
             name: Racer(name, seconds, name != SUBMISSION)
             for name, seconds in {SUBMISSION: claim_s, NULL: 1e-6, "eager": EAGER_S, "copy": COPY_S}.items()
@@ -108,7 +110,10 @@ class Track:
             device=CPU,
             seed=1,
             job=SimpleNamespace(contenders="needed", effort="full"),
-            baselines=SimpleNamespace(contender=lambda name, _case: self.racers[name]),
+            baselines=SimpleNamespace(
+                contender=lambda name, _case: self.racers[name],
+                note_compiled=lambda name, _case: self.noted.update({name: len(self.log)}),
+            ),
             gauge=SimpleNamespace(
                 cache_bytes=0, is_quiet=self._is_quiet, conditions=lambda: Conditions(), others=lambda: []
             ),
@@ -145,6 +150,20 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
 def ready(track: Track) -> Iterator[tuple[Track, Race]]:
     with track.race() as race:
         yield track, race
+
+
+def test_who_was_right_and_is_warm_is_noted_as_compiled(ready: tuple[Track, Race]) -> None:
+    track, _ = ready
+    names = [batch["name"] for batch in track.log]
+    assert names[: track.noted["eager"]].count("eager") > 1
+    assert "eager" not in names[track.noted["eager"] : names.index(SUBMISSION)]
+
+
+def test_a_baseline_that_is_wrong_is_not_noted(track: Track) -> None:
+    track.racers["eager"].wrong = 1.0
+    with pytest.raises(CaseRefused, match="the baseline eager gives wrong answers"):
+        track.race().__enter__()
+    assert "eager" not in track.noted
 
 
 def test_everyone_runs_once_in_each_round_and_the_order_rotates(ready: tuple[Track, Race]) -> None:
