@@ -174,8 +174,6 @@ class Contender:
                 stderr=write_log,
                 start_new_session=True,
             )
-            if tool:
-                processes.stand_back(self._process)
         finally:
             theirs.close()
             os.close(write_replies)

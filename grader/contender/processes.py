@@ -28,7 +28,6 @@ from grader.contender.table import DEAD, STANDING, Member, descendants, record, 
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
-NICENESS = 10  # a tenth of what others get who want the same processor
 FREEZE_LIMIT_S = 1.0
 LAST_LOOKS = 3  # that find nobody: one misses whoever is born during it to a parent that ends
 A_LOT = 1 << 62  # bytes, where nobody tells how many
@@ -57,12 +56,6 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(command, **options)
         _started[process.pid] = process
     return process
-
-
-def stand_back(process: subprocess.Popen[bytes]) -> None:
-    """Let a worker, and all that it starts, have the processor when others do not want it. To be called when it has just been started."""
-    with contextlib.suppress(OSError):  # it has ended already
-        os.setpriority(os.PRIO_PGRP, process.pid, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subprocess.DEVNULL, **options: Any) -> bytes:

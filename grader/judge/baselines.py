@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
@@ -56,47 +56,59 @@ class Baselines:
         self._loading: ThreadPoolExecutor | None = None
 
     def begin(
-        self, cases: Sequence[BoundSpeedCase], everyone: bool, meanwhile: Callable[[], None] = lambda: None
+        self,
+        cases: Sequence[BoundSpeedCase],
+        everyone: bool,
+        roomy: Sequence[BoundSpeedCase] = (),
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         """Start whoever these cases will ask for in the background, and have them load what the first of them needs: that takes
-        torch.compile's worker many seconds.
+        torch.compile's worker many seconds. What it has compiled before it is asked for once, and nobody looks at the answer: in a race
+        everybody would wait for that, a second or two.
 
         Args:
+            roomy: in which sizes, of those that there is memory for beside all else.
             meanwhile: what else takes long, and can be done beside that.
         """
         first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
+        sizes = {case.id: case for case in roomy}
         self.start(first)
         self._loading = ThreadPoolExecutor(1 + len(first), thread_name_prefix="loading")
         self._loading.submit(meanwhile)
         for name, case in first.items():
-            self._loading.submit(self._load_early, name, case)
+            self._loading.submit(self._load_early, name, case, sizes.get(case.id))
 
-    def _load_early(self, name: str, case: BoundSpeedCase) -> None:
-        with suppress(CaseRefused, WorkerUnavailable):  # told when it is asked for
+    def _load_early(self, name: str, case: BoundSpeedCase, size: BoundSpeedCase | None) -> None:
+        with suppress(Exception):  # whoever asks for it will be told
             worker = self.contender(name, case)
-            if name == COMPILE and (note := self._note_of(case)) is not None and note.exists():
-                _call_early(worker, case)
+            if name == COMPILE and size is not None and (note := self._note_of(size)) is not None and note.exists():
+                call_unseen(worker, size)
 
     def note_compiled(self, name: str, case: BoundSpeedCase) -> None:
-        """Remember that this contender has been compiled, and is kept compiled, if that is what it is: from then on it may be called
-        early. Not before: what torch.compile tunes by trying is to be tried where nobody else uses the GPU.
+        """Remember that this contender has been compiled for the case, and is kept compiled, if that is what it is: from then on it may be
+        called early. Not before: what torch.compile tunes by trying is to be tried where nobody else uses the GPU.
         """
         if name == COMPILE and (note := self._note_of(case)) is not None:
             with suppress(OSError):  # a folder that is full: the next run waits a second longer
                 note.touch()
 
     def _note_of(self, case: BoundSpeedCase) -> Path | None:
-        """A file that is there once torch.compile has compiled these baselines for this case and size."""
+        """A file that lies with what torch.compile has compiled, and is there when that is of this case and size, by this code."""
         if self.caches is None:
             return None
-        baselines = (case.assignment.folder / "baselines.py").read_bytes()
-        text = f"{case.id} {case.case.dtype} {case.params!r} {hashlib.sha256(baselines).hexdigest()}"
-        return self.caches / f"compiled-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        worker = self._pool.runtime / "grader" / "worker"
+        sources = (case.assignment.folder / "baselines.py", case.assignment.folder / "problem.py", worker / "load.py")
+        try:
+            code = b"".join(source.read_bytes() for source in sources)
+        except OSError:
+            return None
+        what = f"{case.id} {case.case.dtype} {case.params!r} {hashlib.sha256(code).hexdigest()}"
+        return self.caches / "inductor" / f"compiled-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
 
     def settle(self) -> None:
-        """Wait until nobody is loading any more."""
-        if self._loading is not None:
-            self._loading.shutdown()
+        """Wait until nobody is loading any more. Several threads may."""
+        if (loading := self._loading) is not None:
+            loading.shutdown()
             self._loading = None
 
     def start(self, names: Iterable[str]) -> None:
@@ -135,21 +147,25 @@ class Baselines:
             worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == COMPILE)
 
 
-def _call_early(worker: Contender, case: BoundSpeedCase) -> None:
-    """One call on inputs as a race has them, which nobody looks at: torch.compile's first takes a second or two, and when its race has
-    begun everybody waits for it. Whoever fails at it is ended, and started anew when it is asked for.
+def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
+    """One call on inputs as a race has them, whose answer nobody looks at. A worker that does not come through it is ended.
+
+    Raises:
+        ContenderFault, WorkerUnavailable: it gave no answer.
+        MemoryError, RuntimeError: there was no memory for the inputs.
     """
     device = torch.device(worker.device)
-    try:
-        call = case.inputs(secrets.randbits(53), 0, device)
-        upstream = None if call.upstream is None else UPSTREAM
-        with arena_for(call, {}, case.dtype, device) as arena:
+    call = case.inputs(secrets.randbits(53), 0, device)
+    upstream = None if call.upstream is None else UPSTREAM
+    with arena_for(call, {}, case.dtype, device) as arena:
+        try:
             worker.prepare(arena, [([*call.args], upstream, [])], [*call.options.values()], None, None, LIMITS)
             worker.begin(1, 1, watched=False)
             worker.finish(1, LIMITS)
             worker.release(LIMITS)
-    except (ContenderFault, MemoryError, RuntimeError):  # no memory, say, while all lanes run
-        worker.kill()
+        except BaseException:
+            worker.kill()  # before the memory goes that it has mapped
+            raise
 
 
 def _kept_caches() -> Path | None:

@@ -82,6 +82,7 @@ def _sentence(judge: Judge, assignment: Assignment, error: Exception) -> Excepti
     unavailable = isinstance(error, WorkerUnavailable)
     told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
     try:
+        judge.baselines.settle()  # what one of them gives back meanwhile is not the submission's
         before_gib = judge.free_gib()
         ended = judge.condemn(assignment, sentence)
         allowed_gib = HOARD_GIB + WORKER_GIB * ended

@@ -147,15 +147,18 @@ class JudgePlugin:
         self._allow(case.assignment, case)
 
     def _wait_for_others(self, case: BoundCase) -> None:
-        """What runs beside the case would count as memory that is there, or not; and so would workers that are starting for the races, but
-        for a case that takes none of theirs, and that nobody measures.
+        """What runs beside the case would count as memory that is there, or not. What only starts, for the races, takes little: where there
+        is plenty, and nobody measures, it is not waited for.
         """
         self.judge.lanes.finish()
-        if self.judge.device_name != "cuda":
-            return
-        needed_gib, starting_gib = case.case.memory_gib or 0.0, GIB_PER_WORKER * self.judge.lane_count
-        if case.case.max_extra_mib is not None or self.judge.free_gib() < needed_gib + starting_gib:
-            self.judge.settle()
+        if self.judge.device_name == "cuda":
+            measured, needed_gib = case.case.max_extra_mib is not None, case.case.memory_gib or 0.0
+            self.judge.settle(starts=measured or self.judge.free_gib() < needed_gib + self._starting_gib)
+
+    @property
+    def _starting_gib(self) -> float:
+        """GPU memory that workers of the submission may take who run or start beside something else."""
+        return GIB_PER_WORKER * self.judge.lane_count
 
     def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
@@ -349,8 +352,10 @@ class JudgePlugin:
             for one in timed:
                 ruler.load_early(one.cases[-1], self.judge.device)
 
-        declared = [one.declared for one in timed]
-        self.judge.baselines.begin(declared, self.judge.job.contenders == "all", load_early)
+        free_gib = self.judge.free_gib() - self._starting_gib
+        roomy = [case for one in timed if (case := one.fitting(free_gib)) is not None]
+        everyone = self.judge.job.contenders == "all"
+        self.judge.baselines.begin([one.declared for one in timed], everyone, roomy, load_early)
         if self.judge.lane_count > 1:
             self.judge.expect_reference()
 

@@ -158,11 +158,16 @@ class Judge:
             contender.condemn(sentence)
         return len(found)
 
-    def settle(self) -> None:
-        """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable."""
+    def settle(self, starts: bool = True) -> None:
+        """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable.
+
+        Args:
+            starts: whether for the submission's too, that are starting for what comes later, and have nothing to do yet.
+        """
         self._pool.end_watched()
         self.baselines.settle()
-        self._pool.settle()
+        if starts:
+            self._pool.settle()
 
     def draw(self, case: BoundSpeedCase, count: int) -> list[Call]:
         """New inputs of a speed case, which no race of this session has had: what one worker has met another may know."""

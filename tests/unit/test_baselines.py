@@ -12,12 +12,15 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.contender import Contender
+from grader.contender.arena import Arena
+from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from grader.judge import baselines
 from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
+from grader.judge.gpu import Gauge
+from grader.judge.timing import Bench
 from tests.conftest import ROOT
 
 
@@ -43,118 +46,208 @@ def test_who_has_no_home_or_no_gpu_has_none(tmp_path: Path, monkeypatch: pytest.
         assert Baselines(pool, tmp_path).caches is None
 
 
-@pytest.fixture
-def case() -> BoundSpeedCase:
-    """Flash attention, forward and backward, in a small size."""
-    (declared,) = [
-        one.declared
-        for one in bind_speed_cases(load_course(ROOT, ["flash_attention"]))
-        if one.declared.part.name == "backward"
-    ]
-    return smaller(declared, n=32)
-
-
-def smaller(case: BoundSpeedCase, **size: Any) -> BoundSpeedCase:
-    return replace(case, params=case.params.model_copy(update={"batch": 2, "n": 16} | size))
+@pytest.fixture(params=["forward", "backward"])
+def case(request: pytest.FixtureRequest) -> BoundSpeedCase:
+    """Flash attention in a small size."""
+    return smaller(of_part(request.param))
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Baselines]:
-    """With caches, and workers that take `eager` for what is compiled."""
-    monkeypatch.setattr(baselines, "_kept_caches", lambda: tmp_path / "caches")
-    load = Contender.load
-    monkeypatch.setattr(Contender, "load", lambda self, *given, **_: load(self, *given))
-    (tmp_path / "caches").mkdir()
-    pool = WorkerPool("cpu", tmp_path / "run")
-    pool.device = "cuda"  # where caches are kept
-    found = Baselines(pool, ROOT)
-    pool.device = "cpu"
+def backward() -> BoundSpeedCase:
+    return smaller(of_part("backward"))
+
+
+def of_part(name: str) -> BoundSpeedCase:
+    every = bind_speed_cases(load_course(ROOT, ["flash_attention"]))
+    (declared,) = [one.declared for one in every if one.declared.part.name == name]
+    return declared
+
+
+def smaller(case: BoundSpeedCase, n: int = 16) -> BoundSpeedCase:
+    return replace(case, params=case.params.model_copy(update={"batch": 2, "n": n}))
+
+
+class Kept:
+    """Baselines with caches, and workers that take `eager` for what is compiled. `called`: in which processes, early, for what."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.caches = folder / "caches"
+        (self.caches / "inductor").mkdir(parents=True)
+        monkeypatch.setattr(baselines, "_kept_caches", lambda: self.caches)
+        load, unseen = Contender.load, baselines.call_unseen
+        monkeypatch.setattr(Contender, "load", lambda self, *given, **_: load(self, *given))
+        self.called: list[tuple[int, BoundSpeedCase]] = []
+
+        def noted(worker: Contender, case: BoundSpeedCase) -> None:
+            self.called.append((worker.pid, case))
+            unseen(worker, case)
+
+        monkeypatch.setattr(baselines, "call_unseen", noted)
+        self.pool = WorkerPool("cpu", folder / "run")
+        self.pool.device = "cuda"  # where caches are kept
+        self.all = Baselines(self.pool, ROOT)
+        self.pool.device = "cpu"
+
+    def begin(self, case: BoundSpeedCase, *roomy: BoundSpeedCase) -> None:
+        """Until all that is done early has been done."""
+        declared = replace(of_part(case.part.name), speed=SimpleNamespace(bands=[], vendor=[], roofline="compile"))  # type: ignore[arg-type]
+        self.all.begin([declared], False, roomy)
+        self.all.settle()
+
+    def worker(self, case: BoundSpeedCase) -> Contender:
+        return self.all.contender("compile", case)
+
+    @property
+    def notes(self) -> int:
+        return len(list((self.caches / "inductor").iterdir()))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    found = Kept(tmp_path, monkeypatch)
     yield found
-    pool.close()
+    found.pool.close()
 
 
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """For what case, and in which process, somebody was called early."""
-    found: list[tuple[str, int]] = []
-    call = baselines._call_early
-
-    def noted(worker: Contender, case: BoundSpeedCase) -> None:
-        found.append((case.id, worker.pid))
-        call(worker, case)
-
-    monkeypatch.setattr(baselines, "_call_early", noted)
-    return found
-
-
-def begun(kept: Baselines, case: BoundSpeedCase) -> Contender:
-    """Its worker, when all that is done early has been done."""
-    kept.begin([case], everyone=False)
-    kept.settle()
-    return kept.contender("compile", case)
-
-
-def test_torch_compile_is_called_early_where_it_has_compiled_that_before(
-    kept: Baselines, case: BoundSpeedCase, called: list[tuple[str, int]]
-) -> None:
-    kept.note_compiled("compile", case)
-    worker = begun(kept, case)
-    assert called == [(case.id, worker.pid)]
+def test_torch_compile_is_called_early_where_it_has_compiled_that_before(kept: Kept, case: BoundSpeedCase) -> None:
+    kept.all.note_compiled("compile", case)
+    kept.begin(case, case)
+    worker = kept.worker(case)
+    assert kept.called == [(worker.pid, case)]
     assert worker.lives()
-    assert "memfd" not in Path(f"/proc/{worker.pid}/maps").read_text()  # the arena
+    assert not has_mapped(worker)
 
 
-def test_not_before_it_has(kept: Baselines, case: BoundSpeedCase, called: list[tuple[str, int]]) -> None:
+def has_mapped(worker: Contender) -> bool:
+    return "memfd" in Path(f"/proc/{worker.pid}/maps").read_text()  # an arena
+
+
+def test_not_before_it_has(kept: Kept, backward: BoundSpeedCase) -> None:
     """What it tunes by trying is to be tried when nobody else uses the GPU."""
-    begun(kept, case)
-    kept.note_compiled("eager", case)
-    begun(kept, case)
-    assert called == []
+    kept.begin(backward, backward)
+    kept.all.note_compiled("eager", backward)
+    kept.begin(backward, backward)
+    assert kept.called == []
 
 
-def test_nor_in_another_size_or_of_other_code(
-    kept: Baselines, case: BoundSpeedCase, called: list[tuple[str, int]], tmp_path: Path
-) -> None:
-    kept.note_compiled("compile", smaller(case, n=48))
-    kept.note_compiled("compile", replace(case, case=case.case.model_copy(update={"dtype": "float32"})))
-    other = tmp_path / "flash_attention"
-    other.mkdir()
-    (other / "baselines.py").write_text((case.assignment.folder / "baselines.py").read_text() + "# changed")
-    kept.note_compiled("compile", replace(case, assignment=replace(case.assignment, folder=other)))
-    assert len(list((tmp_path / "caches").iterdir())) == 3
-    begun(kept, case)
-    assert called == []
+def test_not_where_there_is_no_room_for_that_size(kept: Kept, backward: BoundSpeedCase) -> None:
+    kept.all.note_compiled("compile", backward)
+    kept.begin(backward)
+    kept.begin(backward, smaller(backward, n=8))
+    assert kept.called == []
 
 
-@pytest.mark.parametrize("error", [ContenderFault("crashed", "ended"), MemoryError(), torch.OutOfMemoryError()])
+def test_nor_in_another_size_or_part_or_of_other_code(kept: Kept, case: BoundSpeedCase, tmp_path: Path) -> None:
+    other = {"forward": "backward", "backward": "forward"}[case.part.name]
+    others = [
+        smaller(case, n=48),
+        replace(case, case=case.case.model_copy(update={"dtype": "float32"})),
+        replace(smaller(of_part(other)), params=case.params),
+    ]
+    for changed in ("baselines.py", "problem.py"):
+        folder = tmp_path / changed / "flash_attention"
+        folder.mkdir(parents=True)
+        for name in ("baselines.py", "problem.py"):
+            text = (case.assignment.folder / name).read_text()
+            (folder / name).write_text(f"{text}# changed" if name == changed else text)
+        others.append(replace(case, assignment=replace(case.assignment, folder=folder)))
+    for one in others:
+        kept.all.note_compiled("compile", one)
+    program = kept.pool.runtime / "grader" / "worker" / "load.py"
+    text = program.read_text()
+    program.write_text(f"{text}# another way to compile")
+    kept.all.note_compiled("compile", case)
+    program.write_text(text)
+    assert kept.notes == len(others) + 1
+    kept.begin(case, case)
+    assert kept.called == []
+
+
+@pytest.mark.parametrize(
+    "error", [ContenderFault("crashed", "ended"), WorkerUnavailable("no room"), MemoryError(), torch.OutOfMemoryError()]
+)
 def test_who_fails_at_it_is_started_anew(
-    kept: Baselines,
-    case: BoundSpeedCase,
-    called: list[tuple[str, int]],
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    kept: Kept, backward: BoundSpeedCase, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    had: list[bool] = []
+
     def fail(*_: Any) -> None:
         raise error
 
-    kept.note_compiled("compile", case)
+    close = Arena.close
+
+    def closed(arena: Arena) -> None:
+        had.append(any(has_mapped(one) for one in kept.all._workers.values() if one.alive))
+        close(arena)
+
+    kept.all.note_compiled("compile", backward)
     with monkeypatch.context() as patch:
         patch.setattr(Contender, "finish", fail)
-        kept.begin([case], everyone=False)
-        kept.settle()
-    ((told, pid),) = called
-    anew = kept.contender("compile", case)
-    assert told == case.id
+        patch.setattr(Arena, "close", closed)
+        kept.begin(backward, backward)
+    ((pid, _),) = kept.called
+    assert had == [False]  # nobody has what is no longer there
+    anew = kept.worker(backward)
     assert anew.pid != pid
     assert anew.lives()
 
 
-def test_nothing_is_noted_where_nothing_is_kept(
-    case: BoundSpeedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_there_is_no_memory_for_the_inputs_nobody_is_ended(
+    kept: Kept, backward: BoundSpeedCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(baselines, "_kept_caches", lambda: None)
-    pool: Any = SimpleNamespace(device="cuda")
-    Baselines(pool, tmp_path).note_compiled("compile", case)
-    monkeypatch.setattr(baselines, "_kept_caches", lambda: tmp_path / "not there")
-    Baselines(pool, tmp_path).note_compiled("compile", case)
-    assert list(tmp_path.iterdir()) == []
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    kept.all.note_compiled("compile", backward)
+    with monkeypatch.context() as patch:
+        patch.setattr(baselines, "arena_for", full)
+        kept.begin(backward, backward)
+    assert kept.called == [(kept.worker(backward).pid, backward)]
+
+
+class Asked:
+    """A worker that is asked to prepare a bench, and keeps in `what` how its functions would be called."""
+
+    device, trusted = "cpu", True
+
+    def prepare(self, arena: Arena, sets: list[Any], options: list[Any], *_: Any) -> None:
+        ((names, upstream, outputs),) = sets
+        tensors = [arena.inputs[name] for name in (*names, *([upstream] if upstream else []))]
+        layouts = [(one.dtype, one.shape, one.stride, one.start_bytes % 4096) for one in tensors]
+        self.what = layouts, upstream is not None, options, outputs
+
+    def begin(self, *_: Any, watched: bool) -> None: ...
+    def finish(self, *_: Any) -> None: ...
+    def release(self, *_: Any) -> None: ...
+    def freeze(self) -> None: ...
+
+    def lives(self) -> bool:
+        return False
+
+
+def test_it_is_called_as_it_will_be_in_its_race(case: BoundSpeedCase) -> None:
+    """Or torch.compile would compile something else."""
+    early, race = Asked(), Asked()
+    baselines.call_unseen(early, case)  # type: ignore[arg-type]
+    call, cpu = case.inputs(1, 0, torch.device("cpu")), torch.device("cpu")
+    with Bench([call], case.problem.outputs(call), case.dtype, cpu, Gauge(cpu, measuring=False)) as bench:
+        bench.invite(race, collects=False)  # type: ignore[arg-type]
+    assert early.what == race.what
+    layouts, has_upstream, options, _ = early.what
+    assert len(layouts) == 3 + has_upstream
+    assert has_upstream == (case.part.name == "backward")
+    assert options == [True]  # is_causal
+
+
+def test_nothing_is_noted_where_nothing_is_kept(
+    backward: BoundSpeedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool: Any = SimpleNamespace(device="cuda", runtime=ROOT)
+    for caches in (None, tmp_path / "not there"):
+        monkeypatch.setattr(baselines, "_kept_caches", lambda there=caches: there)
+        Baselines(pool, tmp_path).note_compiled("compile", backward)
+    nowhere = replace(backward, assignment=replace(backward.assignment, folder=tmp_path / "gone"))
+    monkeypatch.setattr(baselines, "_kept_caches", lambda: tmp_path)
+    (tmp_path / "inductor").mkdir()
+    Baselines(pool, tmp_path).note_compiled("compile", nowhere)
+    assert [path.name for path in tmp_path.rglob("*")] == ["inductor"]

@@ -33,6 +33,11 @@ class StubJudge:
         self.sentence: Future[Exception] | None = None
         self.sentencing, self.sentences = threading.Lock(), dict[str, Any]()
         self.condemned = 0
+        self.baselines = SimpleNamespace(settle=self._settle)
+        self.given_back_meanwhile = 0.0  # by a baseline
+
+    def _settle(self) -> None:
+        self.free, self.given_back_meanwhile = self.free + self.given_back_meanwhile, 0.0
 
     def free_gib(self) -> float:
         self.looks += self.sentence is not None
@@ -40,6 +45,7 @@ class StubJudge:
 
     def condemn(self, assignment: Any, sentence: Future[Exception]) -> int:
         assert assignment is SOFTMAX
+        self._settle()  # at the latest
         self.sentence = sentence
         self.condemned += 1
         return 2
@@ -54,6 +60,12 @@ def end_of(judge: StubJudge, error: Exception) -> Exception:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "RELEASE_LIMIT_S", 0.5)
+
+
+def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
+    judge = StubJudge(held=1.0)
+    judge.given_back_meanwhile = 20.0
+    assert isinstance(end_of(judge, MemoryError("none")), CaseRefused)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from grader.judge import plugin
+from grader.judge.cases import SpeedSizes
 from grader.judge.plugin import PLACE, JudgePlugin
+from grader.judge.state import Judge
 
 
 class Items:
@@ -94,7 +96,7 @@ def test_none_where_one_runs_after_another() -> None:
 
 
 class Alone:
-    """A GPU with so much free memory and 8 lanes, and what is done before a case that runs alone."""
+    """A GPU with so much free memory and 8 lanes, and what is waited for before a case that runs alone."""
 
     def __init__(self, free_gib: float, device: str = "cuda") -> None:
         self.done: list[str] = []
@@ -103,20 +105,19 @@ class Alone:
             device_name=device,
             lane_count=8,
             free_gib=lambda: free_gib,
-            lanes=SimpleNamespace(finish=lambda: self.done.append("lanes have ended")),
-            settle=lambda: self.done.append("all have started"),
+            lanes=SimpleNamespace(finish=lambda: self.done.append("lanes")),
+            settle=lambda starts: self.done.extend(["baselines", *["starts"] * starts]),
         )
 
     def before(self, memory_gib: float | None, max_extra_mib: float | None = None) -> list[str]:
-        self.plugin._wait_for_others(
-            SimpleNamespace(case=SimpleNamespace(memory_gib=memory_gib, max_extra_mib=max_extra_mib))
-        )
+        case = SimpleNamespace(memory_gib=memory_gib, max_extra_mib=max_extra_mib)
+        self.plugin._wait_for_others(SimpleNamespace(case=case))
         return self.done
 
 
-def test_a_case_with_memory_to_spare_does_not_wait_for_workers_that_it_does_not_take() -> None:
+def test_a_case_with_memory_to_spare_waits_for_no_start() -> None:
     assert plugin.GIB_PER_WORKER == 4
-    assert Alone(free_gib=112.0).before(memory_gib=80.0) == ["lanes have ended"]
+    assert Alone(free_gib=112.0).before(memory_gib=80.0) == ["lanes", "baselines"]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,38 @@ def test_a_case_with_memory_to_spare_does_not_wait_for_workers_that_it_does_not_
 def test_where_memory_is_short_or_measured_everybody_has_started(
     free_gib: float, memory_gib: float | None, max_extra_mib: float | None
 ) -> None:
-    assert Alone(free_gib).before(memory_gib, max_extra_mib) == ["lanes have ended", "all have started"]
+    assert Alone(free_gib).before(memory_gib, max_extra_mib) == ["lanes", "baselines", "starts"]
 
 
-def test_without_a_gpu_nobody_waits() -> None:
-    assert Alone(1.0, device="cpu").before(memory_gib=80.0) == ["lanes have ended"]
+def test_without_a_gpu_only_lanes_are_waited_for() -> None:
+    assert Alone(1.0, device="cpu").before(memory_gib=80.0) == ["lanes"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "done"), [(True, ["watched", "baselines", "pool"]), (False, ["watched", "baselines"])]
+)
+def test_the_courses_own_are_always_waited_for(starts: bool, done: list[str]) -> None:
+    found: list[str] = []
+    judge: Any = Judge.__new__(Judge)
+    judge._pool = SimpleNamespace(end_watched=lambda: found.append("watched"), settle=lambda: found.append("pool"))
+    judge.baselines = SimpleNamespace(settle=lambda: found.append("baselines"))
+    judge.settle(starts)
+    assert found == done
+
+
+@pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
+def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
+    begun: list[Any] = []
+    alone = Alone(free_gib)
+    sizes = SimpleNamespace(declared=SimpleNamespace(speed=SimpleNamespace(devices=("cuda",))), memory_gib=(48.0, 7.0))
+    sizes.cases = ("large", "small")
+    sizes.fitting = lambda free: SpeedSizes.fitting(sizes, free)  # type: ignore[arg-type]
+    alone.plugin.speed_cases = [sizes]
+    alone.plugin.judge.job = SimpleNamespace(contenders="needed")
+    alone.plugin.judge.baselines = SimpleNamespace(begin=lambda *given: begun.append(given))
+    alone.plugin.judge.expect_reference = lambda: None
+    alone.plugin.start_the_courses_own()
+    ((cases, everyone, found, _),) = begun
+    assert cases == [sizes.declared]
+    assert not everyone
+    assert found == roomy

@@ -10,11 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
-from grader.contender import contender, processes, sanitizer
+from grader.contender import contender, sanitizer
 from grader.contender.arena import Arena
 from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
@@ -82,14 +81,6 @@ def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPoo
     worker.kill()
     assert worker.tool_log == NEW
     assert not worker.lives()
-
-
-def test_a_watched_worker_lets_others_have_the_processor_first(pool: WorkerPool, tmp_path: Path) -> None:
-    worker, ours = started(pool, fake(tmp_path), tmp_path / "submission"), os.getpriority(os.PRIO_PROCESS, 0)
-    tree = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-    assert len(tree) > 1
-    assert {one.nice() for one in tree} == {max(ours, processes.NICENESS)}
-    assert psutil.Process(pool.take().pid).nice() == ours < processes.NICENESS
 
 
 @pytest.mark.parametrize(
