@@ -56,7 +56,7 @@ USUAL_IMPORTS = (
         "os",
     ),
     *("pathlib", "sys", "time", "typing", "typing_extensions", "warnings"),
-    *("einops", "jaxtyping", "numpy", "torch", "triton"),
+    *("einops", "jaxtyping", "numpy", "torch", "triton"),  # what grades installs each of them (pyproject.toml)
 )
 
 

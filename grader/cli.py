@@ -133,6 +133,8 @@ def run(
     course: Course = None,
 ) -> None:
     """Grade a folder: correctness and speed of every assignment found in it, into a report."""
+    from grader import doctor
+
     _catch_signals()
     if gpu and device is Device.auto:
         device = Device.cuda  # who names a GPU does not mean the CPU
@@ -166,6 +168,9 @@ def run(
             progress(event)
 
         report = grade(request, on_event)
+        if report.infra_errors:
+            told = doctor.faults(request.course, image)
+            report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
     print_report(report, console)
     _keep_benchmarks(benchmarks, folder, table)
     try:

@@ -2,7 +2,7 @@
 
 Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides
 which message a student reads. Whether an answer is right is read from the arena. One word of it leaves points open, and
-never earns any: on the CPU a `.cu` file may be said to need a GPU, and then the whole file is skipped.
+never earns any: on the CPU a file may be said to need a GPU, and then no case of its part earns anything.
 
 A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with
 everything it started: the judge is the "child subreaper" of the tree, so that what a worker's children leave behind
@@ -235,13 +235,12 @@ class Contender:
             "build": None if build is None else asdict(build),
             "compiled": compiled,
         }
-        reply = self._ask(request, limits)
-        self.ptxas = reply.ptxas
-        if reply.error is None:
-            return
-        if reply.error.kind == "unsupported" and self.device == "cpu" and build is not None:
-            raise ContenderFault("skipped", reply.error.message)  # the whole file: a GPU has to say
-        raise fault_of(reply.error)
+        try:
+            self.ptxas = self._do(request, limits).ptxas
+        except ContenderFault as fault:
+            if not fault.traceback and fault.raised_by == "library":
+                fault.raised_by = "toolchain"  # it ended or hung, and nobody knows in whose code
+            raise
 
     def call(
         self,
@@ -401,7 +400,7 @@ class Contender:
         if reply.broken:
             self.kill()
         if reply.error is not None:
-            raise fault_of(reply.error)
+            raise fault_of(reply.error, on_cpu=self.device == "cpu")
         return reply
 
     def freeze(self) -> None:

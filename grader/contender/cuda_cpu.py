@@ -21,6 +21,8 @@ from grader.contender.pool import stage_runtime
 
 BUILD_LIMIT_S = 180.0
 
+_broken: dict[Path, WorkerUnavailable] = {}  # runtime folders for which it did not build: it takes seconds to fail
+
 
 def cache_folder() -> Path | None:
     """Where the grader keeps what it can make again, for the user who runs it; None where that user has no home."""
@@ -43,6 +45,8 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
     target = sources / "runtime.o"
     if target.exists():
         return
+    if (broken := _broken.get(runtime)) is not None:
+        raise broken
     name = f"cuda-cpu-{_fingerprint(sources, compiler)}.o"
     half = target.with_suffix(".half")
     if (brought := sources / name).exists():
@@ -52,7 +56,11 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
     try:
         shutil.copyfile(kept, half)
     except OSError:
-        _build(runtime, compiler, half)
+        try:
+            _build(runtime, compiler, half)
+        except WorkerUnavailable as error:
+            _broken[runtime] = error
+            raise
         with contextlib.suppress(OSError):  # without a cache it is built in every run
             kept.parent.mkdir(parents=True, exist_ok=True)
             copy = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")

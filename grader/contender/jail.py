@@ -261,6 +261,7 @@ def _tool_folders() -> list[str]:
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folders = [sys.prefix, sys.base_prefix, *packages]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
     folders += [
         entry
         for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH")

@@ -155,6 +155,10 @@ class WorkerPool:
         """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
         return self._start(kind, trusted=True, caches=caches, early=early)
 
+    def canary(self, kind: WorkerKind, folder: Path) -> Contender:
+        """A worker that is on its way, in the submission's jail, for the staff's file in `folder`; it leaves the submission nothing."""
+        return self._start(kind, canary=folder)
+
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
         with self._lock:
@@ -192,6 +196,13 @@ class WorkerPool:
                 worker.evict(sentence)
         self.jail.empty_container()
 
+    def clear(self) -> None:
+        """As `evict`, and remove their folders and what they have compiled. Only where nobody waits for one of them."""
+        self.evict()
+        end_all(worker for worker in self._workers if not worker.trusted)
+        if self._kernels.exists():
+            self.jail.empty(self._kernels)
+
     def close(self) -> None:
         end_all(self._workers)
         if self._kernels.exists():
@@ -206,16 +217,18 @@ class WorkerPool:
         caches: Path | None = None,
         tool: Sequence[str] = (),
         early: Sequence[str] = (),
+        canary: Path | None = None,
     ) -> Contender:
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
         try:
-            if kind == "cuda" and not trusted:
+            readable = self._readable if canary is None else (canary,)
+            if kind == "cuda" and not trusted and canary is None:
                 caches = self._kernels
                 if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
                     self.jail.empty(caches)
             worker = self._starter.submit(
-                Contender, kind, self.runtime, scratch, caches, jail, self._readable, tool, trusted, early
+                Contender, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
             ).result()
         except (OSError, RuntimeError) as error:  # no process, no thread, no room or no open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None

@@ -10,19 +10,32 @@ from pydantic import BaseModel, ConfigDict, Field
 from grader.protocol import MAX_CALLS
 from grader.report.model import Outcome
 
+RaisedBy = Literal["submission", "library", "toolchain"]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class ContenderFault(Exception):
-    """A call that gave no answer: what became of it, a sentence for the student, their traceback, and what else is known."""
+    """A call that gave no answer.
 
-    def __init__(self, outcome: Outcome, message: str, traceback: str = "", details: tuple[str, ...] = ()) -> None:
+    outcome: what became of it. message: a sentence for the student. traceback: the student's frames. details: what else is known.
+    raised_by: the submission's own code; a library that it called; or what may be the toolchain's failure, and so the machine's.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        message: str,
+        traceback: str = "",
+        details: tuple[str, ...] = (),
+        raised_by: RaisedBy = "library",
+    ) -> None:
         message = message if message.strip() else "failed without a word"
         super().__init__(message)
         self.outcome: Outcome = outcome
         self.message = message
         self.traceback = traceback
         self.details = details
+        self.raised_by: RaisedBy = raised_by
 
 
 class Returned(BaseModel):
@@ -57,6 +70,7 @@ class WorkerError(BaseModel):
     type: str = Field(max_length=200)
     message: str = Field(max_length=20_000)
     traceback: str = Field(max_length=20_000)
+    raised_by: RaisedBy = "library"
 
 
 class CompiledKernel(BaseModel):
@@ -97,22 +111,26 @@ class Reply(BaseModel):
     broken: bool = False
 
 
-def fault_of(error: WorkerError) -> ContenderFault:
-    """An error that a worker tells of, as the fault of the call."""
+def fault_of(error: WorkerError, on_cpu: bool = True) -> ContenderFault:
+    """An error that a worker tells of, as the fault of the call; `skipped` for what a CPU cannot run."""
     if error.kind == "unsupported":
-        return ContenderFault("failed", error.message)  # of a single call it is no excuse
+        return ContenderFault("skipped" if on_cpu else "failed", error.message, raised_by="submission")
     if error.kind == "build_failed":
-        return build_fault(error.message)
+        return build_fault(error.message, error.raised_by)
     message = ": ".join(part for part in (error.type, error.message) if part)
-    return ContenderFault(error.kind, message.strip(), error.traceback)
+    return ContenderFault(error.kind, message.strip(), error.traceback, raised_by=error.raised_by)
 
 
-def build_fault(output: str) -> ContenderFault:
-    """The compiler's first error and what it says after that; `not_implemented` where the starter's own #error is still there."""
+def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFault:
+    """The compiler's first error and what it says after that, or before it where it names no line; `not_implemented` where the starter's
+    own #error is still there.
+    """
     lines = output.strip("\n").splitlines()
     errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
     if any("is not implemented yet" in lines[index] for index in errors):
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
-    return ContenderFault("build_failed", message, "\n".join(lines[first + 1 : first + 30]))
+    before = [] if re.match(r"[^\s:(]+[:(]\d", message) else lines[:first][-5:]
+    told = "\n".join([*before, *lines[first + 1 : first + 30]])
+    return ContenderFault("build_failed", message, told, raised_by=raised_by)

@@ -85,6 +85,7 @@ def environment(
         "NVIDIA_VISIBLE_DEVICES",
         "CC",
         "CXX",
+        "TRITON_PTXAS_PATH",
     )
     variables = {name: os.environ[name] for name in passed if name in os.environ}
     variables |= {

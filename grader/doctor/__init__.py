@@ -4,8 +4,8 @@ Each look (`software`, `gpus`, `walls`, `containers`, `space`) turns what it see
 up or end the others. At last a small grading shows whether the whole works (`selftest`).
 """
 
-from grader.doctor.examine import examine, has_fault, verdict
+from grader.doctor.examine import examine, faults, has_fault, verdict
 from grader.doctor.finding import Finding
 from grader.doctor.show import show
 
-__all__ = ["Finding", "examine", "has_fault", "show", "verdict"]
+__all__ = ["Finding", "examine", "faults", "has_fault", "show", "verdict"]

@@ -81,6 +81,12 @@ def has_fault(findings: Sequence[Finding]) -> bool:
     return any(one.state == "fault" for one in findings)
 
 
+def faults(course: Path, image: str = DEFAULT_IMAGE) -> list[str]:
+    """What is wrong with this machine, and how to mend it: a line for each fault that a look finds, without a grading."""
+    found = [one for one in examine(course, image, self_test=False) if one.state == "fault"]
+    return [f"grader doctor: {one.name}: {one.words}{f'; {one.mend}' if one.mend else ''}" for one in found]
+
+
 def verdict(findings: Sequence[Finding]) -> str:
     """What this machine can grade, in a few sentences."""
     state = {one.name: one.state for one in findings}

@@ -10,7 +10,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -23,6 +23,8 @@ TORCH: Range = ((2, 11), (2, 13))  # the first and the last that work, as pyproj
 TRITON: Range = ((3, 6), (3, 8))
 IMPORT_LIMIT_S = 60.0  # from a cold disk
 COMPILE_LIMIT_S = 30.0
+FUNCTION = 'extern "C" int twice(int x) { return 2 * x; }\n'
+PTX = ".version 7.0\n.target sm_80\n.address_size 64\n"
 KERNEL = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
 SLOW = ("torch", "triton", "sympy")  # which a worker imports; the last one with the first gradient
 PIP = f"{sys.executable} -m pip install"
@@ -35,6 +37,7 @@ class Seen:
     cuda: the release of CUDA that PyTorch was built for; None is a build for CPUs.
     arch: of the GPU that PyTorch uses, as `sm_90`; None where it can use none, and `gpu_fault` says why.
     triton_fault: why Triton cannot be used; on the CPU, where there is no GPU.
+    ptxas: with which Triton makes machine code of a GPU's; None without Triton.
     nvcc, cxx: where the compilers lie.
     """
 
@@ -44,6 +47,7 @@ class Seen:
     gpu_fault: str
     triton: str | None
     triton_fault: str
+    ptxas: str | None
     nvcc: str | None
     cxx: str | None
 
@@ -95,13 +99,42 @@ def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Findi
     if seen.triton is None or seen.triton_fault:
         mend = f"`{PIP} 'numpy<2.4'`" if "numpy" in seen.triton_fault else _pip("triton", TRITON)
         yield Finding("Triton", "fault", seen.triton_fault or "is not installed", mend)
+    elif seen.ptxas and (fault := _refusal([seen.ptxas, "-arch=sm_80"], "kernel.ptx", PTX)):
+        yield Finding(
+            "Triton", "fault", f"{seen.triton}; its {seen.ptxas} cannot assemble: {fault}", _pip("triton", TRITON)
+        )
     else:
         yield _within("Triton", f"{seen.triton}, {'compiled' if on_gpu else 'interpreted'}", seen.triton, TRITON)
     if seen.cxx is None:
         yield Finding("C++ compiler", "fault", "neither g++ nor clang++ is installed", "`sudo apt install g++`")
     else:
-        yield Finding("C++ compiler", "fine", seen.cxx)
+        yield _compilers(seen.cxx, on_gpu)
     yield _nvcc(seen, on_gpu, driver_cuda)
+
+
+def _refusal(command: Sequence[str], name: str, source: str) -> str:
+    """Why a compiler does not make a library, or whatever else it makes, of a small file that is right; nothing where it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(source, encoding="ascii")
+        done, _, fault = ask([*command, str(path), "-o", f"{path}.out"], COMPILE_LIMIT_S)
+    return "" if done else fault
+
+
+def _compilers(cxx: str, on_gpu: bool) -> Finding:
+    """The C++ compiler, and the C compiler with which Triton builds its launchers on a GPU: each builds a library."""
+    c = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    if on_gpu and c is None:
+        return Finding(
+            "C++ compiler", "fault", f"{cxx}; no C compiler, which Triton needs on a GPU", "`sudo apt install gcc`"
+        )
+    tried = {cxx: "twice.cpp", **({c: "twice.c"} if on_gpu and c is not None else {})}
+    for compiler, name in tried.items():
+        source = FUNCTION.replace('extern "C" ', "") if name.endswith(".c") else FUNCTION
+        if fault := _refusal([compiler, "-shared", "-fPIC"], name, source):
+            mend = "`sudo apt install --reinstall g++ gcc binutils`"
+            return Finding("C++ compiler", "fault", f"{compiler} cannot build a library: {fault}", mend)
+    return Finding("C++ compiler", "fine", cxx)
 
 
 def _within(name: str, words: str, version: str, known: Range) -> Finding:
@@ -133,16 +166,13 @@ def _nvcc(seen: Seen, on_gpu: bool, driver_cuda: int) -> Finding:
     if found and 0 < driver_cuda < int(found.group(2)):
         mend = f"install a newer driver, or the CUDA toolkit {driver_cuda} and name its folder in CUDA_HOME"
         return Finding("nvcc", bad, f"{words}: this driver knows CUDA only up to {driver_cuda}", mend)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "twice.cu")
-        source.write_text(KERNEL)
-        options = ["-shared", "-Xcompiler", "-fPIC", f"-arch={seen.arch}"] if seen.arch else ["-cubin"]
-        done, _, fault = ask([seen.nvcc, *options, "-o", f"{source}.out", str(source)], COMPILE_LIMIT_S)
+    options = ["-shared", "-Xcompiler", "-fPIC", f"-arch={seen.arch}"] if seen.arch else ["-cubin"]
+    fault = _refusal([seen.nvcc, *options], "twice.cu", KERNEL)
     lacking = [] if "NVCC_CCBIN" in os.environ else [one for one in ("gcc", "g++") if shutil.which(one) is None]
-    if not done and lacking:
+    if fault and lacking:
         words += f" cannot compile without {' and '.join(lacking)}, which it needs beside it"
         return Finding("nvcc", bad, words, "`sudo apt install g++`")
-    if not done:
+    if fault:
         mend = "install a newer CUDA toolkit: most often g++ or the GPU is newer than nvcc"
         return Finding("nvcc", bad, f"{words} cannot compile: {fault}", mend)
     return Finding("nvcc", "fine", words if on_gpu else f"{words}: tells what a kernel would use of a GPU")

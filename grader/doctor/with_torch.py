@@ -24,7 +24,7 @@ LIMITS = Limits(time_s=20, memory_gib=16)
 
 def look() -> Seen:
     """Versions and compilers, and whether PyTorch can use the GPU."""
-    gpu_fault, arch, triton, triton_fault = "", None, None, ""
+    gpu_fault, arch, triton, triton_fault, ptxas = "", None, None, "", None
     try:
         torch.ones(2, device="cuda").sum().item()
         major, minor = torch.cuda.get_device_capability()
@@ -33,16 +33,16 @@ def look() -> Seen:
         gpu_fault = str(error).strip().partition("\n")[0]
     try:
         triton = version("triton")
-        import triton as _  # noqa: F401
+        from triton import knobs
 
+        ptxas = knobs.nvidia.ptxas.path
         triton_fault = "" if arch else interpreter_fault()
     except PackageNotFoundError:
         pass
     except Exception as error:
         triton_fault = f"cannot be imported: {type(error).__name__}: {error}"
-    return Seen(
-        torch.__version__, torch.version.cuda, arch, gpu_fault, triton, triton_fault, find_nvcc(), find_compiler("cpu")
-    )
+    compilers = ptxas, find_nvcc(), find_compiler("cpu")
+    return Seen(torch.__version__, torch.version.cuda, arch, gpu_fault, triton, triton_fault, *compilers)
 
 
 def share(device: Device) -> str:

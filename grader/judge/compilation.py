@@ -84,7 +84,7 @@ class Compilation:
             kernels += [_of(case, one) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
-        _raise_fault(first)
+        raise_fault(first)
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""
@@ -121,27 +121,41 @@ class Compilation:
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
+    def first_case(self, assignment: Assignment) -> BoundCase | None:
+        """The first of an assignment's cases that is compiled; None where none is."""
+        cases = self._cases if self._judge.job.compilation else []
+        return next((case for case in cases if case.assignment.name == assignment.name), None)
+
+    def wait(self) -> None:
+        """Wait until nothing is being compiled."""
+        wait(self._ahead.values())
+
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
-        spec = case.assignment.spec
         if self._contender is None or not self._contender.lives():
             self._contender = self._judge.worker_to_compile(case.assignment)
-        call = case.inputs(self._judge.seed, OWN_NUMBER, self._judge.device)
-        with arena_for(call, case.problem.outputs(call), case.dtype, self._judge.device) as arena:
-            reply = self._contender.call(
-                arena,
-                list(call.args),
-                list(call.options.values()),
-                None if call.upstream is None else UPSTREAM,
-                Limits(spec.limits.build_limit_s, spec.limits.memory_gib),
-                target=(arch, shared_limit(arch)),
-            )
-        if reply.compiled is None or reply.compiled.arch != arch:
-            self._contender.kill()
-            raise ContenderFault("crashed", "the worker answered with something that is no answer")
-        error = reply.compiled.error
-        if error is not None and error.kind == "crashed":
-            raise ContenderFault("crashed", f"{error.type}: {error.message}")
-        return reply.compiled
+        return compiled_call(self._judge, self._contender, case, arch)
+
+
+def compiled_call(judge: Judge, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:
+    """What a worker that compiles makes of a case for `arch`, as `sm_90`. Raises ContenderFault where it gives no answer."""
+    limits = case.assignment.spec.limits
+    call = case.inputs(judge.seed, OWN_NUMBER, judge.device)
+    with arena_for(call, case.problem.outputs(call), case.dtype, judge.device) as arena:
+        reply = contender.call(
+            arena,
+            list(call.args),
+            list(call.options.values()),
+            None if call.upstream is None else UPSTREAM,
+            Limits(limits.build_limit_s, limits.memory_gib),
+            target=(arch, shared_limit(arch)),
+        )
+    if reply.compiled is None or reply.compiled.arch != arch:
+        contender.kill()
+        raise ContenderFault("crashed", "the worker answered with something that is no answer")
+    error = reply.compiled.error
+    if error is not None and error.kind == "crashed":
+        raise ContenderFault("crashed", f"{error.type}: {error.message}")
+    return reply.compiled
 
 
 @dataclass(frozen=True)
@@ -179,7 +193,7 @@ def _problem(call: CompiledCall) -> str:
     return f"{NOT_COMPILED}{fault_of(call.error).message}"[:4000]
 
 
-def _raise_fault(call: CompiledCall) -> None:
+def raise_fault(call: CompiledCall) -> None:
     """Raise what keeps a call's kernels from being launched, if anything does."""
     if call.error is None:
         return
@@ -191,4 +205,5 @@ def _raise_fault(call: CompiledCall) -> None:
             ),
         )
     fault = fault_of(call.error)
-    raise ContenderFault("failed", f"{call.failed} does not compile for {call.arch}: {fault.message}", fault.traceback)
+    words = f"{call.failed} does not compile for {call.arch}: {fault.message}"
+    raise ContenderFault("failed", words, fault.traceback, raised_by=fault.raised_by)

@@ -20,6 +20,15 @@ class CaseRefused(Exception):
     """A case that cannot tell right from wrong, or whose reference is wrong: a fault of the course."""
 
 
+class MachineFault(Exception):
+    """A failure of the machine's tools, not of the submission's: what they say, and what became of the submission."""
+
+    def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
 @dataclass
 class Evidence:
     """What a check has measured so far; it goes into the report whatever the check's end."""

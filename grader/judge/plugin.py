@@ -24,15 +24,16 @@ from typing import Any
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender
+from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.pool import GIB_PER_WORKER
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, CaseStarted, SpeedDone
 from grader.judge import ruler
+from grader.judge.canary import Canary
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment, find_compiler, interpreter_fault
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
 from grader.judge.lanes import Work, case_work, shares_the_machine
 from grader.judge.memory import hoarding_is_a_fault, room_for, too_little
 from grader.judge.properties import Properties
@@ -68,7 +69,7 @@ class Place:
 class JudgePlugin:
     """Binds tests to cases, and keeps each one's result in `results` and `speed_results`, by assignment, part and name.
 
-    `benchmarks` is pytest-benchmark's record, once the session has ended. `faults` are those of the grader itself; `refusal`
+    `benchmarks` is pytest-benchmark's record, once the session has ended. `refusal`
     says why the assignments' own checks could not be collected, and `failure` why none was run.
     """
 
@@ -81,6 +82,7 @@ class JudgePlugin:
     ) -> None:
         self.judge = judge
         self.compilation = Compilation(judge, cases)
+        self._canary = Canary(judge, cases, self.compilation)
         self.speed_cases = speed_cases
         self.speed_results: dict[tuple[str, str, str], SpeedCaseResult] = {}
         self.benchmarks = ""
@@ -89,7 +91,6 @@ class JudgePlugin:
         # Loaded here, and once: what several lanes load at the same time none of them gets whole.
         self._problems = {one.name: load_problem(one) for one in assignments}
         self.results: dict[tuple[str, str, str], CaseResult] = {}
-        self.faults: list[str] = []
         self.refusal = ""
         self.failure: Exception | None = None
         self._stopped: dict[str, str] = {}
@@ -120,7 +121,7 @@ class JudgePlugin:
         place = request.node.stash[PLACE]
         if place.speed is not None:
             self._allow_timing(assignment, place)
-        self._allow(assignment, None)
+        self._allow(assignment, place.part, None)
         self.judge.lanes.finish()
         return self.judge.contender(assignment)
 
@@ -128,7 +129,7 @@ class JudgePlugin:
     def properties(self, request: pytest.FixtureRequest, assignment: Assignment) -> Properties:
         """What tries a property of right answers on the submission."""
         place = request.node.stash[PLACE]
-        self._allow(assignment, None)
+        self._allow(assignment, place.part, None)
         if not self.judge.lanes.expects(place.key):
             self.judge.lanes.finish()
         return self._properties(place)
@@ -144,7 +145,7 @@ class JudgePlugin:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
             self._wait_for_others(case)
-        self._allow(case.assignment, case)
+        self._allow(case.assignment, case.part.name, case)
 
     def _wait_for_others(self, case: BoundCase) -> None:
         """What runs beside the case would count as memory that is there, or not. What only starts, for the races, takes little: where there
@@ -160,9 +161,10 @@ class JudgePlugin:
         """GPU memory that workers of the submission may take who run or start beside something else."""
         return GIB_PER_WORKER * self.judge.lane_count
 
-    def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
+    def _allow(self, assignment: Assignment, part: str, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
         self.judge.check_present(assignment)
+        self.judge.check_excused(assignment, part)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
         if case is not None and self._interpreted_wrongly(case):
@@ -327,7 +329,7 @@ class JudgePlugin:
             if not self._may_run_ahead(item):
                 continue
             try:
-                self._allow(self.assignments[place.assignment], case)
+                self._allow(self.assignments[place.assignment], place.part, case)
             except ContenderFault:
                 continue
             yield self._check_work(item) if case is None else case_work(self.judge, case)
@@ -439,15 +441,50 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
+            found = self._looked_into(item, error)
             if item.stash[PLACE].speed is None:
-                self._keep(item, self._result(item, error))
+                self._keep(item, self._result(item, found))
             else:
-                self._keep_speed(item, error, call.duration)
+                self._keep_speed(item, found, call.duration)
         if error is not None:
             clear_frames(
                 error.__traceback__
             )  # pytest keeps the last failure: its frames may hold most of the GPU's memory
         return report
+
+    def _looked_into(self, item: pytest.Item, error: BaseException | None) -> BaseException | None:
+        """An error of a test, or the machine's fault that it turns out to be."""
+        place = item.stash[PLACE]
+        if not isinstance(error, ContenderFault):
+            return error
+        assignment = self.assignments[place.assignment]
+        if error.outcome == "skipped" and error.raised_by == "submission":
+            self.judge.excuse(assignment, place.part, error)
+        if (found := self._canary.look_into(assignment, error)) is not None:
+            self.compilation.kernels.pop(assignment.name, None)  # what the broken tools said of them
+        return found or error
+
+    def look_back(self) -> None:
+        """Revise results that all of an assignment's together show in another light."""
+        for assignment in self.assignments.values():
+            own = [one for key, one in self.results.items() if key[0] == assignment.name]
+            if fault := self._canary.look_back(assignment, own):
+                self._revise(assignment, fault)
+        for key, result in self.results.items():
+            excuse = self.judge.excused.get(key[:2])
+            if excuse is not None and result.outcome == "passed":  # it passed without what the rest of the part needs
+                self.results[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
+
+    def _revise(self, assignment: Assignment, fault: MachineFault) -> None:
+        """Make every failure of an assignment the machine's."""
+        revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
+        for key, result in self.results.items():
+            if key[0] == assignment.name and result.outcome not in ("passed", "skipped", "not_implemented"):
+                self.results[key] = result.model_copy(update=revised)
+        for key, timed in self.speed_results.items():
+            if key[0] == assignment.name and timed.outcome not in ("passed", "skipped", "not_implemented"):
+                points = timed.points.model_copy(update={"earned": 0, "graded": 0})
+                self.speed_results[key] = timed.model_copy(update=revised | {"points": points})
 
     def _keep(self, item: pytest.Item, result: CaseResult) -> None:
         place = item.stash[PLACE]
@@ -458,8 +495,6 @@ class JudgePlugin:
         self.results[key] = result
         if self.judge.job.stop_early and result.outcome not in ("passed", "skipped"):
             self._stopped.setdefault(place.assignment, place.name)
-        if result.outcome == "infra_error":
-            self.faults.append(f"{place.assignment}, {place.part}, {place.name}: {result.message}")
         self.judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
@@ -499,8 +534,6 @@ class JudgePlugin:
             time_s=duration_s,
         )
         self.speed_results[key] = result
-        if result.outcome == "infra_error":
-            self.faults.append(f"{place.assignment}, {place.part}, speed of {place.name}: {result.message}")
         self.judge.emit(SpeedDone(assignment=place.assignment, part=place.part, result=result))
 
     # pytest-benchmark
@@ -553,7 +586,9 @@ def _end(error: BaseException | None, asserts: bool = False) -> _End:
             return _End("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():
             return _End("skipped", str(error) or "skipped")
-        case CaseRefused() | MemoryError():
+        case MachineFault():
+            return _End("infra_error", error.message, tuple(filter(None, error.details)))
+        case CaseRefused() | MemoryError() | WorkerUnavailable():
             return _End("infra_error", str(error) or type(error).__name__)
         case _:
             return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))

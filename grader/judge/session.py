@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,6 +74,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
     finally:
         judge.lanes.abandon()
         plugin.compilation.abandon()
+    plugin.look_back()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
     emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
@@ -130,8 +131,21 @@ def _gather(
         correctness=correctness,
         speed=speed,
         assignments=tuple(results),
-        infra_errors=tuple(plugin.faults),
+        infra_errors=_infra_errors(results),
     )
+
+
+def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
+    """Each fault of the machine or of the grader once, with the first case that met it."""
+    places: dict[str, list[str]] = {}
+    for one in results:
+        for part in one.parts:
+            timed = [(f"speed of {case.name}", case.outcome, case.message) for case in part.speed.cases]
+            for name, outcome, message in [*((case.name, case.outcome, case.message) for case in part.cases), *timed]:
+                if outcome == "infra_error":
+                    places.setdefault(message, []).append(f"{one.name}, {part.name}, {name}")
+    more = {message: f" and {len(met) - 1} more" if len(met) > 1 else "" for message, met in places.items()}
+    return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
 
 
 def _assignment_result(judge: Judge, plugin: JudgePlugin, assignment: Assignment) -> AssignmentResult:
@@ -170,7 +184,6 @@ def _result(plugin: JudgePlugin, assignment: Assignment, part: Part, name: str) 
     if found is not None:
         return found
     message = "did not run: no test of this name was collected"
-    plugin.faults.append(f"{assignment.name}, {part.name}, {name}: {message}")
     return CaseResult(name=name, tries="", outcome="infra_error", message=message)
 
 
@@ -182,7 +195,6 @@ def _speed_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> Sp
         found = plugin.speed_results.get((assignment.name, part.name, case.name))
         if found is None:
             message = "did not run: no test of this name was collected"
-            plugin.faults.append(f"{assignment.name}, {part.name}, speed of {case.name}: {message}")
             points = speed_points(case.bands, (), "infra_error")
             found = SpeedCaseResult(
                 name=case.name, size="", outcome="infra_error", message=message, points=points, bands=()

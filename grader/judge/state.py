@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import torch
@@ -83,6 +84,7 @@ class Judge:
         self.gradients: dict[tuple[str, str], bool] = {}
         self._asking_reference = threading.Lock()
         self._crashed = False  # whether a worker of the submission has
+        self.excused: dict[tuple[str, str], ContenderFault] = {}  # parts of assignments that only a GPU can grade
         self._absent: dict[str, str] = {}
         self._pool = pool
         self._contenders: dict[tuple[str, int], Contender] = {}
@@ -179,6 +181,15 @@ class Judge:
         """Raises ContenderFault where there is nothing to run."""
         if why := self._absent.get(assignment.spec.file):
             raise ContenderFault("not_implemented", why)
+
+    def excuse(self, assignment: Assignment, part: str, fault: ContenderFault) -> None:
+        """Run no more of a part: the submission says that it needs a GPU, in a case or when it is loaded."""
+        self.excused.setdefault((assignment.name, part), fault)
+
+    def check_excused(self, assignment: Assignment, part: str) -> None:
+        """Raises ContenderFault, which says `skipped`, for a part that only a GPU can grade."""
+        if fault := self.excused.get((assignment.name, part)):
+            raise fault
 
     def is_there(self, file: str) -> bool:
         """Whether there is something to run."""
@@ -286,6 +297,14 @@ class Judge:
         self._logs.setdefault(assignment.name, []).append(contender)
         contender.ready()
         return contender
+
+    def clear(self) -> None:
+        """End all that the submission runs, and remove what it has left. Only where no lane is busy."""
+        self._pool.clear()
+
+    def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
+        """A worker as the submission's, for the staff's file in `folder`, with nothing loaded. Raises WorkerUnavailable."""
+        return self._pool.canary("compile" if compiling else self._kind(assignment), folder)
 
     def worker_to_compile(self, assignment: Assignment) -> Contender:
         """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""

@@ -126,7 +126,7 @@ class CheckView:
             return
         self.infra_errors = report.infra_errors
         for fault in report.infra_errors:
-            self._console.print(plain(f"the grader failed: {fault}", "bold magenta"))
+            self._console.print(plain(f"not graded: {fault}", "bold magenta"))
         for one in report.assignments:
             failed = any(part.outcome not in ("passed", "skipped", "not_implemented") for part in one.parts)
             if one.kernels:

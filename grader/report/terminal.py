@@ -310,7 +310,7 @@ def _summary(report: Report) -> RenderableType:
         lines.append(Text("       a quick look: a full run tries more and larger cases, and times more rounds"))
     notes = [*report.submission.notes, *filter(None, [report.isolation.note])]
     lines += [plain(f"note: {note}", "yellow") for note in notes]
-    lines += [plain(f"the grader failed: {fault}", "bold magenta") for fault in report.infra_errors]
+    lines += [plain(f"not graded: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
         Text(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from grader.sandbox.place import Place
 PR_SET_CHILD_SUBREAPER = 36
 STOP_LIMIT_S = 20.0
 LOG_TAIL_BYTES = 4000
+FULL_MIB = 64  # of a disk, below which nothing is built there
 
 
 class HostSandbox:
@@ -93,10 +95,11 @@ class HostSandbox:
             self._judge.wait()
         if watchdog.reason:
             raise InfraError(watchdog.reason)
-        tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-        raise InfraError(
-            f"the judge ended without a report (exit code {self._judge.returncode}); its last words:\n{tail}"
-        )
+        tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        free_mib = shutil.disk_usage(self._folder).free >> 20
+        full = f"; the disk with {self._folder.parent} has {free_mib} MiB left" if free_mib < FULL_MIB else ""
+        last = f"; its last words:\n{tail}" if tail else ""
+        raise InfraError(f"the judge ended without a report (exit code {self._judge.returncode}){full}{last}")
 
 
 def _environment(place: Place) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from grader import protocol
 from grader.worker import interpreting, seccomp
-from grader.worker.errors import describe
+from grader.worker.errors import describe, set_device
 
 Answer: TypeAlias = Callable[[protocol.Frame, list[int]], protocol.Frame]
 
@@ -59,6 +59,7 @@ def main() -> None:
     def tell(what: protocol.Frame) -> None:
         protocol.write(replies, {"id": 0, **what})
 
+    set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
     tell({"ok": True})
     while (frame := reader.receive()) is not None:

@@ -9,26 +9,39 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from grader.worker.gpu_only import line_that_needs_one
+
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
 
+# Errors that a compiler, a linker, a driver or a disk causes, by the names of their classes; libraries raise them for other reasons too.
+TOOLCHAIN = frozenset({"OSError", "SubprocessError", "ImportError", "RuntimeError", "PTXASError"})
+
 _root = ""  # the staged submission
+_on_gpu = False
 
 
 class LoadError(Exception):
     """The student's code could not be run as the contract says; `kind` is the outcome's name."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, raised_by: str = "submission") -> None:
         super().__init__(message)
         self.kind = kind
+        self.raised_by = raised_by
 
 
 def set_root(folder: Path) -> None:
     """Say where the submission lies: frames from there are the student's own."""
     global _root
     _root = str(folder)
+
+
+def set_device(on_gpu: bool) -> None:
+    """Say whether there is a GPU: where there is none, code that asks for one is told apart from code that is wrong."""
+    global _on_gpu
+    _on_gpu = on_gpu
 
 
 def place_of(frame: FrameType) -> str:
@@ -47,15 +60,54 @@ def place_in(file: str, line: int) -> str:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames."""
+    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames.
+
+    `raised_by` is "submission" where the innermost frame is the student's, "toolchain" for errors that a broken machine causes, else
+    "library".
+    """
     if isinstance(error, LoadError):
-        return {"kind": error.kind, "type": "", "message": clean(str(error))[:MAX_TRACEBACK], "traceback": ""}
+        message = clean(str(error))[:MAX_TRACEBACK]
+        return {"kind": error.kind, "type": "", "message": message, "traceback": "", "raised_by": error.raised_by}
+    if not _on_gpu and (words := _needs_gpu(error)):
+        return {"kind": "unsupported", "type": "", "message": clean(words), "traceback": "", "raised_by": "submission"}
     return {
         "kind": _kind(error),
         "type": clean(type(error).__name__)[:100],
         "message": clean(_message(error))[:MAX_MESSAGE],
         "traceback": clean(_own_traceback(error))[-MAX_TRACEBACK:],
+        "raised_by": _raised_by(error),
     }
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and its causes, the error first; `raise e from e` makes a chain without an end."""
+    chain = [error]
+    while len(chain) < MAX_CAUSES and (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    return chain
+
+
+def _raised_by(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and (error.filename or "").startswith(_root):
+        return "submission"
+    innermost = _chain(error)[-1]
+    frames = traceback.extract_tb(innermost.__traceback__)
+    if frames and frames[-1].filename.startswith(f"{_root}{os.sep}"):
+        return "submission"
+    return "toolchain" if TOOLCHAIN & {one.__name__ for one in type(innermost).__mro__} else "library"
+
+
+def _needs_gpu(error: BaseException) -> str:
+    """Which line needs a GPU, where an error on a CPU has no other reason."""
+    frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
+    if not frames:
+        return ""
+    said, last = "\n".join(str(one) for one in _chain(error)), frames[-1]
+    asked = line_that_needs_one(error, said, last.filename, last.lineno or 0)
+    if not asked:
+        return ""
+    name = last.filename.removeprefix(f"{_root}{os.sep}")
+    return f"needs a GPU: {name}, line {last.lineno}: {asked}"
 
 
 def clean(text: str) -> str:
@@ -93,13 +145,7 @@ def _message(error: BaseException) -> str:
 
 def _own_traceback(error: BaseException) -> str:
     """The frames that lie in the submission, with paths as the student knows them, through the chain of causes."""
-    frames: list[traceback.FrameSummary] = []
-    seen: BaseException | None = error
-    for _ in range(MAX_CAUSES):  # `raise e from e` makes a chain without an end
-        if seen is None:
-            break
-        frames += _submission_frames(seen.__traceback__)
-        seen = seen.__cause__
+    frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_root):
         text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which is told apart
     else:

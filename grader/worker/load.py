@@ -7,7 +7,6 @@ import functools
 import importlib.util
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ import torch
 
 from grader.protocol import EARLY_VALUE
 from grader.worker import builds, nvcc
+from grader.worker.cuda_cpu.build import TORCH_HEADER
 from grader.worker.errors import LoadError, set_root
 
 # Built into the student's library: a launch error is kept by the CUDA runtime that is linked into it, and no other sees it.
@@ -110,7 +110,7 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
 
 
 def _load_cuda(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
-    if re.search(r'#\s*include\s*[<"](torch|ATen|c10)/', path.read_text(encoding="utf-8", errors="replace")):
+    if TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
         return Loaded(_load_torch_extension(path, entry))
     return _load_c_abi(path, entry, build)
 
@@ -166,7 +166,7 @@ def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]
     try:
         ptxas, warnings = nvcc.build_library(path, probe, build["compiler"], arch, library, build["limit_s"])
     except nvcc.CompileError as error:
-        raise LoadError("build_failed", str(error)) from None
+        raise LoadError("build_failed", str(error), "toolchain") from None
     if warnings.strip():
         print(warnings, file=sys.stderr)
     builds.keep(kept, library, ptxas)
@@ -210,5 +210,6 @@ def _build_torch_extension(path: Path, entry: str, name: str, arch: str) -> Modu
             name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
         )
     except RuntimeError as error:
-        raise LoadError("build_failed", str(error)) from None
+        raised_by = "submission" if nvcc.blames(str(error), folder) else "toolchain"
+        raise LoadError("build_failed", str(error), raised_by) from None
     return module

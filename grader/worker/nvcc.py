@@ -49,7 +49,7 @@ class Trial:
             raise CompileError(f"nvcc did not finish within {self._limit_s:g} s") from None
         if self._process.returncode == 0:
             return told(output)
-        if _blames(output, self._source.parent):
+        if blames(output, self._source.parent):
             raise CompileError(without_told(output))
         raise NvccUnusable(output)
 
@@ -91,7 +91,7 @@ def without_told(output: str) -> str:
     return PTXAS.sub("", output)
 
 
-def _blames(output: str, folder: Path) -> bool:
+def blames(output: str, folder: Path) -> bool:
     """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
     if re.search(r"^ptxas\b.*\berror\b", output, re.MULTILINE):
         return True  # the code was understood, and asks for more than a device has

@@ -31,8 +31,8 @@ from grader.sandbox import engine
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
 
-CPU = Seen("2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, "/usr/bin/g++")
-GPU = Seen("2.13.0", "13.0", "sm_90", "", "3.7.1", "", "/usr/local/cuda/bin/nvcc", "/usr/bin/g++")
+CPU = Seen("2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, None, "/usr/bin/g++")
+GPU = Seen("2.13.0", "13.0", "sm_90", "", "3.7.1", "", None, "/usr/local/cuda/bin/nvcc", "/usr/bin/g++")
 H200 = Card("NVIDIA H200", 139.8, 0.6)
 DRIVER = Driver("580.65.06", (13, 0), (H200,))
 
@@ -882,3 +882,24 @@ def test_programs_of_this_test_are_found() -> None:
     assert shutil.which("sleep")
     assert json.loads(FRESH)[0] == "print"
     assert examine is doctor.examine
+
+
+@pytest.mark.parametrize(
+    ("broken", "on_gpu", "name", "words"),
+    [
+        ("cxx", False, "C++ compiler", "cannot build a library: ld: no such library"),
+        ("cc", True, "C++ compiler", "cannot build a library: ld: no such library"),
+        ("ptxas", False, "Triton", "cannot assemble: ld: no such library"),
+    ],
+)
+def test_a_tool_that_is_there_and_does_not_work_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, on_gpu: bool, name: str, words: str
+) -> None:
+    tool = program(tmp_path, broken, "[ \"$1\" = --version ] && exit; echo 'ld: no such library' >&2; exit 1")
+    if broken == "cc":
+        monkeypatch.setenv("CC", tool)
+    seen = CPU if broken == "cc" else replace(CPU, **{broken: tool})
+    finding = named(software.findings(seen, on_gpu, 0), name)
+    assert finding.state == "fault"
+    assert words in finding.words
+    assert finding.mend

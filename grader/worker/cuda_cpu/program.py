@@ -12,7 +12,7 @@ from typing import Any
 
 from grader import protocol
 from grader.worker import nvcc, windows
-from grader.worker.cuda_cpu.build import BuildFailed, Library, Unsupported, compile_library
+from grader.worker.cuda_cpu.build import TORCH_HEADER, BuildFailed, Library, Unsupported, compile_library
 from grader.worker.errors import LoadError, set_root
 from grader.worker.windows import ELEMENT_BYTES, Floats
 
@@ -77,16 +77,20 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
     """
     set_root(path.parent)
     scratch = Path(os.environ["TMPDIR"])
-    trial = nvcc.Trial(path, build["nvcc"], build["arch"], scratch, build["limit_s"]) if build["nvcc"] else None
+    trial = None
+    if build["nvcc"] and not TORCH_HEADER.search(
+        path.read_text(encoding="utf-8", errors="replace")
+    ):  # nvcc alone lacks those
+        trial = nvcc.Trial(path, build["nvcc"], build["arch"], scratch, build["limit_s"])
     try:
         try:
             library = compile_library(path, scratch, build["compiler"], build["limit_s"])
         finally:
             ptxas = _told(trial, path.name) if trial else ""  # what nvcc refuses is wrong, whatever the CPU says of it
     except Unsupported as error:
-        raise LoadError("unsupported", f"{path.name}, {error}") from None
+        raise LoadError("unsupported", f"needs a GPU: {path.name}, {error}") from None
     except (BuildFailed, nvcc.CompileError) as error:
-        raise LoadError("build_failed", str(error)) from None
+        raise LoadError("build_failed", str(error), "toolchain") from None
     if not hasattr(library.functions, entry):
         raise LoadError(
             "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
