@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before i
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
 SENTENCE_LIMIT_S = 60.0
+FREEZE_TRIES = 5  # each takes a second or two where something goes on
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
 MAX_PROCESSES = 256
@@ -187,6 +188,7 @@ class Contender:
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
         self._sentence: Future[Exception] | None = None
         self._looked = time.monotonic()  # at what its processes use, the last time
+        self._own_processes = 1  # its own and its jail's, before it has run anything of a submission's
         self._expendable = False  # whether the kernel was told to end all of its processes first
 
     def __enter__(self) -> Contender:
@@ -219,7 +221,9 @@ class Contender:
         if not reply.ok:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
-        self._expendable = not processes.spared(self._tree())
+        tree = self._tree()
+        self._own_processes = len(tree)
+        self._expendable = not processes.spared(tree)
 
     def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
         """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`.
@@ -407,17 +411,24 @@ class Contender:
         """Stop the worker and all that it started, where they stand, until it is asked again. It may be frozen already.
 
         Raises:
-            ContenderFault: something does not stop; all of it was killed.
+            ContenderFault: something that it started does not stop; all of it was killed.
+            WorkerUnavailable: it has started nothing, and does not stop: the machine is too busy to stop it.
         """
         if not self.alive:
             return
         self._frozen = True
-        stands = processes.freeze(self._process) and (self.trusted or processes.freeze_tree(self._process))
-        if not stands:
-            self.kill()
+        for _ in range(FREEZE_TRIES):
+            if processes.freeze(self._process) and (self.trusted or processes.freeze_tree(self._process)):
+                return
+        started = len(self._tree()) > self._own_processes
+        self.kill()
+        if started:
             raise ContenderFault(
                 "crashed", "its processes could not be made to stand still while others were timed: stopped"
             )
+        raise WorkerUnavailable(
+            "this machine is too busy: a worker did not stop when it was told to, in several seconds"
+        )
 
     def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         is_timed = request["do"] == "collect"

@@ -131,6 +131,6 @@ def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFaul
         return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
-    before = [] if re.match(r"[^\s:(]+[:(]\d", message) else lines[:first][-5:]
+    before = lines[:first][-5:] if errors and not re.match(r"[^\s:(]+[:(]\d", message) else []
     told = "\n".join([*before, *lines[first + 1 : first + 30]])
     return ContenderFault("build_failed", message, told, raised_by=raised_by)

@@ -23,7 +23,7 @@ from grader.assignment import Device
 from grader.contender import contender as contender_module
 from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
-from grader.contender.contender import Build, Contender, Limits
+from grader.contender.contender import Build, Contender, Limits, WorkerUnavailable
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool
@@ -35,11 +35,13 @@ LIMITS = Limits(time_s=1, memory_gib=1)
 LONGER = Limits(time_s=60, memory_gib=8)
 
 
-def contender_that_hears(monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any]) -> Contender:
+def contender_that_hears(monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda") -> Contender:
     """A contender without a process, whose worker answers everything with the same frame."""
     reply = Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
     monkeypatch.setattr(Contender, "_ask", lambda *_, **__: reply)
-    return Contender.__new__(Contender)
+    contender = Contender.__new__(Contender)
+    contender.device = device
+    return contender
 
 
 def error_frame(**error: str) -> dict[str, Any]:
@@ -61,6 +63,17 @@ def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
     ):
         contender.call(arena, ["x"], [], None, LIMITS)
     assert fault.value.outcome not in UNDECIDED | {"passed"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_points_open(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It earns nothing by that: the judge leaves all points of the part open then, of cases that passed too."""
+    with pytest.raises(ContenderFault) as fault:
+        contender_that_hears(monkeypatch, error_frame(kind=kind), "cpu").load(Path("/s/x.py"), "f", None, LIMITS)
+    assert (fault.value.outcome == "skipped") == (kind == "unsupported")
+    assert fault.value.outcome not in {"infra_error", "passed"}
 
 
 @pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler"])
@@ -366,6 +379,7 @@ def standing(trusted: bool) -> Contender:
     contender = Contender.__new__(Contender)
     contender.alive, contender.trusted = True, trusted
     contender._process = object()  # type: ignore[assignment]
+    contender._own_processes = 1
     return contender
 
 
@@ -382,12 +396,22 @@ def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
     assert len(looked) == (0 if trusted else 1)
 
 
-def test_a_trusted_worker_must_stand_still_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contender_module.processes, "freeze", lambda _process: False)
+@pytest.mark.parametrize(
+    ("processes", "raised", "words"),
+    [(2, ContenderFault, "could not be made to stand still"), (1, WorkerUnavailable, "this machine is too busy")],
+    ids=["with a child", "alone"],
+)
+def test_who_does_not_stand_still_is_to_blame_only_for_what_it_started(
+    monkeypatch: pytest.MonkeyPatch, processes: int, raised: type[Exception], words: str
+) -> None:
+    tries: list[object] = []
+    monkeypatch.setattr(contender_module.processes, "freeze", lambda process: tries.append(process) and False)
     contender = standing(True)
     monkeypatch.setattr(Contender, "kill", lambda _self: None)
-    with pytest.raises(ContenderFault, match="could not be made to stand still"):
+    monkeypatch.setattr(Contender, "_tree", lambda _self: [1] * processes)
+    with pytest.raises(raised, match=words):
         contender.freeze()
+    assert len(tries) > 1, "a busy machine is given another chance"
 
 
 def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done(
