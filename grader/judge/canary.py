@@ -64,7 +64,9 @@ class Canary:
         return self._machine_fault_of(assignment, fault)
 
     def look_back(self, assignment: Assignment, results: Iterable[CaseResult]) -> MachineFault | None:
-        """The machine's fault, where all of an assignment's cases ended alike, and in none of them was an answer to look at."""
+        """The machine's fault, where it was found in one case, or where all cases ended alike and in none was an answer to look at."""
+        if words := self._told.get(assignment.name):
+            return MachineFault(words)
         faults = self._faults.get(assignment.name, [])
         decided = [one for one in results if one.outcome not in (*UNDECIDED, "not_implemented")]
         alike = {(one.outcome, one.message) for one in decided}

@@ -478,11 +478,12 @@ class JudgePlugin:
     def _revise(self, assignment: Assignment, fault: MachineFault) -> None:
         """Make every failure of an assignment the machine's."""
         revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
+        kept = ("passed", "skipped", "not_implemented", "forbidden", "infra_error")
         for key, result in self.results.items():
-            if key[0] == assignment.name and result.outcome not in ("passed", "skipped", "not_implemented"):
+            if key[0] == assignment.name and result.outcome not in kept:
                 self.results[key] = result.model_copy(update=revised)
         for key, timed in self.speed_results.items():
-            if key[0] == assignment.name and timed.outcome not in ("passed", "skipped", "not_implemented"):
+            if key[0] == assignment.name and timed.outcome not in kept:
                 points = timed.points.model_copy(update={"earned": 0, "graded": 0})
                 self.speed_results[key] = timed.model_copy(update=revised | {"points": points})
 

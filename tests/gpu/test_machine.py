@@ -88,7 +88,7 @@ def test_a_submission_that_fills_its_scratch_condemns_nobody_but_itself(start_ru
         .read_text(encoding="utf-8")
         .replace(
             "import torch\n",
-            "import os\nimport torch\n\nfor _number in range(200_000):\n"
+            "import os\nimport torch\n\nfor _number in range(120_000):\n"
             "    open(os.path.join(os.environ['TMPDIR'], f'{_number}'), 'w').close()\n",
             1,
         )
