@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before i
 START_LIMIT_S = 120.0
 SEND_LIMIT_S = 10.0
 SENTENCE_LIMIT_S = 60.0
+MOST_GIVEN_BACK = 3.0  # a busy machine may make a call take so many times its limit longer
 FREEZE_TRIES = 5  # each takes a second or two where something goes on
 WATCH_INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # looking takes milliseconds, which a timed batch should not have in it
@@ -124,6 +125,7 @@ class Contender:
     """
 
     allowance: Allowance | None = None
+    _own_processes: Sequence[int] = ()  # its own and its jail's, before it has run anything of a submission's
 
     def __init__(
         self,
@@ -188,7 +190,6 @@ class Contender:
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
         self._sentence: Future[Exception] | None = None
         self._looked = time.monotonic()  # at what its processes use, the last time
-        self._own_processes = 1  # its own and its jail's, before it has run anything of a submission's
         self._expendable = False  # whether the kernel was told to end all of its processes first
 
     def __enter__(self) -> Contender:
@@ -222,7 +223,7 @@ class Contender:
             raise WorkerUnavailable("a worker did not start")
         self._ready = True
         tree = self._tree()
-        self._own_processes = len(tree)
+        self._own_processes = tree
         self._expendable = not processes.spared(tree)
 
     def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
@@ -420,7 +421,7 @@ class Contender:
         for _ in range(FREEZE_TRIES):
             if processes.freeze(self._process) and (self.trusted or processes.freeze_tree(self._process)):
                 return
-        started = len(self._tree()) > self._own_processes
+        started = len(self._tree()) > len(self._own_processes)
         self.kill()
         if started:
             raise ContenderFault(
@@ -474,15 +475,24 @@ class Contender:
             return self._wait_for_reply(limits, is_timed)
 
     def _wait_for_reply(self, limits: Limits, is_timed: bool) -> Reply:
-        """Wait for one frame, watching the clock, the memory and the number of processes; a look at these takes time too."""
+        """Wait for one frame, watching the clock, the memory and the number of processes; a look at these takes time too.
+
+        What the worker has to wait for a core is no time of its own: it is given back, up to `MOST_GIVEN_BACK` times the limit.
+        """
         left_s = math.inf if self.allowance is None else self.allowance.left_s
+        given_back_s = 0.0
         deadline = time.monotonic() + min(limits.time_s, left_s)
+        waited_s = 0.0 if is_timed else processes.waited_s(self._own_processes)
         next_look = time.monotonic() + (TIMED_FIRST_LOOK_S if is_timed else WATCH_INTERVAL_S)
         try:
             while (frame := self._reader.next()) is None or frame.get("id") != self._request:
                 if frame is not None:
                     continue  # an answer to an earlier request, which had been answered already: nobody asked for it
-                remaining = deadline - time.monotonic()
+                remaining = deadline + given_back_s - time.monotonic()
+                if remaining <= 0 and not is_timed:
+                    starved_s = processes.waited_s(self._own_processes) - waited_s
+                    given_back_s = min(starved_s, MOST_GIVEN_BACK * limits.time_s)
+                    remaining = deadline + given_back_s - time.monotonic()
                 if remaining <= 0:
                     raise self._late(limits)
                 if time.monotonic() >= next_look:

@@ -205,6 +205,15 @@ def thaw(process: subprocess.Popen[bytes]) -> None:
             os.killpg(group, signal.SIGCONT)
 
 
+def waited_s(pids: Iterable[int]) -> float:
+    """Seconds that these threads have waited for a core, the one of them that has longest; 0 where the kernel does not tell."""
+    waited = [0.0]
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waited.append(int(record(f"/proc/{pid}/schedstat").split()[1]) / 1e9)
+    return max(waited)
+
+
 def spared(pids: Iterable[int]) -> list[int]:
     """Which of these the kernel would not end first, where memory runs out."""
     found = []

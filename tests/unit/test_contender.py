@@ -307,6 +307,25 @@ def test_who_says_that_calls_are_queued_is_waited_for_no_longer() -> None:
     assert time.monotonic() - started < 30.0
 
 
+@pytest.mark.parametrize(("starved_s", "answers"), [(0.0, False), (100.0, True)], ids=["an idle machine", "a busy one"])
+def test_what_a_worker_waits_for_a_core_is_given_back_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starved_s: float, answers: bool
+) -> None:
+    waited = itertools.chain([0.0], itertools.repeat(starved_s))
+    monkeypatch.setattr(contender_module.processes, "waited_s", lambda _pids: next(waited))
+    pool = WorkerPool("cpu", tmp_path)
+    (tmp_path / "late.py").write_text("import time\ntime.sleep(1.5)\ndef f(): pass\n")
+    with closing(pool), pool.start("cpu") as contender:
+        contender.ready()
+        limits = Limits(time_s=1.0, memory_gib=16)
+        waited = itertools.chain([0.0], itertools.repeat(starved_s))
+        if answers:
+            contender.load(tmp_path / "late.py", "f", None, limits)
+            return
+        with pytest.raises(ContenderFault, match="no answer within 1 s"):
+            contender.load(tmp_path / "late.py", "f", None, limits)
+
+
 def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path) -> None:
     pool = WorkerPool("cpu", tmp_path)
     inputs = {"x of call 0": torch.zeros(3), "x of call 1": torch.zeros(3)}
@@ -379,7 +398,7 @@ def standing(trusted: bool) -> Contender:
     contender = Contender.__new__(Contender)
     contender.alive, contender.trusted = True, trusted
     contender._process = object()  # type: ignore[assignment]
-    contender._own_processes = 1
+    contender._own_processes = [1]
     return contender
 
 
