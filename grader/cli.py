@@ -373,7 +373,7 @@ def _under(score: Points, limit: float) -> str:
     """Why `--fail-under` ends with 1."""
     left = score.possible - score.graded
     words = f"--fail-under: {score.earned:.10g} < {limit:.10g}"
-    return f"{words}; {left:.10g} points could not be graded here" if left > 1e-9 else words
+    return f"{words}; {left:.10g} point{'s' if left != 1 else ''} could not be graded here" if left > 1e-9 else words
 
 
 def _version(wanted: bool) -> None:
