@@ -706,10 +706,10 @@ def test_a_file_of_another_assignment_is_not_taken_for_this_one(tmp_path: Path) 
 )
 def test_a_folder_of_several_submissions_is_refused_with_their_names(tmp_path: Path, paths: tuple[str, ...]) -> None:
     source = laid_out(tmp_path, *paths, "grades.csv")
-    with pytest.raises(
-        SubmissionError, match=r"holds 2 folders with submissions \(alice and bob\): grade one of them$"
-    ):
+    with pytest.raises(SubmissionError) as error:
         survey(source, ("softmax.py",), KNOWN)
+    where = source / "section" if paths[0].startswith("section") else source
+    assert str(error.value) == f"{where}: holds 2 folders with submissions (alice and bob): grade one of them"
 
 
 def test_of_many_submissions_some_are_named(tmp_path: Path) -> None:
