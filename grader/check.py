@@ -18,12 +18,12 @@ from pathlib import Path
 from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
-from grader.grading import Grading, Request
+from grader.grading import Grading, Request, survey_for
 from grader.job import Event, HeadStart
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
-from grader.submission import SubmissionError
+from grader.submission import SubmissionError, Survey
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
@@ -32,9 +32,10 @@ SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 
 @dataclass(frozen=True)
 class Look:
-    """What a file shows without being run: a result that decides, or nothing yet."""
+    """What a file, at its path, shows without being run: a result that decides, or nothing yet."""
 
     assignment: Assignment
+    path: Path
     result: CaseResult | None
 
 
@@ -45,16 +46,21 @@ class Saved(Exception):
 def look(request: Request) -> list[Look]:
     """A first look at every file that the request asks for. Raises CourseError, SubmissionError."""
     assignments = load_course(request.course, request.assignments)
-    if not request.submission.is_dir():
-        expected = ", ".join(one.spec.file for one in assignments)
-        what = "is a file" if request.submission.is_file() else "no such folder"
-        raise SubmissionError(f"{request.submission}: {what}; expected a folder with {expected}")
-    return [Look(one, _look(request, one)) for one in assignments]
+    found = survey_for(request, assignments)
+    folder = request.submission / found.inside
+    return [
+        Look(one, folder / one.spec.file, _look(folder / one.spec.file, one, request.course, found))
+        for one in assignments
+    ]
 
 
-def _look(request: Request, assignment: Assignment) -> CaseResult | None:
+def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> CaseResult | None:
     name, entry = assignment.spec.file, assignment.spec.entry
-    path, stub = request.submission / name, request.course / "starter" / name
+    stub = course / "starter" / name
+    if name in found.misnamed:
+        return CaseResult(
+            name="file", tries="the file has the name that is asked for", outcome="failed", message=found.misnamed[name]
+        )
     if path.exists() and not path.is_file():
         return None  # something odd: staging says what
     try:
@@ -64,7 +70,7 @@ def _look(request: Request, assignment: Assignment) -> CaseResult | None:
         if path.exists():
             return None
         return CaseResult(
-            name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {request.submission}"
+            name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
         )
     if stub.is_file() and stub.read_bytes() == source:
         return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
@@ -128,8 +134,9 @@ def check(
     for one in looks:
         if one.result is not None:
             view.seen(one.assignment, one.result)
-    runnable = [one.assignment for one in looks if one.result is None]
-    runnable.sort(key=lambda one: -_minute_saved(request, one))  # of those saved together, in the course's order
+    unseen = [one for one in looks if one.result is None]
+    unseen.sort(key=lambda one: -_minute_saved(one.path))  # of those saved together, in the course's order
+    runnable = [one.assignment for one in unseen]
     if not runnable:
         view.finish(None)
         return
@@ -146,9 +153,9 @@ def check(
         view.finish(ready.run(wanted, on_event))
 
 
-def _minute_saved(request: Request, assignment: Assignment) -> int:
+def _minute_saved(path: Path) -> int:
     with contextlib.suppress(OSError):
-        return int((request.submission / assignment.spec.file).stat().st_mtime // 60)
+        return int(path.stat().st_mtime // 60)
     return 0
 
 
@@ -210,7 +217,7 @@ def check_and_watch(
     Raises:
         CourseError, SubmissionError: there is nothing to watch.
     """
-    files = {one.assignment.spec.file: one.assignment.name for one in look(request)}
+    files = {one.path.relative_to(request.submission).as_posix(): one.assignment.name for one in look(request)}
     todo, saved = set(files.values()), set[Path]()
 
     def concerned() -> set[str]:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -29,7 +30,7 @@ from grader.grading import Request, grade
 from grader.job import Benchmarked, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import check_writable, write_report
-from grader.report.model import json_schema
+from grader.report.model import Points, json_schema
 from grader.report.style import plain
 from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.sandbox.base import InfraError, UsageError
@@ -172,15 +173,17 @@ def run(
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
     print_report(report, console)
-    _keep_benchmarks(benchmarks, folder, table)
+    if table:
+        _print_table(benchmarks)
     try:
-        console.print(f"report: {write_report(report, folder)}", soft_wrap=True, markup=False)
+        path = write_report(report, folder, benchmarks[-1] if benchmarks else None, _note)
+        console.print(f"report: {path}", soft_wrap=True, markup=False)
     except OSError as error:
         _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
-        raise typer.Exit(EXIT_UNDER)
+        _stop(_under(report.score, fail_under), EXIT_UNDER)
 
 
 @app.command("check")
@@ -354,23 +357,28 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     return folder
 
 
-def _keep_benchmarks(records: list[str], folder: Path, table: bool) -> None:
-    """pytest-benchmark's record beside the report, and its table on the screen."""
-    path = folder / "benchmark.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # of an earlier run
-        for record in records:
-            path.write_text(record, encoding="utf-8")
-    except OSError as error:
-        _stop(f"infra_error: the benchmarks could not be written: {error}", EXIT_INFRA)
-    if table and records:
-        command = [sys.executable, "-m", "pytest_benchmark", "compare", str(path.resolve()), "--name", "short"]
+def _print_table(records: list[str]) -> None:
+    """pytest-benchmark's own table of its record."""
+    if not records:
+        console.print("no table: nothing was timed in this run")
+        return
+    with tempfile.TemporaryDirectory() as folder:  # that program makes a folder wherever it is started
+        Path(folder, "benchmark.json").write_text(records[-1], encoding="utf-8")
+        command = [sys.executable, "-P", "-m", "pytest_benchmark", "compare", "benchmark.json", "--name", "short"]
         command += ["--columns", "min,median,max,iqr,rounds", "--sort", "name"]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-        console.print(plain(done.stdout if done.returncode == 0 else done.stderr), soft_wrap=True)
-    elif table:
-        console.print("no table: nothing was timed in this run")
+    console.print(plain(done.stdout if done.returncode == 0 else done.stderr), soft_wrap=True)
+
+
+def _note(words: str) -> None:
+    console.print(plain(f"note: {words}", "yellow"), soft_wrap=True)
+
+
+def _under(score: Points, limit: float) -> str:
+    """Why `--fail-under` ends with 1."""
+    left = score.possible - score.graded
+    words = f"--fail-under: {score.earned:.10g} < {limit:.10g}"
+    return f"{words}; {left:.10g} point{'s' if left != 1 else ''} could not be graded here" if left > 1e-9 else words
 
 
 def _version(wanted: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
 from grader.sandbox.choice import open_sandbox
 from grader.sandbox.place import Place
-from grader.submission import stage
+from grader.submission import SubmissionError, Survey, stage, survey
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,15 @@ class Grading:
         assert request.place == self._place
         assignments = load_course(request.course, request.assignments)
         wanted = tuple(one.spec.file for one in assignments)
-        submission = stage(request.submission, self._folder / "submission", wanted)
+        found = survey_for(request, assignments)
+        submission = stage(request.submission, self._folder / "submission", wanted, found)
         job = Job(
             course=request.course.resolve(),
             assignments=request.assignments or tuple(one.name for one in assignments),
             submission=submission.folder,
             info=submission.info,
             refused=submission.refused,
+            misnamed=found.misnamed,
             seed=request.seed,
             stop_early=request.stop_early,
             speed=request.speed,
@@ -105,23 +107,25 @@ def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
         return grading.run(request, on_event)
 
 
+def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
+    """Where the files of these assignments lie in the submission. Raises SubmissionError."""
+    stubs = request.course / "starter"
+    known = [path.name for path in stubs.iterdir()] if stubs.is_dir() else []
+    return survey(request.submission, [one.spec.file for one in assignments], known)
+
+
 def head_start_for(request: Request) -> HeadStart:
     """What a judge will soon ask for, if the submission is a folder and has the files. Raises CourseError."""
     assignments = load_course(request.course, request.assignments)
     tools: list[Tool] = []
     if request.effort == "full" and not request.stop_early:
-        there = [one for one in assignments if _is_file(request.submission / one.spec.file)]
-        tools = [case.tool for case in _cases(there) if case.tool is not None]
+        with suppress(SubmissionError):  # staging will tell of it
+            folder = request.submission / survey_for(request, assignments).inside
+            there = [one for one in assignments if (folder / one.spec.file).is_file()]
+            tools = [case.tool for case in _cases(there) if case.tool is not None]
     languages = {one.spec.language for one in assignments}
     return HeadStart(len(_cases(assignments)) if "triton" in languages else 0, tuple(tools))
 
 
 def _cases(assignments: Iterable[Assignment]) -> list[Case]:
     return [case for one in assignments for part in one.spec.parts for case in part.cases]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # staging will tell of it
-        return False

@@ -52,6 +52,7 @@ class Job(Message):
     course: folder with assignments/, reference/ and starter/.
     assignments: their names, in the order in which they are graded.
     submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
+    misnamed: for a file that is not there, what was found in its stead, as a sentence.
     files: where the judge cannot see that copy: its files by their paths in it, for the judge to put there.
     fingerprint: what the judge's own code and course must have, where it came with a copy of its own.
     seed: None draws a secret one.
@@ -67,6 +68,7 @@ class Job(Message):
     submission: Path
     info: SubmissionInfo
     refused: dict[str, str]
+    misnamed: dict[str, str] = {}
     files: dict[str, bytes] | None = None
     fingerprint: str | None = None
     seed: int | None = Field(default=None, ge=0, lt=2**63)

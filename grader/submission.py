@@ -2,16 +2,21 @@
 
 Only regular files of sane size and name are taken; links are not followed, for one could point at the reference. The
 original is only read.
+
+Platforms change what a student hands in: archives put a folder around the files, browsers and learning platforms number a
+file that comes twice, editors add a suffix. One folder around the files is entered. A file under another name is never
+guessed to be the wanted one: a sentence names both (see `survey`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -21,8 +26,17 @@ MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 200
 MAX_DEPTH = 6
 MAX_NOTES = 20
+MAX_PATH = 4096  # characters: reports are told apart by it
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
+LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
+MAX_NAMED = 3  # files or folders in a sentence
+# How like the name of a file is to a wanted one: the same; what a platform makes of it; a name that contains it, or a notebook's.
+SAME, RENAMED, SIMILAR = 3, 2, 1
+OTHER_SUFFIXES = {
+    ".cu": {".ipynb", ".cpp", ".cc", ".c", ".cuh"},
+    ".py": {".ipynb"},
+}  # that a wanted file may have come under
 TEXT_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".txt", ".md", ".toml", ".json"}
 
 
@@ -44,33 +58,229 @@ class Submission:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
+@dataclass(frozen=True)
+class Survey:
+    """Where the wanted files lie in a student's folder.
+
+    inside: the folder around the files that is entered, as `handin/src`; empty where they lie in the student's folder itself.
+    misnamed: for each wanted file that is not there, a sentence that names it and what was found in its stead, if anything was.
+    notes: what whoever reads the report should know of it.
+    spoken_of: the files that `misnamed` and `notes` name, by their paths in the folder that is entered.
+    """
+
+    inside: str = ""
+    misnamed: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    spoken_of: frozenset[str] = frozenset()
+
+
+AS_IT_IS = Survey()
+
+
+def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> Survey:
+    """Look for the wanted files in the folder `source`, by names alone.
+
+    Args:
+        wanted: the file names that the assignments ask for.
+        known: those that other assignments of the course ask for.
+
+    Raises:
+        SubmissionError: no such folder, or not a folder; it holds several submissions; or it has none of the wanted files, and
+            others that may have been meant.
+    """
+    asked = {*wanted, *known}
+    with _opened(source, wanted) as root:
+        paths = list(_paths(root))
+    inside: list[str] = []
+    while folders := _folders_around(paths, asked):
+        if len(folders) > 1:
+            _refuse_several(source.joinpath(*inside), folders)
+            break
+        (around,) = folders
+        inside.append(around)
+        paths = [path[1:] for path in paths if path[0] == around and len(path) > 1]
+    here = {path[0] for path in paths if len(path) == 1}
+    found = {name: alike for name in wanted if name not in here and (alike := _alike(paths, name, asked))}
+    if not found and not here & asked:  # a file of any name may be the wanted one then
+        found = {name: others for name in wanted if (others := _of_its_kind(paths, name))}
+    if found and not here.intersection(wanted):
+        meant: dict[tuple[str, ...], list[str]] = {}
+        for name, candidates in found.items():
+            meant.setdefault(tuple(candidates), []).append(name)
+        words = "; ".join(_instead(names, candidates) for candidates, names in meant.items())
+        raise SubmissionError(f"{_printable(str(source.joinpath(*inside)))}: {words}")
+    notes = [f"the files lie in {_printable('/'.join(inside))}/: that folder is taken for the submission"] * bool(
+        inside
+    )
+    # A module with a name such as `softmax (1)` cannot be imported: it is the same file once more.
+    twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
+    twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
+    notes += [f"{_printable(name)} lies beside {one}: {one} is what counts" for name, one in twice.items()]
+    return Survey(
+        "/".join(inside),
+        {name: _instead([name], candidates) for name, candidates in found.items()},
+        tuple(notes),
+        frozenset(twice) | {path for candidates in found.values() for path in candidates},
+    )
+
+
+def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
+    """The files that may be the wanted one: with its name or what a platform makes of it, else with a name like it, else notebooks."""
+    alike = [(path, like) for path in paths for like, name in [_likeness(path[-1], asked)] if name == wanted and like]
+    surest = [path for path, like in alike if like >= RENAMED] or [path for path, _ in alike]
+    notebooks = [path for path in paths if path[-1].casefold().endswith(".ipynb") and not _likeness(path[-1], asked)[0]]
+    return ["/".join(path) for path in surest or notebooks]
+
+
+def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
+    return ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(wanted).suffix]
+
+
+def _folders_around(paths: Collection[tuple[str, ...]], asked: Collection[str]) -> dict[str, set[str]]:
+    """The folders that hold files which are asked for, with those; none where such files lie beside the folders.
+
+    Folders with such files under other names count where no folder has them under their own.
+    """
+    for least in (RENAMED, SIMILAR):
+        folders: dict[str, set[str]] = {}
+        for path in paths:
+            like, name = _likeness(path[-1], asked)
+            if like and len(path) == 1:
+                return {}
+            if like >= least:
+                folders.setdefault(path[0], set()).add(name)
+        if folders:
+            return folders
+    return {}
+
+
+def _refuse_several(source: Path, folders: Mapping[str, set[str]]) -> None:
+    """Raise SubmissionError where one file is in more than one of the folders: each is a submission then."""
+    files = [name for names in folders.values() for name in names]
+    if len(files) > len(set(files)):
+        raise SubmissionError(
+            f"{_printable(str(source))}: holds {len(folders)} folders with submissions ({_some(sorted(folders))}): grade one of them"
+        )
+
+
+def _likeness(name: str, asked: Collection[str]) -> tuple[int, str]:
+    """How like the name of a file is to one of those that are asked for, and to which; 0 where it is like none of them."""
+    return max(((_like(name, one), one) for one in asked), key=lambda pair: (pair[0], len(pair[1])), default=(0, ""))
+
+
+@functools.cache
+def _like(name: str, wanted: str) -> int:
+    if name == wanted:
+        return SAME
+    stem, suffix = PurePosixPath(wanted).stem, PurePosixPath(wanted).suffix
+    core = re.sub(r"[\W_]", "", stem.casefold())
+    suffixes = set(re.findall(r"\.[a-z]+", name.casefold()))
+    if suffixes <= {suffix, ".txt"}:
+        letters = re.sub(r"copy(of)?|kopie|[\W_]", "", name.casefold().split(".")[0])
+        if re.fullmatch(rf"{re.escape(core)}\d*", letters):
+            return RENAMED
+    if suffixes <= {".txt"} or suffixes & {suffix, *OTHER_SUFFIXES.get(suffix, ())}:
+        return SIMILAR if core and core in re.sub(r"[\W_]", "", name.casefold()) else 0
+    return 0
+
+
+def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
+    """A sentence: what is wanted and not there, what was found, and what to do."""
+    names = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
+    if len(found) > 1:
+        mend = f"keep the one that counts, as {names}"
+    elif found[0].casefold().endswith(".ipynb"):
+        mend = f"a notebook cannot be graded, so save its code as {names}"
+    elif "/" in found[0]:
+        mend = f"move it out of its folder, as {names}"
+    else:
+        mend = f"rename it to {names}"
+    return f"there is no {names}, but {_some(found)}: {mend}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = [_printable(name) for name in names[:MAX_NAMED]]
+    if len(names) > MAX_NAMED:
+        return f"{', '.join(shown)} and {len(names) - MAX_NAMED} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+@contextlib.contextmanager
+def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[int]:
+    """The folder `inside` of the folder `source`, open; of its parts none may be a link. Raises SubmissionError."""
+    expected = f"expected a folder with {', '.join(wanted)}"
+    try:
+        mode = source.stat().st_mode
+        if not stat.S_ISDIR(mode):
+            raise SubmissionError(f"{source}: is a file; {expected}")
+        folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in PurePosixPath(inside).parts:
+            above = folder
+            try:
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            finally:
+                os.close(above)
+    except FileNotFoundError:
+        raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The parts of the path of every file below an open folder, whatever its name. What cannot be read is left to `stage`."""
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            if _passed_over(entry.name):
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                yield (*inside, entry.name)
+            elif len(inside) < MAX_DEPTH:
+                with contextlib.suppress(OSError):
+                    below = os.open(
+                        entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
+                    )
+                    try:
+                        yield from _paths(below, (*inside, entry.name))
+                    finally:
+                        os.close(below)
+
+
+def _passed_over(name: str) -> bool:
+    """Whether nobody needs to be told that such a file or folder is not taken."""
+    return name.startswith(".") or name in IGNORED_FOLDERS or name in LITTER
+
+
+def stage(source: Path, target: Path, wanted: tuple[str, ...], found: Survey = AS_IT_IS) -> Submission:
     """Copy the files of `source` that can belong to a submission into the new folder `target`.
 
     Args:
         source: the student's folder.
         target: created; receives the copy.
         wanted: the file names that the assignments ask for; they are copied first, whatever else is there.
+        found: what a survey of the folder told; without one, the files lie in the folder itself.
 
     Raises:
         SubmissionError: no such folder, not a folder, empty, or one of the wanted files cannot be read.
     """
+    with _opened(source, wanted, found.inside) as root:
+        return _stage(source, root, target, wanted, found)
+
+
+def _stage(source: Path, root: int, target: Path, wanted: tuple[str, ...], found: Survey) -> Submission:
     expected = f"expected a folder with {', '.join(wanted)}"
-    try:
-        mode = source.stat().st_mode
-        if not stat.S_ISDIR(mode):
-            raise SubmissionError(f"{source}: is a file; {expected}")
-        root = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
+    path, source = _printable(str(source.resolve()), MAX_PATH), source / found.inside
     refused: dict[str, str] = {}
     contents: dict[str, bytes] = {}
     try:
-        with contextlib.closing(_walk(root, refused)) as found:
-            for name, folder in found:
+        with contextlib.closing(_walk(root, refused)) as walked:
+            for name, folder in walked:
                 if len(contents) >= MAX_FILES and name not in wanted:
                     refused[name] = f"more than {MAX_FILES} files"
                     continue
@@ -88,8 +298,6 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
         raise SubmissionError(f"{source / unreadable.name}: cannot be read ({unreadable.why}); {expected}") from None
     except OSError as error:
         raise SubmissionError(f"{source}: cannot be read ({error.strerror}); {expected}") from None
-    finally:
-        os.close(root)
     if not contents and not refused:
         raise SubmissionError(f"{source}: is empty; {expected}")
     target.mkdir(parents=True, exist_ok=True)
@@ -97,11 +305,12 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...]) -> Submission:
     unpack(contents, target)
     for name, content in sorted(contents.items()):
         digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
-    notes = [f"{_printable(name)}: ignored, {why}" for name, why in sorted(refused.items())]
+    ignored = sorted(refused.items() - {(name, refused[name]) for name in found.spoken_of & refused.keys()})
+    notes = [f"{_printable(name)}: ignored, {why}" for name, why in ignored]
     if len(notes) > MAX_NOTES:
         notes = [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more files were ignored"]
     info = SubmissionInfo(
-        path=_printable(str(source)), sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=tuple(notes)
+        path=path, sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=(*found.notes, *notes)
     )
     return Submission(target, info, refused)
 
@@ -143,7 +352,7 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
         name = inside + entry.name
         if entry.is_symlink():
             refused[name] = "a symbolic link; links are not followed"
-        elif entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
+        elif _passed_over(entry.name):
             continue
         elif NAME.fullmatch(entry.name) is None:
             refused[name] = "an odd name; letters, digits, _ . + - are allowed"
@@ -187,5 +396,5 @@ def _read(name: str, folder: int) -> bytes:
     return content
 
 
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text.encode(errors="replace").decode())[:300]
+def _printable(text: str, most: int = 300) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text.encode(errors="replace").decode())[:most]

@@ -71,6 +71,12 @@ def main() -> int:
             events.flush()
 
     folder = Path(sys.argv[2])
+    # Libraries leave files where they run (pytest-benchmark a folder), and for `grader run .` that is the student's folder.
+    if paths := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            str(Path(path).resolve()) for path in paths.split(os.pathsep) if path
+        )
+    os.chdir(folder)
     with held(folder):
         try:
             return _judge(folder, sys.argv[3], sys.argv[4:], emit, over_streams)

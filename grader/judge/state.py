@@ -203,7 +203,8 @@ class Judge:
             stub = self.job.course / "starter" / name
             if name not in self.job.info.files:
                 why = self.job.refused.get(name)
-                self._absent[name] = f"{name} was ignored: {why}" if why else f"there is no {name} in the submission"
+                told = self.job.misnamed.get(name, f"there is no {name} in the submission")
+                self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
         read_of = [

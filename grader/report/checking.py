@@ -136,6 +136,8 @@ class CheckView:
                 self._console.print(plain(f"{one.file} printed:", "dim"))
                 shown = "\n".join(line[:200] for line in lines[-LOG_LINES:])
                 self._console.print(Padding(plain(shown, "dim"), (0, 0, 0, 2)))
+        for note in report.submission.notes:
+            self._console.print(plain(f"note: {note}", "yellow"))
         for line in unknown_here(report):
             self._console.print(plain(line, "dim"))
         if self.mistakes:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import itertools
+import json
 import os
-from pathlib import Path
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
 
 from grader.report.model import Report
+
+REPORT, BENCHMARK = "report.json", "benchmark.json"
 
 
 def check_writable(folder: Path) -> None:
     """See that a report could be written to `folder`, making nothing yet. Raises OSError."""
-    report = folder / "report.json"
+    report = folder / REPORT
     if report.is_dir():
         raise IsADirectoryError(errno.EISDIR, "there is a folder named report.json", str(report))
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -21,14 +30,61 @@ def check_writable(folder: Path) -> None:
         raise PermissionError(errno.EACCES, "no permission", str(nearest))
 
 
-def write_report(report: Report, folder: Path) -> Path:
-    """Write `folder/report.json`, whole or not at all; return its path. Raises OSError."""
+def write_report(
+    report: Report, folder: Path, benchmark: str | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Path:
+    """Write `folder/report.json`, whole or not at all, and pytest-benchmark's record beside it; return the report's path.
+
+    A report of the same submission is replaced; one of another, or a file that is no report, is kept under another name, and
+    `tell` takes a sentence about it. Of two runs into one folder, one publishes its files after the other. Raises OSError.
+    """
+    check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "report.json"
-    draft = folder / f".report-{os.getpid()}.json"
+    texts = {REPORT: report.model_dump_json(indent=2) + "\n"} | ({} if benchmark is None else {BENCHMARK: benchmark})
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as drafts, _alone_in(folder):
+        for name, text in texts.items():
+            Path(drafts, name).write_text(text, encoding="utf-8")
+        if kept := _set_aside(folder, report.submission.path):
+            tell(f"{folder / REPORT} was of another submission; it is kept as {kept}")
+        (folder / BENCHMARK).unlink(missing_ok=True)  # of an earlier run
+        for name in texts:
+            Path(drafts, name).replace(folder / name)
+    return folder / REPORT
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until nobody else publishes here; on a file system that locks no folders, nobody is waited for."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        draft.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        draft.replace(path)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
-        draft.unlink(missing_ok=True)
-    return path
+        os.close(descriptor)
+
+
+def _set_aside(folder: Path, submission: str) -> Path | None:
+    """Rename the report in `folder`, and the record beside it, unless it is of this submission. Returns its new path."""
+    if not os.path.lexists(folder / REPORT) or (owner := _owner(folder / REPORT)) == submission:
+        return None
+    name = re.sub(r"[^\w.+-]", "_", PurePath(owner or "unknown").name)[:100] or "unknown"
+    for number in itertools.count(1):
+        ending = f"{name}.json" if number == 1 else f"{name}-{number}.json"
+        kept = folder / f"report-{ending}"
+        if not os.path.lexists(kept) or (owner is not None and _owner(kept) == owner):
+            break
+    (folder / REPORT).replace(kept)
+    record = folder / f"benchmark-{ending}"
+    record.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / BENCHMARK).replace(record)
+    return kept
+
+
+def _owner(path: Path) -> str | None:
+    """The path of the submission that a report is of; None where the file is no report."""
+    try:
+        return str(json.loads(path.read_bytes())["submission"]["path"]) if path.is_file() else None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None

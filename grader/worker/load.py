@@ -20,16 +20,10 @@ from grader.protocol import EARLY_VALUE
 from grader.worker import builds, nvcc
 from grader.worker.cuda_cpu.build import TORCH_HEADER
 from grader.worker.errors import LoadError, set_root
+from grader.worker.lines import frames, kernel_of, line_of
 
-# Built into the student's library: a launch error is kept by the CUDA runtime that is linked into it, and no other sees it.
-LAST_ERROR = """
-#include <cuda_runtime_api.h>
-extern "C" const char* grader_last_error() {
-    cudaError_t error = cudaGetLastError();
-    return error == cudaSuccess ? nullptr : cudaGetErrorName(error);
-}
-"""
-
+LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
+REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # what CUDA calls a launch of such a shape
 LATE_CYCLES = 20_000_000  # of the GPU: about 10 ms, in which even a kernel that must be loaded first is launched
 LATE_ELEMENTS = 1 << 28  # more are not kept a second time
 
@@ -130,7 +124,7 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
         def launch(x: torch.Tensor, y: torch.Tensor) -> None:
             function(x.data_ptr(), y.data_ptr(), x.numel(), stream.cuda_stream)
             if error := last_error():
-                raise RuntimeError(f"the launch failed: {error.decode()}")
+                raise RuntimeError(f"the launch failed: {error.decode()}{_refused_launch(loaded, path, error)}")
 
         return launch
 
@@ -153,6 +147,18 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
     return Loaded(call, ptxas)
 
 
+def _refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
+    """Which launch an error is of, and why, in the words of the CPU's CUDA (see `cuda_cpu/launch.h`); nothing where nobody knows."""
+    line, kernel = ctypes.c_size_t(), ctypes.c_size_t()
+    library.grader_refused_launch.restype = ctypes.c_char_p
+    why = library.grader_refused_launch(ctypes.byref(line), ctypes.byref(kernel))
+    if why is None or error not in REFUSALS:
+        return ""
+    built, folder = Path(library._name), path.parent.resolve()
+    where = line_of(frames(built, line.value), path.name, lambda file: file.resolve().is_relative_to(folder))
+    return f": line {where} launches {kernel_of(frames(built, kernel.value))} with {why.decode()}"
+
+
 def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]:
     """The library of a `.cu` file, one that another worker has built or a new one, and what ptxas told."""
     major, minor = torch.cuda.get_device_capability()
@@ -161,10 +167,9 @@ def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]
     with suppress(OSError):  # not there, or no longer whole
         return ctypes.CDLL(str(kept / builds.LIBRARY)), (kept / builds.TOLD).read_text(encoding="utf-8")
     scratch = Path(os.environ["TMPDIR"])
-    library, probe = scratch / f"{path.stem}-{os.getpid()}.so", scratch / "last_error.cpp"
-    probe.write_text(LAST_ERROR, encoding="utf-8")
+    library = scratch / f"{path.stem}-{os.getpid()}.so"
     try:
-        ptxas, warnings = nvcc.build_library(path, probe, build["compiler"], arch, library, build["limit_s"])
+        ptxas, warnings = nvcc.build_library(path, LAUNCHES, build["compiler"], arch, library, build["limit_s"])
     except nvcc.CompileError as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if warnings.strip():

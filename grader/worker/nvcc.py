@@ -8,6 +8,9 @@ from pathlib import Path
 
 OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
+# For `launches.cpp`. DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
+LINKED = ["-Xcompiler=-fPIC,-g1,-gdwarf-4"]
+LINKED += [f"-Xlinker=--wrap=__cuda{half}CallConfiguration" for half in ("Push", "Pop")]
 MAX_TOLD = 16_000
 
 
@@ -64,7 +67,7 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
         CompileError: nvcc refused it or took longer than `limit_s` seconds.
     """
     # The file is named as the student knows it, so that the compiler's messages are too.
-    command = [nvcc, "-shared", "-Xcompiler", "-fPIC", *OPTIONS, f"-arch={arch}", "-o", str(target), source.name]
+    command = [nvcc, "-shared", *LINKED, *OPTIONS, f"-arch={arch}", "-o", str(target), source.name]
     try:
         done = subprocess.run(
             [*command, str(extra)],

@@ -212,7 +212,10 @@ MISTAKES = {
     "one-past-the-end": (
         ("if (i < n)", "if (i <= n)"), "n-1025", "failed", "wrote 1 element past the end of y, from 0 past it",
     ),
-    "no-blocks": (("if (n > 0) ", ""), "n-0", "failed", "the launch failed: cudaErrorInvalid"),
+    "no-blocks": (
+        ("if (n > 0) ", ""), "n-0", "failed",
+        "line 13 launches kernel with 0 blocks of 256 threads; a grid needs at least 1 block",
+    ),
     "too-small-a-grid": (("n + 255) / 256", "n) / 256"), "n-1025", "failed", "never written"),
     "32-bit-index": (
         ("int64_t i = blockIdx.x * (int64_t)blockDim.x", "int i = blockIdx.x * (int)blockDim.x"), "beyond-2-31", "", "",

@@ -34,7 +34,7 @@ def check(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def hand_in(folder: Path, **files: str) -> Path:
     target = folder / "mine"
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     for age, (name, content) in enumerate(files.items()):
         (target / f"{name}.py").write_text(content)
         os.utime(target / f"{name}.py", (10_000 - 100 * age, 10_000 - 100 * age))  # the first is the youngest
@@ -134,6 +134,31 @@ def double(x):
     assert re.search(r"○ task.py .*the rest \(1 case passed\)", done.stdout), done.stdout
 
 
+def test_a_file_under_another_name_is_a_mistake_that_names_both(course: Course, tmp_path: Path) -> None:
+    """It must not end green with nothing checked."""
+    course.add("task")
+    course.add("begun")
+    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
+    stub = (course.folder / "starter/begun.py").read_text()
+    done = check(tmp_path, hand_in(tmp_path, begun=stub, **{"task (1)": RIGHT}), "--course", course.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "there is no task.py, but task (1).py: rename it to task.py" in done.stdout
+    (tmp_path / "mine" / "begun.py").unlink()
+    done = check(tmp_path, tmp_path / "mine", "--course", course.folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "there is no task.py, but task (1).py: rename it to task.py" in done.stderr
+
+
+def test_a_folder_around_the_files_is_entered_and_said(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    hand_in(tmp_path, task=RIGHT)
+    (tmp_path / "unpacked" / "__MACOSX").mkdir(parents=True)
+    (tmp_path / "mine").rename(tmp_path / "unpacked" / "handin")
+    done = check(tmp_path, tmp_path / "unpacked", "--course", course.folder)
+    assert (done.returncode, "✓ task.py  1 case passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "note: the files lie in handin/" in done.stdout
+
+
 @pytest.mark.parametrize("options", [[], ["--watch"]], ids=["once", "watch"])
 def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path: Path, options: list[str]) -> None:
     course.add("task")
@@ -210,6 +235,23 @@ def test_what_was_saved_is_checked_again_and_nothing_else(watching: Watching, tm
     both = watching.shows("without a GPU")
     assert "✓ alpha.py" in both
     assert "✓ beta.py" in both
+
+
+def test_a_folder_around_the_files_is_watched(course: Course, tmp_path: Path) -> None:
+    course.add("alpha")
+    course.add("beta")
+    hand_in(tmp_path / "unpacked", alpha=RIGHT, beta=RIGHT)
+    running = Watching(tmp_path, tmp_path / "unpacked", "--course", course.folder)
+    try:
+        running.shows("without a GPU")
+        (tmp_path / "unpacked" / "mine" / "beta.py").write_text(TRIPLES)
+        running.shows("beta.py saved at")
+        assert "alpha" not in running.shows("the same inputs again"), "what was saved is known for its assignment's"
+    finally:
+        running.process.kill()
+        running.process.wait()
+        running.reader.join()
+        running.process.stdout.close()
 
 
 def test_a_save_ends_the_check_that_is_out_of_date(watching: Watching, tmp_path: Path) -> None:

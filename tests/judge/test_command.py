@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.report.model import Report
+from grader.cli import _under
+from grader.report.model import Points, Report
 from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
 
 RIGHT = "def double(x):\n    return x * 2\n"
@@ -23,7 +24,7 @@ TELLS = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
 
 def submission(folder: Path, content: str = RIGHT, name: str = "task") -> Path:
     target = folder / "submission"
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     (target / f"{name}.py").write_text(content)
     return target
 
@@ -191,6 +192,98 @@ def test_from_inside_the_submission_the_report_goes_beside_it(course: Course, tm
     assert (tmp_path / "grader-report" / "report.json").exists()
 
 
+def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Whatever lies in a folder and when it was changed, the folder itself too: a file that came and went shows."""
+    every = [folder, *sorted(folder.rglob("*"))]
+    return {
+        str(path): (path.lstat().st_mode, path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in every
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run . --device cpu --seed 1 --table",
+        "run . --device cpu --no-speed --no-compile",
+        "run .. --device cpu -a softmax",
+        "check --device cpu",
+        "check . --watch --device cpu",
+        "init ../new",
+        "list",
+        "schema",
+        "cleanup",
+        "doctor --quick",
+    ],
+)
+def test_no_verb_writes_into_the_students_folder(tmp_path: Path, words: str) -> None:
+    """Though it is the current folder, as for a student who sits in it."""
+    folder = tmp_path / "handins" / "mine"
+    folder.mkdir(parents=True)
+    for name in ("gelu.cu", "softmax.py"):
+        (folder / name).write_bytes((ROOT / "starter" / name).read_bytes())
+    (folder / "triton_gelu.py").write_text("import os\n\ndef triton_gelu(x):\n    os.abort()\n")
+    before = contents(folder)
+    command = [sys.executable, "-m", "grader", *words.split()]
+    process = subprocess.Popen(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": IMPORTS}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "--watch" in words and b"without a GPU" in line:
+            process.send_signal(signal.SIGINT)
+    process.stdout.close()
+    assert process.wait(timeout=120) in ((0, 1, 3) if "doctor" in words else (0, 1)), "it should have done its work"
+    assert contents(folder) == before
+
+
+def test_a_folder_around_the_files_is_graded_and_said(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    course.add("task")
+    ran = start_run(submission(tmp_path / "handin").parent, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.report is not None
+    assert ran.report.score.earned == 4
+    assert "note: the files lie in submission/" in ran.output
+
+
+def test_a_misnamed_file_costs_its_own_points_and_the_sentence_names_both(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    course.add("task")
+    course.add("other")
+    folder = submission(tmp_path)
+    (folder / "other (1).py").write_text(RIGHT)
+    ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
+    case = ran.case("other", "plain")
+    assert (ran.code, case.outcome) == (0, "not_implemented")
+    assert case.message == "there is no other.py, but other (1).py: rename it to other.py"
+    assert "odd name" not in ran.output
+
+
+def test_a_parent_folder_by_mistake_is_refused_and_costs_nobody_their_report(course: Course, tmp_path: Path) -> None:
+    course.add("task")
+    for name in ("alice", "bob"):
+        submission(tmp_path / "subs" / name)
+    arguments = ("--course", course.folder, "--device", "cpu", "--output", tmp_path / "out")
+    assert grader("run", tmp_path / "subs" / "alice", *arguments, cwd=tmp_path).returncode == 0
+    before = contents(tmp_path / "out")
+    done = grader("run", tmp_path / "subs", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'subs'}: holds 2 folders with submissions (alice and bob): grade one of them" in done.stderr
+    assert contents(tmp_path / "out") == before
+
+
+def test_from_inside_two_submissions_both_reports_are_kept(course: Course, tmp_path: Path) -> None:
+    """Both are `.` to whoever sits in them."""
+    course.add("task")
+    for name in ("alice", "bob"):
+        folder = submission(tmp_path / name).rename(tmp_path / f"{name}s")
+        done = grader("run", ".", "--course", course.folder, "--device", "cpu", cwd=folder)
+        assert done.returncode == 0, done.stderr
+    assert "was of another submission; it is kept as" in done.stdout
+    kept = {path.name for path in (tmp_path / "grader-report").iterdir()}
+    assert kept == {"report.json", "report-alices.json"}
+
+
 # What a faulty grader does -------------------------------------------------------------------------------------------
 
 
@@ -337,11 +430,27 @@ def test_the_second_call_of_a_case_gets_new_data(course: Course, start_run: Star
 # The other verbs -----------------------------------------------------------------------------------------------------
 
 
-def test_fail_under_adds_exit_code_1(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+def test_fail_under_adds_exit_code_1_and_says_why(course: Course, start_run: StartRun, tmp_path: Path) -> None:
     course.add("task")
     folder = submission(tmp_path)
     assert start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4").finish().code == 0
-    assert start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4.5").finish().code == 1
+    ran = start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4.5").finish()
+    assert (ran.code, ran.errors) == (1, "--fail-under: 4 < 4.5\n")
+
+
+@pytest.mark.parametrize(
+    ("earned", "graded", "limit", "words"),
+    [
+        (50, 50, 90, "--fail-under: 50 < 90; 50 points could not be graded here"),
+        (50, 99, 90, "--fail-under: 50 < 90; 1 point could not be graded here"),
+        (49.5, 100, 50, "--fail-under: 49.5 < 50"),
+        (0.1 + 0.2, 100, 0.3000001, "--fail-under: 0.3 < 0.3000001"),
+    ],
+)
+def test_the_reason_of_fail_under_has_the_clauses_that_apply(
+    earned: float, graded: float, limit: float, words: str
+) -> None:
+    assert _under(Points(earned=earned, graded=graded, possible=100), limit) == words
 
 
 def test_only_the_chosen_assignment_is_graded(course: Course, start_run: StartRun, tmp_path: Path) -> None:

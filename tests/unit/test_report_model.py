@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,70 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, r
     with pytest.raises(OSError):
         write_report(rich_report, tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def of(report: Report, path: str) -> Report:
+    return report.model_copy(update={"submission": report.submission.model_copy(update={"path": path})})
+
+
+def owners(folder: Path) -> dict[str, str]:
+    return {path.name: json.loads(path.read_text())["submission"]["path"] for path in folder.glob("report*.json")}
+
+
+def test_a_report_of_another_submission_is_kept_with_its_benchmarks(tmp_path: Path, rich_report: Report) -> None:
+    told: list[str] = []
+    for path in ("/subs/alice", "/subs/bob", "/subs/bob", "/other/alice", "/subs/alice", "/subs/bob", "/subs/alice"):
+        write_report(of(rich_report, path), tmp_path, f"times of {path}", told.append)
+    assert owners(tmp_path) == {
+        "report.json": "/subs/alice",
+        "report-alice.json": "/subs/alice",
+        "report-bob.json": "/subs/bob",
+        "report-alice-2.json": "/other/alice",
+    }
+    for name, owner in owners(tmp_path).items():
+        assert (tmp_path / name.replace("report", "benchmark")).read_text() == f"times of {owner}"
+    assert len(told) == 5, "nobody is told of their own"
+    assert told[0] == f"{tmp_path}/report.json was of another submission; it is kept as {tmp_path}/report-alice.json"
+    assert len(list(tmp_path.iterdir())) == 8
+
+
+def test_a_run_without_benchmarks_leaves_none_of_an_earlier_one(tmp_path: Path, rich_report: Report) -> None:
+    write_report(rich_report, tmp_path, "times")
+    write_report(rich_report, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, '{"submission": 1}', "\xff"], ids=range(6))
+def test_a_file_that_is_no_report_is_kept_too(tmp_path: Path, rich_report: Report, content: str) -> None:
+    for _ in range(2):
+        (tmp_path / "report.json").write_text(content, encoding="latin-1")
+        write_report(rich_report, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report-unknown.json", "report-unknown-2.json"}
+    assert (tmp_path / "report-unknown.json").read_text(encoding="latin-1") == content
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_way_is_kept_and_not_waited_for(tmp_path: Path, rich_report: Report) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    write_report(rich_report, tmp_path)
+    assert (tmp_path / "report-unknown.json").is_fifo()
+
+
+def test_the_name_of_a_kept_report_stays_in_its_folder(tmp_path: Path, rich_report: Report) -> None:
+    for path in ("..", "/a/\x1b..\n", "/" + "x" * 300, "/a"):
+        write_report(of(rich_report, path), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert len(owners(tmp_path / "out")) == 4
+
+
+def test_many_runs_into_one_folder_do_not_mix(tmp_path: Path, rich_report: Report) -> None:
+    """Whichever comes last, each report has its own benchmarks beside it."""
+    names = [f"/subs/s{number}" for number in range(24)]
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda name: write_report(of(rich_report, name), tmp_path, f"times of {name}"), names))
+    assert sorted(owners(tmp_path).values()) == sorted(names)
+    for name, owner in owners(tmp_path).items():
+        assert (tmp_path / name.replace("report", "benchmark")).read_text() == f"times of {owner}"
 
 
 def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path: Path) -> None:

@@ -19,7 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import submission
-from grader.submission import MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES, MAX_NOTES, Submission, SubmissionError, stage
+from grader.submission import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_NOTES,
+    Submission,
+    SubmissionError,
+    stage,
+    survey,
+)
 
 WANTED = ("gelu.cu", "softmax.py")
 ROOT = Path(__file__).parents[2]
@@ -565,3 +574,168 @@ def test_two_folders_have_one_hash_only_if_they_are_alike(
             path.write_bytes(content)
         hashes.append(stage(root / str(number), root / f"staged{number}", ()).info.sha256)
     assert (hashes[0] == hashes[1]) == (first == second)
+
+
+# Under other names, in other folders ----------------------------------------------------------------------------------
+
+KNOWN = (*WANTED, "triton_gelu.py")
+
+
+def laid_out(folder: Path, *paths: str) -> Path:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("x")
+    return folder
+
+
+@pytest.mark.parametrize("around", ["handin", "handin/src", "Übung 2 (1)/a b", "softmax"])
+def test_folders_around_the_files_are_entered_and_named(tmp_path: Path, around: str) -> None:
+    """Archives put them there; what macOS puts beside them is no second one, nor are notes and other programs."""
+    litter = ("__MACOSX/._softmax.py", "__MACOSX/handin/softmax.py", ".DS_Store", "README.md", "docs/softmax.pdf")
+    source = laid_out(tmp_path, f"{around}/softmax.py", f"{around}/lib/tiles.py", f"{around}/tests/softmax.py", *litter)
+    found = survey(source, WANTED, KNOWN)
+    assert found.inside == around
+    taken = stage(source, tmp_path / "staged", WANTED, found)
+    assert taken.info.files == ("lib/tiles.py", "softmax.py", "tests/softmax.py")
+    assert (taken.info.path, taken.refused, found.misnamed) == (str(source), {}, {})
+    assert taken.info.notes == (f"the files lie in {around}/: that folder is taken for the submission",)
+
+
+def test_tests_of_a_student_are_no_second_folder_around_the_files(tmp_path: Path) -> None:
+    source = laid_out(tmp_path, "handin/softmax.py", "tests/test_softmax.py", "notebooks/softmax.ipynb")
+    assert survey(source, WANTED, KNOWN).inside == "handin"
+
+
+def test_a_folder_that_becomes_a_link_after_the_survey_is_not_entered(tmp_path: Path) -> None:
+    source = laid_out(tmp_path / "student", "handin/softmax.py")
+    laid_out(tmp_path / "secret", "softmax.py")
+    found = survey(source, WANTED)
+    (source / "handin").rename(tmp_path / "away")
+    (source / "handin").symlink_to(tmp_path / "secret")
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        stage(source, tmp_path / "staged", WANTED, found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax (1).py", "softmax-1.py", "softmax_1.py", "softmax2.py", "Softmax.py", "SOFTMAX.PY", "softmax.py.txt",
+        "softmax.txt", "softmax", "softmax copy.py", "softmax - Copy (2).py", "Copy of softmax.py", "softmax.py.bak",
+        "my_softmax.py", "soft-max.py", "alice_LATE_1234_5678_softmax-1.py", "softmax.ipynb - Colab.py", "softmax/softmax.py",
+        "src/softmax (1).py",
+    ],
+)  # fmt: skip
+def test_a_file_under_another_name_is_named_with_the_one_that_is_wanted(tmp_path: Path, name: str) -> None:
+    """It is not guessed to be the one, beside other files or alone."""
+    laid_out(tmp_path, "gelu.cu", name)
+    found = survey(tmp_path, WANTED, KNOWN)
+    words = found.misnamed["softmax.py"]
+    mend = "move it out of its folder, as softmax.py" if "/" in name else "rename it to softmax.py"
+    assert words == f"there is no softmax.py, but {name}: {mend}"
+    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == (), "it is told once"
+    (tmp_path / "gelu.cu").unlink()
+    shutil.rmtree(tmp_path / "staged")
+    if name != "softmax/softmax.py":  # alone it is a folder around the file
+        with pytest.raises(SubmissionError, match=r"there is no softmax\.py, but .*softmax\.py$"):
+            survey(tmp_path, WANTED, KNOWN)
+
+
+@pytest.mark.parametrize("name", ["softmax.ipynb", "Untitled0.ipynb", "lab2_softmax_final.IPYNB"])
+def test_a_notebook_is_named_with_what_to_do(tmp_path: Path, name: str) -> None:
+    laid_out(tmp_path, "gelu.cu", name)
+    words = survey(tmp_path, WANTED, KNOWN).misnamed["softmax.py"]
+    assert words == f"there is no softmax.py, but {name}: a notebook cannot be graded, so save its code as softmax.py"
+
+
+def test_files_of_any_name_are_named_where_there_are_no_others(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match=r"there is no softmax\.py, but Untitled\.py: rename it to softmax\.py"):
+        survey(laid_out(tmp_path, "Untitled.py"), WANTED, KNOWN)
+    laid_out(tmp_path, "gelu.cu")
+    assert survey(tmp_path, WANTED, KNOWN).misnamed == {}, "beside other files it may be a module of the student's own"
+
+
+def test_one_notebook_for_all_files_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError) as error:
+        survey(laid_out(tmp_path, "Untitled.ipynb"), WANTED, KNOWN)
+    words = "there is no gelu.cu or softmax.py, but Untitled.ipynb: a notebook cannot be graded, so save its code as"
+    assert str(error.value) == f"{tmp_path}: {words} gelu.cu or softmax.py"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("softmax (1).py", "softmax (2).py"),
+        ("Softmax.py", "old/softmax.py"),
+        ("my_softmax.py", "softmax_final.py"),
+        ("a.ipynb", "b.ipynb"),
+    ],
+)
+def test_of_two_candidates_none_is_taken_and_both_are_named(tmp_path: Path, names: tuple[str, str]) -> None:
+    laid_out(tmp_path, "gelu.cu", *names)
+    words = survey(tmp_path, WANTED, KNOWN).misnamed["softmax.py"]
+    assert words == f"there is no softmax.py, but {names[0]} and {names[1]}: keep the one that counts, as softmax.py"
+
+
+def test_the_file_itself_counts_and_a_second_copy_beside_it_is_named(tmp_path: Path) -> None:
+    laid_out(
+        tmp_path, "softmax.py", "softmax (1).py", "softmax-2.py", "softmax_1.py", "my_softmax.py", "old/softmax.py"
+    )
+    found = survey(tmp_path, WANTED, KNOWN)
+    assert found.misnamed == {}
+    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == (
+        "softmax (1).py lies beside softmax.py: softmax.py is what counts",
+        "softmax-2.py lies beside softmax.py: softmax.py is what counts",
+    )
+
+
+def test_a_file_of_another_assignment_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    for name in ("triton_gelu.py", "triton_gelu (1).py"):
+        shutil.rmtree(tmp_path / "one", ignore_errors=True)
+        found = survey(laid_out(tmp_path / "one", "triton_gelu.py", name), ("softmax.py",), KNOWN)
+        assert (found.misnamed, found.inside) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ("alice/softmax.py", "bob/softmax.py"),
+        ("alice/hw/softmax.py", "bob/softmax (1).py"),
+        ("alice/triton_gelu.py", "bob/softmax.py", "bob/triton_gelu.py"),
+        ("section/alice/softmax.py", "section/bob/softmax.py"),
+    ],
+)
+def test_a_folder_of_several_submissions_is_refused_with_their_names(tmp_path: Path, paths: tuple[str, ...]) -> None:
+    source = laid_out(tmp_path, *paths, "grades.csv")
+    with pytest.raises(SubmissionError) as error:
+        survey(source, ("softmax.py",), KNOWN)
+    where = source / "section" if paths[0].startswith("section") else source
+    assert str(error.value) == f"{where}: holds 2 folders with submissions (alice and bob): grade one of them"
+
+
+def test_of_many_submissions_some_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match=r"holds 30 folders with submissions \(s00, s01, s02 and 27 more\)"):
+        survey(laid_out(tmp_path, *(f"s{number:02}/gelu.cu" for number in range(30))), WANTED)
+
+
+def test_files_in_folders_of_their_own_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError) as error:
+        survey(laid_out(tmp_path, "part1/gelu.cu", "part2/softmax.py"), WANTED)
+    assert "no gelu.cu, but part1/gelu.cu: move it" in str(error.value)
+    assert "no softmax.py, but part2/softmax.py: move it" in str(error.value)
+
+
+def test_a_survey_does_not_follow_links_or_wait(tmp_path: Path) -> None:
+    laid_out(tmp_path / "other", "softmax.py")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "mine" / "self").symlink_to(".")
+    os.mkfifo(tmp_path / "mine" / "pipe.md")
+    assert survey(tmp_path / "mine", WANTED) == submission.AS_IT_IS
+
+
+def test_names_of_folders_cannot_spoil_what_is_printed(tmp_path: Path) -> None:
+    found = survey(laid_out(tmp_path, "red\x1b[31m/softmax.py"), WANTED)
+    assert all(note.isprintable() for note in found.notes)
+    with pytest.raises(SubmissionError) as error:
+        survey(laid_out(tmp_path / "two", "a\x1b/softmax.py", "b\n/softmax.py"), WANTED)
+    assert str(error.value).isprintable()

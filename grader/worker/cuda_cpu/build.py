@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
+from grader.worker.lines import frames, line_of
 
 HERE = Path(__file__).parent
 RUNTIME = HERE / "runtime.o"  # where the judge has put it ready
@@ -239,21 +240,8 @@ class Library:
 
     def _line(self, address: int) -> str:
         """The line of the source that the code at `address` was compiled from, and its file if it is not the main one."""
-        offset = hex(address - self.functions.cuda_cpu_base())
-        try:
-            done = subprocess.run(
-                ["addr2line", "-i", "-e", str(self.path), offset], capture_output=True, text=True, timeout=20
-            )
-        except (OSError, subprocess.SubprocessError):
-            return "?"
-        places = re.findall(
-            r"^(.*):(\d+)", done.stdout, re.MULTILINE
-        )  # the innermost first; ours are not the student's
-        for file, line in places:
-            if not Path(file).is_relative_to(HERE):
-                name = Path(file).name
-                return line if name == self.source else f"{line} of {name}"
-        return "?"
+        found = frames(self.path, address - self.functions.cuda_cpu_base())
+        return line_of(found, self.source, lambda file: not file.is_relative_to(HERE))
 
 
 if __name__ == "__main__":  # for the judge, which imports nothing of the worker's: COMPILER TARGET

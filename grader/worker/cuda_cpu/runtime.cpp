@@ -25,6 +25,10 @@
 
 #define CUDA_CPU_RUNTIME
 #include "cuda_runtime.h"
+#include "launch.h"
+
+using launch_shape::count;
+using launch_shape::triple;
 
 uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's code: what they are for the thread that runs
 
@@ -207,7 +211,6 @@ cuda_cpu_switch:
 #error "the CPU stand-in for CUDA needs x86-64 or aarch64"
 #endif
 
-std::string triple(uint3 v) { return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")"; }
 std::string who() { return self ? "thread " + triple(self->index) + " of block " + triple(blockIdx) : "the host's code"; }
 // The thread of a stretch, and its block if that is not the one that runs.
 std::string who(uint32_t then) {
@@ -454,8 +457,6 @@ void abandon() {
 }
 
 // Memory --------------------------------------------------------------------------------------------------------------------------
-
-std::string count(uint64_t number, const char* what) { return std::to_string(number) + " " + what + (number == 1 ? "" : "s"); }
 
 std::string element_of(const Region& r, uintptr_t address) {
     intptr_t index = (intptr_t(address) - intptr_t(r.start)) / r.element;
@@ -795,18 +796,11 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
         refusal = std::string("line {refused} launches ") + wanted->name + " with " + why, refusal_place = place;
         return last_error = refused = error;
     };
-    auto shape = [](uint3 v, const char* what) { return v.y == 1 && v.z == 1 ? count(v.x, what) : triple(v) + " " + what + "s"; };
-    std::string both = shape(g, "block") + " of " + shape(b, "thread");
     uint64_t in_block = uint64_t(b.x) * b.y * b.z;
-    if (!g.x || !g.y || !g.z) return refuse(cudaErrorInvalidConfiguration, both + "; a grid needs at least 1 block");
-    if (!in_block) return refuse(cudaErrorInvalidConfiguration, both + "; a block needs at least 1 thread");
-    if (in_block > 1024) return refuse(cudaErrorInvalidConfiguration, count(in_block, "thread") + " in a block; 1024 are allowed");
-    if (b.z > 64) return refuse(cudaErrorInvalidConfiguration, both + "; a block may have (1024, 1024, 64)");
-    if (g.x > 2147483647u || g.y > 65535 || g.z > 65535) return refuse(cudaErrorInvalidConfiguration, both + "; a grid may have (2147483647, 65535, 65535)");
-    if (wanted->shared_bytes > allowed_shared)
-        return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " +
-                                                 (wanted->shared_bytes > SHARED_BYTES ? std::to_string(SHARED_BYTES) + " are allowed at most"
-                                                                                      : std::to_string(allowed_shared) + " are allowed unless cudaFuncSetAttribute asks for more"));
+    if (std::string why = launch_shape::refusal(g, b); !why.empty()) return refuse(cudaErrorInvalidConfiguration, why);
+    if (wanted->shared_bytes > SHARED_BYTES)
+        return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " + std::to_string(SHARED_BYTES) + " are allowed at most");
+    if (wanted->shared_bytes > allowed_shared) return refuse(cudaErrorInvalidValue, launch_shape::too_much_shared(wanted->shared_bytes, allowed_shared));
     launches++;
     config = wanted, entry = new_entry, closure = new_closure;
     blockDim = b, gridDim = g;

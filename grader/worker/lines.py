@@ -1,0 +1,53 @@
+"""Addresses in a library → the functions and lines of the source that they were compiled from."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+TOOL_LIMIT_S = 20.0
+
+
+class Frame(NamedTuple):
+    """A function, as C++ writes it, and a place in it."""
+
+    function: str
+    file: Path
+    line: int
+
+
+def frames(library: Path, offset: int) -> list[Frame]:
+    """What the code at an offset in the library belongs to, the innermost inlined function first; empty without binutils."""
+    told = _output("addr2line", "-f", "-C", "-i", "-e", str(library), hex(offset)).splitlines()
+    places = [
+        (function, re.match(r"(.*):(\d+)", place)) for function, place in zip(told[::2], told[1::2], strict=False)
+    ]
+    return [Frame(function, Path(place[1]), int(place[2])) for function, place in places if place]
+
+
+def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) -> str:
+    """The student's line in these frames, and its file where that is not the main one; `?` where nobody knows."""
+    for _, file, line in found:
+        if is_students(file):
+            return str(line) if file.name == main else f"{line} of {file.name}"
+    return "?"
+
+
+def kernel_of(found: list[Frame]) -> str:
+    """The kernel whose host code these frames are in, where nvcc has made it; `a kernel` where nobody knows."""
+    for function, _, _ in found:
+        if stub := re.search(r"__device_stub_(\w+(?:<[^()]*>)?)", function):
+            name = _output("c++filt", stub[1]) if stub[1].startswith("_Z") else stub[1]
+            if plain := re.match(r"(?:\w+::)*(\w+(?:<[^()]*>)?)", name.replace("(anonymous namespace)::", "")):
+                return plain[1]
+    return "a kernel"
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_LIMIT_S).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
