@@ -40,7 +40,7 @@ class Interrupted(Exception):
     """The session was asked to stop."""
 
 
-def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
+def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable[[Event], None]) -> None:
     """Grade a job on the pool's device and emit its events, the report last.
 
     Raises:
@@ -66,7 +66,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
         for one in assignments
         for part in one.spec.parts
     ]
-    emit(Planned(device=pool.device, parts=tuple(parts)))
+    emit(Planned(device=pool.device, parts=tuple(parts), isolation=isolation))
     plugin = JudgePlugin(judge, assignments, cases, speed_cases if job.speed else [])
     plugin.start_the_courses_own()
     try:
@@ -76,7 +76,7 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
         plugin.compilation.abandon()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
-    emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
+    emit(Finished(report=_gather(job, judge, plugin, isolation, assignments, started, time.monotonic() - clock)))
 
 
 def choose_device(wanted: str) -> Device:
@@ -113,7 +113,13 @@ def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
 
 
 def _gather(
-    job: Job, judge: Judge, plugin: JudgePlugin, assignments: Sequence[Assignment], started: datetime, duration_s: float
+    job: Job,
+    judge: Judge,
+    plugin: JudgePlugin,
+    isolation: Isolation,
+    assignments: Sequence[Assignment],
+    started: datetime,
+    duration_s: float,
 ) -> Report:
     results = [_assignment_result(judge, plugin, assignment) for assignment in assignments]
     parts = [part for result in results for part in result.parts]
@@ -123,7 +129,7 @@ def _gather(
         duration_s=duration_s,
         seed=judge.seed,
         effort=job.effort,
-        isolation=Isolation(jail=judge.jail),
+        isolation=isolation,
         environment=describe_environment(judge.device_name),
         submission=job.info,
         score=Points.total([correctness, speed]),

@@ -18,7 +18,6 @@ from grader.assignment import Assignment, Device
 from grader.background import later
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
-from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool, end_all, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
@@ -214,11 +213,6 @@ class Judge:
                 self.triton_kernels[assignment.name] = found.kernels
             if fault := forbidden_use(assignment, found):
                 self._unloadable[assignment.name] = fault
-
-    @property
-    def jail(self) -> JailName:
-        """What confines the submission's workers."""
-        return self._pool.jail.name
 
     @property
     def gpu_name(self) -> str:

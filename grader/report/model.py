@@ -339,7 +339,16 @@ class Isolation(Model):
     )
     image: str | None = Field(default=None, description="digest of the container's image")
     limits: ContainerLimits | None = None
-    note: str = Field(default="", description="why it was not a container, where one was to be expected")
+    note: str = Field(default="", description="what the submission could reach, where it was not isolated")
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the machine's files, processes and network are out of the submission's reach; `grader doctor` tries that as "escape".
+
+        Another user on a host reads what everybody may, sees every process and has the network. A container has only files, processes and
+        a network of its own, and there another user is kept from the judge's.
+        """
+        return self.jail == "bubblewrap" or (self.sandbox == "docker" and self.jail == "uid")
 
     @property
     def words(self) -> str:

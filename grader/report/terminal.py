@@ -75,6 +75,8 @@ class Progress:
             case Planned():
                 self._parts = {(part.assignment, part.part): (part.title, part.cases) for part in event.parts}
                 self._counts = {key: Counter() for key in self._parts}
+                if event.isolation.note:
+                    self._console.print(plain(f"warning: {event.isolation.note}", "bold yellow"), soft_wrap=True)
             case CaseStarted():
                 self._now = (event.assignment, event.part, event.case)
                 self._doing = ""

@@ -105,15 +105,13 @@ class DockerSandbox:
             raise InfraError(reason)
         if report is None:
             raise InfraError(self._why_no_report())
-        isolation = report.isolation.model_copy(
-            update={"sandbox": "docker", "image": self._image.id, "limits": self.limits}
-        )
+        isolation = report.isolation.model_copy(update={"image": self._image.id, "limits": self.limits})
         return report.model_copy(update={"isolation": isolation})
 
     def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command += [*self._head_start.words, "isolated"]
+        command += [*self._head_start.words, "isolated", "docker"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         owner = psutil.Process()

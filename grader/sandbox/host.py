@@ -36,12 +36,10 @@ class HostSandbox:
         folder: the run's own, which the judge may fill and whoever made it removes.
         place: where the job is to run.
         head_start: what to start before the job is known.
-        note: for the report, why the judge runs here.
     """
 
-    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE, note: str = "") -> None:
+    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE) -> None:
         self._folder = folder
-        self._note = note
         self._log = folder / "judge.log"
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
@@ -88,8 +86,7 @@ class HostSandbox:
             lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
             report = follow(lines, watchdog, on_event)
             if report is not None:
-                isolation = report.isolation.model_copy(update={"note": self._note})
-                return report.model_copy(update={"isolation": isolation})
+                return report
             self._judge.wait()
         if watchdog.reason:
             raise InfraError(watchdog.reason)

@@ -17,6 +17,7 @@ from typing import get_args
 import psutil
 import pytest
 
+from grader.doctor import selftest
 from tests import containers
 from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun
 
@@ -158,6 +159,25 @@ def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Ru
     assert MARK not in listed
 
 
+def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
+    start_run: StartRun, place: PlaceName, tmp_path: Path
+) -> None:
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o711)
+    with selftest.outside(tmp_path) as source:
+        selftest.write_course(tmp_path / "course", source)
+        submission, course = tmp_path / "course" / "submission", tmp_path / "course"
+        ran = start_run(submission, "--course", course, "--device", "cpu", place=place).finish()
+    assert ran.report is not None, ran.errors
+    reached = [name for name in selftest.REACHED if ran.case("double", name).outcome == "passed"]
+    assert reached == ([] if ran.report.isolation.isolated else list(selftest.REACHED))
+    escape = selftest.judge(ran.report)[-1]
+    assert (escape.state == "fine") == ran.report.isolation.isolated == (place in ("bubblewrap", "docker")), escape
+    warning = "warning: not isolated: a submission here is "
+    assert ran.output.startswith(warning) != ran.report.isolation.isolated
+    assert (ran.report.isolation.note == "") == ran.report.isolation.isolated
+
+
 def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:
     if place in ("uid", "none"):
         pytest.skip(f"{place}: the network is not closed")
@@ -195,10 +215,11 @@ def test_secrets_are_out_of_reach(runner: Runner, place: PlaceName, secret: Path
 )
 def test_exit_codes(runner: Runner, place: PlaceName, arguments: list[str], code: int) -> None:
     ran = runner.run(ECHO, *arguments)
-    if place == "none" and code == 0:
+    if place in ("uid", "none") and code == 0:
         assert ran.code == 3
+        assert "nothing was graded: not isolated: " in ran.errors
         assert "install bubblewrap" in ran.errors
-        assert ran.report is None
+        assert (ran.report, ran.output) == (None, "")
     else:
         assert ran.code == code, ran.errors
     assert ran.left == []

@@ -27,6 +27,7 @@ from grader.doctor import containers, examine, gpus, selftest, software, space, 
 from grader.doctor.finding import NAMES, Finding, ask
 from grader.doctor.gpus import Card, Driver
 from grader.doctor.software import Seen
+from grader.report.model import Isolation
 from grader.sandbox import engine
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
@@ -698,35 +699,39 @@ def test_leftovers(monkeypatch: pytest.MonkeyPatch, folders: list[str], state: s
 # The self-test's judgement --------------------------------------------------------------------------------------------
 
 
-def report(right: str = "passed", wrong: str = "failed", escape: str = "failed", jail: str = "bubblewrap") -> Any:
-    outcomes = {"right": right, "wrong": wrong, "escape": escape}
+def report(right: str = "passed", wrong: str = "failed", jail: str = "bubblewrap", **escapes: str) -> Any:
+    outcomes = {"right": right, "wrong": wrong} | dict.fromkeys(selftest.REACHED, "failed") | escapes
     cases = [SimpleNamespace(name=name, outcome=one, message=f"{name}'s message") for name, one in outcomes.items()]
     return SimpleNamespace(
         assignments=[SimpleNamespace(parts=[SimpleNamespace(cases=cases)])],
-        isolation=SimpleNamespace(jail=jail, words="unisolated" if jail == "none" else jail),
+        isolation=Isolation(jail=jail),  # type: ignore[arg-type]
         environment=SimpleNamespace(gpu=None),
     )
 
 
+ALL = dict.fromkeys(selftest.REACHED, "passed")
+
+
 @pytest.mark.parametrize(
-    ("given", "connected", "name", "state", "words"),
+    ("given", "name", "state", "words"),
     [
-        (report(), False, "right kernel", "fine", "passes, on the CPU"),
-        (report(), False, "wrong kernel", "fine", "fails"),
-        (report(), False, "escape", "fine", "blocked by bubblewrap"),
-        (report(right="skipped"), False, "right kernel", "fault", "skipped: right's message"),
-        (report(wrong="passed"), False, "wrong kernel", "fault", "failed was expected, it is passed"),
-        (report(escape="passed"), False, "escape", "fault", "it read a private file"),
-        (report(), True, "escape", "fault", "it reached the network"),
-        (report(escape="passed", jail="none"), True, "escape", "caution", "not blocked (unisolated)"),
-        (report(escape="passed", jail="none"), True, "escape", "caution", "a private file and reached the network"),
-        (report(jail="uid"), True, "escape", "caution", "not blocked (uid): it reached the network"),
-        (report(escape="infra_error"), False, "escape", "fault", "infra error: escape's message"),
-        (report(escape="timed_out", jail="none"), False, "escape", "fault", "timed out"),
+        (report(), "right kernel", "fine", "passes, on the CPU"),
+        (report(), "wrong kernel", "fine", "fails"),
+        (report(), "escape", "fine", "blocked by bubblewrap"),
+        (report(right="skipped"), "right kernel", "fault", "skipped: right's message"),
+        (report(wrong="passed"), "wrong kernel", "fault", "failed was expected, it is passed"),
+        (report(files="passed"), "escape", "fault", "it read another user's file"),
+        (report(processes="passed"), "escape", "fault", "it saw other processes"),
+        (report(network="passed"), "escape", "fault", "it reached the network"),
+        (report(jail="none", **ALL), "escape", "caution", "not blocked (unisolated): it read another user's file, saw"),
+        (report(jail="uid", network="passed"), "escape", "caution", "not blocked (another user): it reached the net"),
+        (report(jail="uid"), "escape", "caution", "not blocked (another user)"),
+        (report(network="infra_error"), "escape", "fault", "infra error: network's message"),
+        (report(files="timed_out", jail="none"), "escape", "fault", "timed out"),
     ],
 )
-def test_what_the_self_test_says(given: Any, connected: bool, name: str, state: str, words: str) -> None:
-    found = selftest.judge(given, connected)
+def test_what_the_self_test_says(given: Any, name: str, state: str, words: str) -> None:
+    found = selftest.judge(given)
     assert [one.name for one in found] == list(NAMES[16:])
     assert_says(named(found, name), state, words, "")
 
@@ -848,6 +853,7 @@ def machine(**states: str) -> list[Finding]:
         (machine(grading_image="unneeded"), ["yes, in bubblewrap"]),
         (machine(GPU_in_Docker="caution"), ["yes, in bubblewrap"]),
         (machine(grading_image="caution", bubblewrap="caution"), ["Strangers' code: no"]),
+        (machine(grading_image="unneeded", escape="caution"), ["Strangers' code: no"]),
         (machine(nvcc="fault", GPU="fault"), ["not ready: mend nvcc, GPU"]),
     ],
 )

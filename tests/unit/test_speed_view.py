@@ -16,6 +16,7 @@ from grader.report.model import (
     CaseResult,
     ContenderTime,
     Interval,
+    Isolation,
     PartResult,
     Points,
     Report,
@@ -327,7 +328,11 @@ def test_a_timed_case_counts_in_the_progress_of_its_part() -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120, highlight=False)) as progress:
         progress(
-            Planned(device="cuda", parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),))
+            Planned(
+                device="cuda",
+                isolation=Isolation(jail="bubblewrap"),
+                parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),),
+            )
         )
         progress(SpeedDone(assignment="a", part="p", result=timed()))
         progress(SpeedDone(assignment="a", part="p", result=timed("failed", name="long")))
