@@ -1,9 +1,12 @@
-"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json`.
+"""The judge's program:
+
+    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json
 
 The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
 printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever
-asked, as in a container. `isolated` refuses to grade what is not, and `docker` says that this is a container of ours. FOLDER is the run's own, to be filled. What takes long, a worker's start and the import of torch,
-is done before the job is read: whoever starts a judge early finds it ready.
+asked, as in a container. FOLDER is the run's own, to be filled. `isolated` refuses a submission that nothing isolates from
+the machine; `docker` says that this is a container of ours. What takes long, a worker's start and the import of torch, is
+done before the job is read: whoever starts a judge early finds it ready.
 """
 
 from __future__ import annotations

@@ -313,21 +313,21 @@ def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
     return client.info(), client.images.get(image)
 
 
-def suits(place: Place) -> bool:
-    """Whether the image is there; and, where this machine has a GPU to grade on, a way into a container for it.
+def find(place: Place) -> None:
+    """See that the image is here; and, where this machine has a GPU to grade on, a way into a container for it.
 
     Raises:
-        InfraError: the daemon does not answer, as quickly as one looks.
+        InfraError: the daemon does not answer, as quickly as one looks, or has no such image.
+        UsageError: there is no way for the GPU.
     """
     client = engine.connect(engine.LOOK_TIMEOUT_S)
     try:
         info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
-    except engine.ImageMissing:
-        return False
     finally:
         client.close()
-    try:
-        gpu = choose_gpu(place, image.labels, info)
-    except (InfraError, UsageError):
-        return False
-    return gpu is not None or place.device == "cpu" or not driver_is_loaded()
+    engine.remember(place.image)
+    if choose_gpu(place, image.labels, info) is None and place.device == "auto" and driver_is_loaded():
+        raise UsageError(
+            f"a container of the image {place.image} gets no GPU, and this machine has one: `grader doctor` says why; "
+            "--device cpu grades in a container without it, --sandbox host on this host with it"
+        )

@@ -549,11 +549,18 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
         ("cuda", FRESH, "none", "fine", "for GPUs and CPUs", ""),
         ("cpu", STALE, "none", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
         ("cpu", BARE, "none", "fault", "confines no worker (setpriv: no)", "`grader image build"),
-        ("cpu", FRESH, "driver", "caution", "for CPUs: a GPU is used on this host alone", "--device cuda"),
+        (
+            "cpu",
+            FRESH,
+            "driver",
+            "caution",
+            "for CPUs, and there is a GPU: it is used with --sandbox host alone",
+            "--device cuda",
+        ),
         ("cpu", InfraError("no such program"), "none", "fault", "no such program", "`grader image build"),
         ("cpu", "nonsense", "none", "fault", "does not run", "`grader image build"),
-        (None, "", "none", "unneeded", "there is no lab", "`grader image build --device cpu --tag lab`"),
-        (None, "", "driver", "unneeded", "there is no lab", "--device cuda"),
+        (None, "", "none", "fault", "lab is asked for, and is not", "`grader image build --device cpu --tag lab`"),
+        (None, "", "driver", "fault", "lab is asked for, and is not", "--device cuda"),
     ],
 )
 def test_the_image(
@@ -573,6 +580,9 @@ def test_the_image(
 
 def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., list[Finding]]) -> None:
     found = docker_says(FakeDaemon(None, {}), "", "", "none", "gpu-lab-grader")
+    assert_says(
+        named(found, "grading image"), "unneeded", "there is no gpu-lab-grader: submissions are graded on", "build"
+    )
     assert named(found, "grading image").mend == "`grader image build --device cpu`"
 
 
@@ -624,8 +634,14 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 
     monkeypatch.setattr(engine, "is_there", lambda: True)
     monkeypatch.setattr(engine, "connect", refuse)
-    docker, *rest = containers.findings("lab", tmp_path, "none", confined=True)
+    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    assert_says(docker, "caution", "submissions are graded on this host", mend)
     assert_says(docker, "caution", "could not reach", mend)
+    engine.remember("gpu-lab-grader")
+    (expecting, *_) = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    assert_says(expecting, "fault", "was here before, so nothing is graded without --sandbox host", mend)
     assert "grader doctor" not in docker.words
     assert [(one.name, one.state) for one in rest] == [("grading image", "unneeded"), ("GPU in Docker", "unneeded")]
 
@@ -633,7 +649,9 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 @pytest.mark.parametrize(("confined", "mend"), [(True, ""), (False, "`sudo apt install docker.io")])
 def test_no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, confined: bool, mend: str) -> None:
     monkeypatch.setattr(engine, "is_there", lambda: False)
-    docker, *rest = containers.findings("lab", tmp_path, "driver", confined=confined)
+    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "driver", confined=confined)
     assert_says(docker, "unneeded", "graded on this host", mend)
     assert bool(docker.mend) is not confined
     assert [one.state for one in rest] == ["unneeded"] * 2
