@@ -113,11 +113,13 @@ class Compilation:
         others = () if self._judge.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
             try:
+                self._judge.hangs.check(case.assignment.name, case.part.name)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
                 done.append(self._ask(case, arch))
             except (ContenderFault, WorkerUnavailable) as fault:
-                self._given_up = self._given_up or str(fault)
+                if not self._judge.hangs.has_given_up(case.assignment.name, case.part.name):
+                    self._given_up = self._given_up or str(fault)
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
@@ -126,7 +128,8 @@ class Compilation:
         if self._contender is None or not self._contender.lives():
             self._contender = self._judge.worker_to_compile(case.assignment)
         call = case.inputs(self._judge.seed, OWN_NUMBER, self._judge.device)
-        with arena_for(call, case.problem.outputs(call), case.dtype, self._judge.device) as arena:
+        ending = self._judge.hangs.ending(case.assignment.name, case.part.name, self._contender)
+        with arena_for(call, case.problem.outputs(call), case.dtype, self._judge.device) as arena, ending:
             reply = self._contender.call(
                 arena,
                 list(call.args),

@@ -120,15 +120,15 @@ class JudgePlugin:
         place = request.node.stash[PLACE]
         if place.speed is not None:
             self._allow_timing(assignment, place)
-        self._allow(assignment, None)
+        self._allow(place, None)
         self.judge.lanes.finish()
         return self.judge.contender(assignment)
 
     @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest, assignment: Assignment) -> Properties:
+    def properties(self, request: pytest.FixtureRequest) -> Properties:
         """What tries a property of right answers on the submission."""
         place = request.node.stash[PLACE]
-        self._allow(assignment, None)
+        self._allow(place, None)
         if not self.judge.lanes.expects(place.key):
             self.judge.lanes.finish()
         return self._properties(place)
@@ -140,11 +140,11 @@ class JudgePlugin:
         return Properties(self.judge, assignment, problem, model, part, place.name, lane)
 
     @pytest.fixture
-    def allowed(self, case: BoundCase) -> None:
+    def allowed(self, request: pytest.FixtureRequest, case: BoundCase) -> None:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
             self._wait_for_others(case)
-        self._allow(case.assignment, case)
+        self._allow(request.node.stash[PLACE], case)
 
     def _wait_for_others(self, case: BoundCase) -> None:
         """What runs beside the case would count as memory that is there, or not. What only starts, for the races, takes little: where there
@@ -160,11 +160,14 @@ class JudgePlugin:
         """GPU memory that workers of the submission may take who run or start beside something else."""
         return GIB_PER_WORKER * self.judge.lane_count
 
-    def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
+    def _allow(self, place: Place, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
+        assignment = self.assignments[place.assignment]
         self.judge.check_present(assignment)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
+        if not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
+            self.judge.hangs.check(place.assignment, place.part)
         if case is not None and self._interpreted_wrongly(case):
             told = self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
@@ -327,7 +330,7 @@ class JudgePlugin:
             if not self._may_run_ahead(item):
                 continue
             try:
-                self._allow(self.assignments[place.assignment], case)
+                self._allow(place, case)
             except ContenderFault:
                 continue
             yield self._check_work(item) if case is None else case_work(self.judge, case)
@@ -341,7 +344,7 @@ class JudgePlugin:
             with hoarding_is_a_fault(self.judge, assignment):
                 function(properties=self._properties(place, lane))
 
-        return Work(place.key, assignment, run)
+        return Work(place.key, assignment, run, part=place.part)
 
     def start_the_courses_own(self) -> None:
         """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all."""
@@ -439,7 +442,8 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            if item.stash[PLACE].speed is None:
+            if (place := item.stash[PLACE]).speed is None:
+                self.judge.hangs.note(place.assignment, place.part, place.name, error)
                 self._keep(item, self._result(item, error))
             else:
                 self._keep_speed(item, error, call.duration)

@@ -181,9 +181,8 @@ class Properties:
         except CheckFailed as failed:
             return failed
         except ContenderFault as fault:
-            raise _Stopped(
-                ContenderFault(fault.outcome, fault.message, fault.traceback, (f"the input: {_words(drawn)}",))
-            ) from None
+            details = (*fault.details, f"the input: {_words(drawn)}")
+            raise _Stopped(ContenderFault(fault.outcome, fault.message, fault.traceback, details)) from None
         except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
             raise
         except Exception as error:

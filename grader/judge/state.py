@@ -26,6 +26,7 @@ from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase, BoundSpeedCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
+from grader.judge.hangs import Hangs
 from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
 from grader.judge.ownership import forbidden_use, question_of
@@ -60,6 +61,7 @@ class Judge:
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
+        hangs: the parts of which no more is run.
         triton_kernels: names of those that the submission defines, by assignment.
         gradients: whether a part's calls ask for gradients, by its assignment and name; of those that have been called.
     """
@@ -76,6 +78,7 @@ class Judge:
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
         self.lanes = Lanes(self, self.lane_count)
+        self.hangs = Hangs()
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}

@@ -20,6 +20,7 @@ from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault, Reply
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.hangs import Hangs
 from grader.judge.state import Judge
 from grader.problem import Call
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
@@ -199,7 +200,8 @@ def run(
         inputs=lambda *_: call,
         problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),
         dtype=torch.float32,
-        assignment=SimpleNamespace(spec=SimpleNamespace(file=file, language=language)),
+        assignment=SimpleNamespace(name="gelu", spec=SimpleNamespace(file=file, language=language)),
+        part=SimpleNamespace(name="part"),
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
     judge: Any = SimpleNamespace(
@@ -208,6 +210,7 @@ def run(
         job=SimpleNamespace(info=info, submission=Path("/s")),
         watched_worker=watched_worker,
         fault_of_file=lambda _assignment, _fault: of_file,
+        hangs=Hangs(),
     )
     sanitizing.run_watched(judge, case, Evidence())
     assert worker.killed
