@@ -1,7 +1,7 @@
 """The command line: verbs and exit codes, nothing else.
 
 Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the
-submission is unusable; 3 the machine or the grader failed; 130 interrupted.
+submission is unusable; 3 the machine or the grader failed; 130 interrupted, with a report of what was graded by then.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +26,7 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
-from grader.job import Benchmarked, Event
+from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import json_schema
@@ -165,13 +165,18 @@ def run(
                 benchmarks.append(event.json_text)
             progress(event)
 
-        report = grade(request, on_event)
+        def stopping(stop: Callable[[], None]) -> AbstractContextManager[None]:
+            return _at_the_first_signal(stop, progress)
+
+        report = grade(request, on_event, stopping)
     print_report(report, console)
     _keep_benchmarks(benchmarks, folder, table)
     try:
         console.print(f"report: {write_report(report, folder)}", soft_wrap=True, markup=False)
     except OSError as error:
         _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
+    if report.incomplete:
+        _stop("interrupted: the report has what was graded by then, nothing else is left behind", EXIT_INTERRUPTED)
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
@@ -386,6 +391,28 @@ def options(
 def _catch_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
+
+
+@contextmanager
+def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterator[None]:
+    """In here the first Ctrl-C or SIGTERM stops the grading, which then has a report; the next one ends it as anywhere else."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def first(_number: int, _frame: FrameType | None) -> None:
+        restore()
+        progress(CaseNote(text="is being interrupted; Ctrl-C again ends it at once"))
+        stop()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        restore()
 
 
 @contextmanager

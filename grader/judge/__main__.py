@@ -70,7 +70,7 @@ def main() -> int:
     writing = threading.Lock()
 
     def emit(event: Event) -> None:
-        with writing:
+        with writing, suppress(BrokenPipeError):  # whoever asked is gone: this process is about to hear of it
             events.write(event.model_dump_json() + "\n")
             events.flush()
 

@@ -117,6 +117,11 @@ class Lanes:
         """Whether the work of this key runs ahead, or has done so, and `run` has not told its end yet."""
         return key in self._ahead
 
+    def done(self, key: str) -> Evidence | None:
+        """What came of the work of this key, where it ran ahead and `run` has not told its end."""
+        future = self._ahead.get(key)
+        return future.result() if future is not None and future.done() else None
+
     def run(self, work: Work, evidence: Evidence) -> None:
         """Do some work, or wait for it to have been done. Raises as the work does."""
         future = self._ahead.pop(work.key, None)

@@ -69,7 +69,8 @@ class JudgePlugin:
     """Binds tests to cases, and keeps each one's result in `results` and `speed_results`, by assignment, part and name.
 
     `benchmarks` is pytest-benchmark's record, once the session has ended. `faults` are those of the grader itself; `refusal`
-    says why the assignments' own checks could not be collected, and `failure` why none was run.
+    says why the assignments' own checks could not be collected, and `failure` why none was run. `interrupted`: the session was ended
+    before all had their turn.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class JudgePlugin:
         self.faults: list[str] = []
         self.refusal = ""
         self.failure: Exception | None = None
+        self.interrupted = False
+        self._items: list[pytest.Item] = []
         self._stopped: dict[str, str] = {}
         self._interpreter_fault = interpreter_fault() if judge.device_name == "cpu" else ""
 
@@ -297,6 +300,7 @@ class JudgePlugin:
             }
         )
         items.sort(key=self._turn)
+        self._items = items
 
     def _turn(self, item: pytest.Item) -> tuple[bool, int, bool]:
         """All tests of an assignment together, so that its worker is started once, and those that time it last. With lanes, what they
@@ -465,6 +469,23 @@ class JudgePlugin:
         if result.outcome == "infra_error":
             self.faults.append(f"{place.assignment}, {place.part}, {place.name}: {result.message}")
         self.judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
+
+    @property
+    def has_decided_something(self) -> bool:
+        outcomes = {one.outcome for one in self.results.values()} | {one.outcome for one in self.speed_results.values()}
+        return not outcomes <= UNDECIDED
+
+    def keep_what_ran_ahead(self) -> None:
+        """Of an interrupted session: the results of work that is done and whose tests had no turn. No crash: what ended this session may
+        have ended that worker too.
+        """
+        for item in self._items:
+            place = item.stash[PLACE]
+            done = self.judge.lanes.done(place.key) if place.speed is None else None
+            if done is None or (isinstance(done.error, ContenderFault) and done.error.outcome == "crashed"):
+                continue
+            item.stash[EVIDENCE] = done
+            self._keep(item, self._result(item, done.error))
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())

@@ -30,6 +30,7 @@ Outcome = Literal[
 ]
 NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded without one
 Effort = Literal["full", "quick"]
+INTERRUPTED = "not graded: the run was interrupted"
 NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: a part is called by the first of these that one of its cases has.
@@ -375,6 +376,9 @@ class Report(Model):
     correctness: Points
     speed: Points
     assignments: tuple[AssignmentResult, ...]
+    incomplete: bool = Field(
+        default=False, description="the run was interrupted; the points of what was not graded by then are open"
+    )
     infra_errors: tuple[Words, ...] = Field(
         default=(), description="faults of the grader itself; what they touched is not graded"
     )

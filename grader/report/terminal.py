@@ -308,6 +308,10 @@ def _summary(report: Report) -> RenderableType:
             else "; ".join(sorted({case.message for case in cases if case.points.graded < case.points.possible}))
         )
         lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
+    if report.incomplete:
+        lines.append(
+            Text("       incomplete: the run was interrupted before everything was graded", style="bold yellow")
+        )
     if report.effort == "quick":
         lines.append(Text("       a quick look: a full run tries more and larger cases, and times more rounds"))
     notes = [*report.submission.notes, *filter(None, [report.isolation.note])]

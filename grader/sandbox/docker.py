@@ -24,12 +24,13 @@ from docker import DockerClient
 from docker.models.images import Image
 from docker.types import LogConfig, Ulimit
 
+from grader.background import later
 from grader.fingerprint import fingerprint
 from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
-from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, follow
+from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
 from grader.submission import pack
 
@@ -65,6 +66,7 @@ class DockerSandbox:
         self._place = place
         self._head_start = head_start
         self._log = b""
+        self._stopping = False
 
     def __enter__(self) -> Self:
         self._client = engine.connect()
@@ -101,12 +103,20 @@ class DockerSandbox:
             with contextlib.suppress(OSError):  # a judge that is gone tells why, or its container does
                 self._socket.sendall(job.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
+        if report is None and self._stopping:
+            raise KeyboardInterrupt
         if reason := watchdog.reason or pulse.reason:
             raise InfraError(reason)
         if report is None:
             raise InfraError(self._why_no_report())
         isolation = report.isolation.model_copy(update={"image": self._image.id, "limits": self.limits})
         return report.model_copy(update={"isolation": isolation})
+
+    def stop(self) -> None:
+        """See `Sandbox.stop`."""
+        self._stopping = True
+        later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
+        at_last(self._hang_up)
 
     def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"

@@ -21,7 +21,7 @@ import psutil
 
 from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.report.model import Report
-from grader.sandbox.base import InfraError, Watchdog, follow
+from grader.sandbox.base import InfraError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -41,6 +41,7 @@ class HostSandbox:
     def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE) -> None:
         self._folder = folder
         self._log = folder / "judge.log"
+        self._stopping = False
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         with self._log.open("wb") as output:
@@ -72,6 +73,8 @@ class HostSandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and self._stopping:
+            self._judge.kill()  # it was asked already
         _stop(self._judge, now=kind is not None)
         self._events.close()
         _end_strays(self._folder)
@@ -88,12 +91,20 @@ class HostSandbox:
             if report is not None:
                 return report
             self._judge.wait()
+        if self._stopping:
+            raise KeyboardInterrupt
         if watchdog.reason:
             raise InfraError(watchdog.reason)
         tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
         raise InfraError(
             f"the judge ended without a report (exit code {self._judge.returncode}); its last words:\n{tail}"
         )
+
+    def stop(self) -> None:
+        """See `Sandbox.stop`."""
+        self._stopping = True
+        self._judge.terminate()
+        at_last(self._judge.kill)
 
 
 def _environment(place: Place) -> dict[str, str]:

@@ -18,12 +18,22 @@ import psutil
 import pytest
 
 from grader.doctor import selftest
+from grader.sandbox.base import LAST_REPORT_LIMIT_S
 from tests import containers
 from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun
 
 ROOT_HERE = os.geteuid() == 0
 ECHO = "def double(x):\n    print('echo of', tuple(x.shape))\n    return x * 2\n"
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
+HANGS_IN_THE_SECOND = """
+import pathlib, time
+
+def double(x):
+    if x.numel() > 10:
+        pathlib.Path("student-runs").touch()
+        time.sleep(600)
+    return x * 2
+"""
 LIMIT_S = 20  # of the case: what misbehaves otherwise has to be seen before, on a machine that is busy too
 # The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual.
 MISBEHAVIOUR = {
@@ -233,6 +243,38 @@ def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signal
     ran = running.finish(limit_s=30)
     assert (ran.code, ran.left) == (130, [])
     assert "interrupted" in ran.errors
+    assert "Traceback" not in ran.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_reports_what_was_graded(runner: Runner, number: signal.Signals) -> None:
+    running = runner.start(HANGS_IN_THE_SECOND)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert ran.report is not None, ran.errors
+    assert ran.report.incomplete
+    assert ran.report.infra_errors == ()
+    assert ran.case("task", "first").outcome == "passed"
+    second = ran.case("task", "second")
+    assert (second.outcome, second.message) == ("skipped", "not graded: the run was interrupted")
+    assert (ran.report.score.graded, ran.report.score.possible) == (0, 4), "the group is not decided"
+    assert "incomplete: the run was interrupted" in ran.output
+    assert ran.errors == "interrupted: the report has what was graded by then, nothing else is left behind\n"
+
+
+def test_who_interrupts_twice_does_not_wait_for_a_report(runner: Runner) -> None:
+    running = runner.start(HANGS_IN_THE_SECOND)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    for process in running.processes():  # so that none could come; a container ends by itself
+        if "grader.judge" in process.cmdline():
+            process.suspend()
+    for _ in range(2):
+        running.signal(signal.SIGINT)
+        time.sleep(0.5)
+    ran = running.finish(limit_s=LAST_REPORT_LIMIT_S)
+    assert (ran.code, ran.left) == (130, []), ran.errors
     assert "Traceback" not in ran.errors
 
 
