@@ -11,13 +11,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -395,24 +395,30 @@ def _catch_signals() -> None:
 
 @contextmanager
 def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterator[None]:
-    """In here the first Ctrl-C or SIGTERM stops the grading, which then has a report; the next one ends it as anywhere else."""
+    """In here the first Ctrl-C or SIGTERM stops the grading, which then has a report; a second one ends it as anywhere else. Once that
+    report is there no further one keeps it from being written.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopped = False
 
     def first(_number: int, _frame: FrameType | None) -> None:
-        restore()
+        nonlocal stopped
+        stopped = True
+        set_to(before)
         progress(CaseNote(text="is being interrupted; Ctrl-C again ends it at once"))
         stop()
 
-    def restore() -> None:
-        for number, handler in before.items():
+    def set_to(handlers: Mapping[signal.Signals, Any]) -> None:
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    for number in before:
-        signal.signal(number, first)
+    set_to(dict.fromkeys(before, first))
     try:
         yield
-    finally:
-        restore()
+    except BaseException:
+        set_to(before)
+        raise
+    set_to(dict.fromkeys(before, signal.SIG_IGN) if stopped else before)
 
 
 @contextmanager

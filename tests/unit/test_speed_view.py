@@ -310,6 +310,12 @@ def test_a_case_whose_bands_are_worth_nothing_is_no_reason(report_with: Callable
     assert f"6 points of speed are not graded ({NEEDS_GPU}); they are not lost" in text
 
 
+def test_an_incomplete_report_says_so(report_with: Callable[..., str]) -> None:
+    words = "incomplete: the run was interrupted before everything was graded"
+    assert words in report_with(timed(), incomplete=True)
+    assert words not in report_with(timed())
+
+
 def test_a_quick_look_says_what_a_full_run_adds(report_with: Callable[..., str]) -> None:
     words = "a quick look: a full run tries more and larger cases, and times more rounds"
     assert words in report_with(timed(), effort="quick")
