@@ -1,7 +1,7 @@
 """The command line: verbs and exit codes, nothing else.
 
 Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the
-submission is unusable; 3 the machine or the grader failed; 130 interrupted.
+submission is unusable; 3 the machine or the grader failed; 130 interrupted, with a report of what was graded by then.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -27,7 +27,7 @@ from rich.table import Table
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
-from grader.job import Benchmarked, Event
+from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import Points, json_schema
@@ -168,8 +168,11 @@ def run(
                 benchmarks.append(event.json_text)
             progress(event)
 
-        report = grade(request, on_event)
-        if report.infra_errors:
+        def stopping(stop: Callable[[], None]) -> AbstractContextManager[None]:
+            return _at_the_first_signal(stop, progress)
+
+        report = grade(request, on_event, stopping)
+        if report.infra_errors and not report.incomplete:
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
     print_report(report, console)
@@ -180,6 +183,8 @@ def run(
         console.print(f"report: {path}", soft_wrap=True, markup=False)
     except OSError as error:
         _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
+    if report.incomplete:
+        _stop("interrupted: the report has what was graded by then, nothing else is left behind", EXIT_INTERRUPTED)
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
@@ -399,6 +404,34 @@ def options(
 def _catch_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
+
+
+@contextmanager
+def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterator[None]:
+    """In here the first Ctrl-C or SIGTERM stops the grading, which then has a report; a second one ends it as anywhere else. Once that
+    report is there no further one keeps it from being written.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopped = False
+
+    def first(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        set_to(before)
+        progress(CaseNote(text="is being interrupted; Ctrl-C again ends it at once"))
+        stop()
+
+    def set_to(handlers: Mapping[signal.Signals, Any]) -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    set_to(dict.fromkeys(before, first))
+    try:
+        yield
+    except BaseException:
+        set_to(before)
+        raise
+    set_to(dict.fromkeys(before, signal.SIG_IGN) if stopped else before)
 
 
 @contextmanager

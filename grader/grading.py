@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -95,15 +95,27 @@ class Grading:
         )
         return self._sandbox.run(job, on_event)
 
+    def stop(self) -> None:
+        """Have `run` return soon, with a report of what is graded by now; a signal handler may call it."""
+        self._sandbox.stop()
 
-def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
+
+def grade(
+    request: Request,
+    on_event: Callable[[Event], None],
+    stopping: Callable[[Callable[[], None]], AbstractContextManager[None]],
+) -> Report:
     """Grade one submission and return its report.
+
+    Args:
+        stopping: gets what stops the grading (see `Grading.stop`), and is entered while that can be called.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
+        KeyboardInterrupt: it was stopped before anything was graded.
     """
-    with Grading(request.place, head_start_for(request)) as grading:
+    with Grading(request.place, head_start_for(request)) as grading, stopping(grading.stop):
         return grading.run(request, on_event)
 
 

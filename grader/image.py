@@ -47,6 +47,7 @@ def build(
                     raise InfraError(f"the image was not built: {str(error).strip()}")
                 if words := str(step.get("stream") or step.get("status") or "").rstrip():
                     tell(words)
+            engine.remember(tag)
             return client.images.get(tag).id or ""
     finally:
         client.close()

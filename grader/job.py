@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from grader.assignment import Tool
-from grader.report.model import CaseResult, Effort, Report, SpeedCaseResult, SubmissionInfo
+from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCaseResult, SubmissionInfo
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
@@ -88,11 +88,12 @@ class PlannedPart(Message):
 
 
 class Planned(Message):
-    """What will be graded, and on which device."""
+    """What will be graded, on which device, and what keeps it from the machine. Nothing of the student's has run yet."""
 
     event: Literal["planned"] = "planned"
     device: str
     parts: tuple[PlannedPart, ...]
+    isolation: Isolation
 
 
 class CaseStarted(Message):

@@ -29,6 +29,7 @@ TEMPORARY = Path(tempfile.mkdtemp(prefix="pytest-grader-"))
 TEMPORARY.chmod(0o711)
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 os.environ["PYTEST_DEBUG_TEMPROOT"] = str(TEMPORARY)
+os.environ["XDG_STATE_HOME"] = str(TEMPORARY / "state")  # not this user's: what an image was once is remembered there
 os.environ["GRADER_SANDBOX"] = "host"  # whatever this machine's daemon has to offer: tests of Docker ask for it
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

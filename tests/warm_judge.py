@@ -22,7 +22,7 @@ from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
 from grader.judge.lanes import shares_the_machine
 from grader.judge.state import Judge
-from grader.report.model import Report
+from grader.report.model import Isolation, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
 from tests.checks import Check
@@ -150,7 +150,7 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
             reports.append(event.report.model_dump_json().encode())
 
     with (folder / "log").open("w") as log, redirect_stdout(log), _only(task):
-        run_session(job, pool, on_event)
+        run_session(job, pool, Isolation(jail=pool.jail.name), on_event)
     return reports[0]
 
 

@@ -60,6 +60,7 @@ OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so
 GIB = 1 << 30
 # Where the machine runs out of memory, workers are ended first. Set by root with all rights, it cannot be taken back; else one looks.
 FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
+NO_ANSWER, STOPPED = "no answer within", ": stopped"  # how the message of a call begins and ends that took too long
 LAST_WORDS = "Timeout ("  # how faulthandler begins
 LAST_WORDS_S = 3.0  # on a busy machine the thread that writes them has to wait for its turn
 # Triton's interpreter, where it calls a function for each element.
@@ -525,9 +526,7 @@ class Contender:
         if self.allowance is not None and not self.allowance.left_s:
             return ContenderFault("timed_out", f"{self.allowance.words}: stopped", self._crash_place())
         details = (SLOW_IN_PYTHON,) if self.device == "cpu" and ELEMENT_BY_ELEMENT.search(self.log.text()) else ()
-        return ContenderFault(
-            "timed_out", f"no answer within {limits.time_s:g} s: stopped", self._crash_place(), details
-        )
+        return ContenderFault("timed_out", f"{NO_ANSWER} {limits.time_s:g} s{STOPPED}", self._crash_place(), details)
 
     def _tree(self, age_s: float = 0.0) -> list[int]:
         """The worker and all that it started: of each process a thread to ask about it."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grader.sandbox.engine import Gpu
 
 HOST = "submissions are graded on this host"
+ON_HOST = "it is used with --sandbox host alone"
 CONTAINER_LIMIT_S = 20
 INSTALL = "`sudo apt install docker.io && sudo usermod -aG docker $USER`, then log in anew"
 JOIN = "`sudo usermod -aG docker $USER`, then log in anew"
@@ -56,7 +57,9 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
     from grader.sandbox import engine
 
     none = [Finding(one, "unneeded", "no Docker") for one in NAMES[12:14]]
-    if not engine.is_there():
+    image_expected = engine.why_image_is_expected(name)
+    expected = image_expected or engine.why_daemon_is_expected()
+    if not (expected or engine.is_there()):
         yield from [Finding("Docker", "unneeded", f"is not here: {HOST}", "" if confined else INSTALL), *none]
         return
     try:
@@ -64,7 +67,8 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
     except InfraError as error:
         words = str(error).replace(engine.HELP, "").rstrip(" ;.")
         mend = JOIN if "may not talk" in words else START
-        yield from [Finding("Docker", "caution", f"{words}: {HOST}", mend), *none]
+        told = f"{words}; {expected}, so nothing is graded without --sandbox host" if expected else f"{words}: {HOST}"
+        yield from [Finding("Docker", "fault" if expected else "caution", told, mend), *none]
         return
     with contextlib.closing(client):
         with engine.in_words("look at the daemon"):
@@ -77,7 +81,8 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
                 image = client.images.get(name)
             yield _image(client, image, name, course, there)
         except engine.ImageMissing:
-            yield Finding("grading image", "unneeded", f"there is no {name}: {HOST}", _build(name, there))
+            words = f"{image_expected}, and is not there" if image_expected else f"there is no {name}: {HOST}"
+            yield Finding("grading image", "fault" if image_expected else "unneeded", words, _build(name, there))
         yield _gpu(client, image, info, there)
 
 
@@ -115,7 +120,7 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
         words += f": confines no worker ({'; '.join(faults) or 'setpriv is missing'})"
         return Finding("grading image", "fault", words, _build(name, there))
     if device == "cpu" and there == "driver":
-        return Finding("grading image", "caution", f"{words}: a GPU is used on this host alone", _build(name, there))
+        return Finding("grading image", "caution", f"{words}, and there is a GPU: {ON_HOST}", _build(name, there))
     return Finding("grading image", "fine", words)
 
 
@@ -128,7 +133,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
         return Finding(name, "unneeded", NO_GPU)
     gpu = engine.gpu(info, None)
     if gpu is None:
-        return Finding(name, "caution", "Docker has no way to pass it on", TOOLKIT)
+        return Finding(name, "caution", f"Docker has no way to pass it on: {ON_HOST}", TOOLKIT)
     way = WAYS[gpu.access]
     if image is None or image.labels.get(DEVICE_LABEL) == "cpu":
         return Finding(name, "fine", f"{way}; not tried without an image for GPUs")

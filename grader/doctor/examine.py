@@ -16,6 +16,7 @@ from grader.background import later
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, OURS, Finding
+from grader.report.model import Isolation
 from grader.sandbox.base import InfraError
 from grader.sandbox.place import DEFAULT_IMAGE
 
@@ -59,7 +60,7 @@ def examine(
         (NAMES[5:8], lambda: gpus.findings(there, driver.result(), seen.result())),
         (NAMES[8:9], lambda: [after_driver(lambda: gpus.shared_memory(there))]),
         (NAMES[9:11], lambda: walls.findings(jail, device)),
-        (NAMES[11:14], lambda: containers.findings(image, course, there, jail.name == "bubblewrap")),
+        (NAMES[11:14], lambda: containers.findings(image, course, there, Isolation(jail=jail.name).isolated)),
         (NAMES[14:16], space.findings),
     ]
     found: list[Finding] = []
@@ -97,7 +98,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     what = "correctness and speed, on the GPU" if on_gpu else "correctness, on the CPU; not speed, for want of a GPU"
     if state["grading image"] == "fine" and state["GPU in Docker"] in ("fine", "unneeded"):
         strangers = "yes, in a container"
-    elif state["bubblewrap"] == "fine":
+    elif state["bubblewrap"] == state.get("escape", "fine") == "fine":
         strangers = "yes, in bubblewrap"
     else:
         strangers = "no, nothing here confines it enough"

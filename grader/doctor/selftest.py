@@ -1,17 +1,18 @@
-"""A grading of y = 2 x by three kernels: the right one passes, the wrong one fails, the one that tries to get out earns nothing."""
+"""A grading of y = 2 x by a few kernels: the right one passes, the wrong one fails, those that try to get out earn nothing."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from grader.contender.jail import Jail
 from grader.doctor.finding import OURS, Finding
 from grader.grading import Grading, Request
-from grader.report.model import CaseResult, Report
+from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
 from grader.sandbox.place import Place
 
@@ -65,13 +66,14 @@ points = 1
 cases = [
   { name = "right", tries = "a right kernel", n = 1000 },
   { name = "wrong", tries = "a wrong kernel", n = 1001 },
-  { name = "escape", tries = "a kernel that tries to get out", n = 1002 },
+  { name = "files", tries = "a kernel that wants another user's file", n = 1002 },
+  { name = "processes", tries = "a kernel that looks for other processes", n = 1003 },
+  { name = "network", tries = "a kernel that calls somebody", n = 1004 },
 ]
 """
 STUB = "def double(x):\n    raise NotImplementedError\n"
 REFERENCE = "def double(x):\n    return 2 * x\n"
-# Three kernels in one file, so that one worker is enough. Whether the last one reached the network is seen at the other end;
-# whether it read the file, by its right answer.
+# All kernels in one file, so that one worker is enough. Each of those that try to get out has a right answer only if it does.
 SUBMISSION = """
 import socket
 
@@ -81,20 +83,26 @@ def right(x):
 def wrong(x):
     return 2 * x + 0.01
 
-def escape(x):
-    try:
-        socket.create_connection(("127.0.0.1", {port}), timeout=2).close()
-    except OSError:
-        pass
-    try:
-        with open({path!r}) as file:
-            return 2 * x if file.read() == {secret!r} else 0 * x
-    except OSError:
-        return 0 * x
+def files(x):
+    with open({path!r}) as file:
+        return 2 * x if file.read() == {secret!r} else 0 * x
+
+def processes(x):
+    with open("/proc/{pid}/cmdline") as file:
+        return 2 * x if file.read() == {command!r} else 0 * x
+
+def network(x):
+    socket.create_connection(("127.0.0.1", {port}), timeout=2).close()
+    return 2 * x
 
 def double(x):
-    return {{1000: right, 1001: wrong, 1002: escape}}[len(x)](x)
+    kernel = {{1000: right, 1001: wrong, 1002: files, 1003: processes, 1004: network}}[len(x)]
+    try:
+        return kernel(x)
+    except OSError:
+        return 0 * x
 """
+REACHED = {"files": "read another user's file", "processes": "saw other processes", "network": "reached the network"}
 SEE = "see bubblewrap and user namespaces, above"
 
 
@@ -103,32 +111,41 @@ def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
     """Start a judge that gets ready meanwhile; what this gives does the gradings. Both raise InfraError, OSError.
 
     Args:
-        jail: the strongest here; isolation is asked for where there is one.
+        jail: the strongest here; isolation is asked for where that isolates.
     """
-    place = Place(sandbox="host", require_isolation=jail.name != "none")
-    with run_folder() as folder, socket.create_server(("127.0.0.1", 0)) as listener, Grading(place) as grading:
-        listener.setblocking(False)
-        file, secret = folder / "secret", secrets.token_hex(16)
-        file.touch(mode=0o600)
-        file.write_text(secret)
-        port = listener.getsockname()[1]
-        _write_course(folder, SUBMISSION.format(port=port, path=str(file), secret=secret))
+    place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
+    with run_folder() as folder, outside(folder) as submission, Grading(place) as grading:
+        write_course(folder, submission)
 
         def grade() -> list[Finding]:
-            report = grading.run(Request(folder / "submission", folder, place=place), lambda _event: None)
-            return judge(report, _has_caller(listener))
+            return judge(grading.run(Request(folder / "submission", folder, place=place), lambda _event: None))
 
         yield grade
 
 
-def judge(report: Report, connected: bool) -> list[Finding]:
-    """What the gradings say of this machine. `connected`: somebody called the self-test over the network."""
+@contextmanager
+def outside(folder: Path) -> Iterator[str]:
+    """What a submission must not reach: a file in `folder` that everybody may read, this process, a port of this machine.
+
+    Gives the submission that tries to.
+    """
+    folder.chmod(0o711)
+    file, secret = folder / "secret", secrets.token_hex(16)
+    file.write_text(secret)
+    file.chmod(0o644)
+    command = Path("/proc/self/cmdline").read_text()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        yield SUBMISSION.format(path=str(file), secret=secret, pid=os.getpid(), command=command, port=port)
+
+
+def judge(report: Report) -> list[Finding]:
+    """What the gradings say of this machine."""
     cases = {case.name: case for one in report.assignments for part in one.parts for case in part.cases}
-    right, wrong, escape = (cases[name] for name in ("right", "wrong", "escape"))
     return [
-        _expected("right kernel", right, "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),
-        _expected("wrong kernel", wrong, "failed", "fails"),
-        _escape(escape, connected, report.isolation.jail, report.isolation.words),
+        _expected("right kernel", cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),
+        _expected("wrong kernel", cases["wrong"], "failed", "fails"),
+        _escape([cases[name] for name in REACHED], report.isolation),
     ]
 
 
@@ -139,27 +156,20 @@ def _expected(name: str, case: CaseResult, outcome: str, words: str) -> Finding:
     return Finding(name, "fault", told, OURS)
 
 
-def _escape(case: CaseResult, connected: bool, jail: str, words: str) -> Finding:
-    if case.outcome not in ("passed", "failed"):
-        return _expected("escape", case, "failed", "")
-    got = ["read a private file"] * (case.outcome == "passed") + ["reached the network"] * connected
-    if not got:
-        return Finding("escape", "fine", f"blocked by {words}: no private file was read, no network reached")
-    told = f"not blocked ({words}): it {' and '.join(got)}"
-    if jail == "bubblewrap":
+def _escape(cases: Sequence[CaseResult], isolation: Isolation) -> Finding:
+    if odd := [case for case in cases if case.outcome not in ("passed", "failed")]:
+        return _expected("escape", odd[0], "failed", "")
+    got = [REACHED[case.name] for case in cases if case.outcome == "passed"]
+    if isolation.isolated and not got:
+        words = f"blocked by {isolation.words}: no file of another user, no process and no network was reached"
+        return Finding("escape", "fine", words)
+    told = f"not blocked ({isolation.words}){': it ' if got else ''}{', '.join(got)}"
+    if isolation.isolated:
         return Finding("escape", "fault", told, "grade nobody else's code here, and tell the grader's authors")
     return Finding("escape", "caution", told, SEE)
 
 
-def _has_caller(listener: socket.socket) -> bool:
-    try:
-        listener.accept()[0].close()
-    except OSError:
-        return False
-    return True
-
-
-def _write_course(folder: Path, submission: str) -> None:
+def write_course(folder: Path, submission: str) -> None:
     assignment = folder / "assignments" / "double"
     assignment.mkdir(parents=True)
     (assignment / "problem.toml").write_text(TOML)

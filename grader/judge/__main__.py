@@ -1,9 +1,12 @@
-"""The judge's program: `python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] < job.json`.
+"""The judge's program:
+
+    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json
 
 The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
 printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever
-asked, as in a container. FOLDER is the run's own, to be filled. What takes long, a worker's start and the import of torch,
-is done before the job is read: whoever starts a judge early finds it ready.
+asked, as in a container. FOLDER is the run's own, to be filled. `isolated` refuses a submission that nothing isolates from
+the machine; `docker` says that this is a container of ours. What takes long, a worker's start and the import of torch, is
+done before the job is read: whoever starts a judge early finds it ready.
 """
 
 from __future__ import annotations
@@ -20,23 +23,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Literal, TextIO
 
 from grader.assignment import CourseError, Device
 from grader.contender import sanitizer
 from grader.contender.contender import WorkerUnavailable
-from grader.contender.jail import NO_JAIL, strongest_jail
+from grader.contender.jail import Jail, strongest_jail
 from grader.contender.pool import GIB_PER_WORKER, WorkerPool, workers_at_once
 from grader.fingerprint import fingerprint
 from grader.job import Event, HeadStart, Job, Refused
 from grader.nvidia import driver_is_loaded, find_sanitizer, free_gib
+from grader.report.model import Isolation
 from grader.runfolder import held, remove
 from grader.submission import unpack
 
 STALE = "this image was made of other files than this grader and its course: make it anew with `grader image build`"
 UNISOLATED = (
-    "nothing here can keep a submission from the rest of the machine: install bubblewrap (Debian, Ubuntu: apt install bubblewrap) "
-    "and allow user namespaces, or use --sandbox docker; `grader doctor` says more"
+    "not isolated: a submission here is {user} within reach of this machine's files, processes and network; install bubblewrap "
+    "(Debian, Ubuntu: apt install bubblewrap) and allow user namespaces, or use --sandbox docker; `grader doctor` says more"
 )
 # A thread that computes in Python hands over within this: the others ask the kernel thousands of small questions a second, and each time
 # one has been answered they have to wait until they may go on.
@@ -66,7 +70,7 @@ def main() -> int:
     writing = threading.Lock()
 
     def emit(event: Event) -> None:
-        with writing:
+        with writing, suppress(BrokenPipeError):  # whoever asked is gone: this process is about to hear of it
             events.write(event.model_dump_json() + "\n")
             events.flush()
 
@@ -87,7 +91,6 @@ def main() -> int:
 
 def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
     """Get ready, read the job and do it. Returns the exit code."""
-    isolated = "isolated" in options
     # A guess, until torch can be asked: a worker takes as long to start as this process, and need not wait for it.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
@@ -123,12 +126,13 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
             pool.close()
             pool = _pool(found, folder)
             pool.prepare()
-        if isolated and pool.jail == NO_JAIL:
-            emit(Refused(kind="infra", message=UNISOLATED))
+        isolation = _isolation(pool.jail, "docker" if "docker" in options else "host")
+        if "isolated" in options and not isolation.isolated:
+            emit(Refused(kind="infra", message=f"nothing was graded: {isolation.note}"))
             return 1
         if job.files is not None:
             unpack(job.files, job.submission)
-        run_session(job, pool, emit)
+        run_session(job, pool, isolation, emit)
     except CourseError as error:
         emit(Refused(kind="usage", message=str(error)))
         return 1
@@ -151,6 +155,15 @@ def _pool(device: Device, folder: Path) -> WorkerPool:
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
     return WorkerPool(device, folder, strongest_jail(folder, device), submission)
+
+
+def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
+    """What keeps a submission in this jail from the machine; where that is not all of it, the note says so."""
+    isolation = Isolation(sandbox=sandbox, jail=jail.name)
+    if isolation.isolated:
+        return isolation
+    user = "another user" if jail.name == "uid" else "a process of the user who grades,"
+    return isolation.model_copy(update={"note": UNISOLATED.format(user=user)})
 
 
 def _end_with(stream: TextIO) -> None:

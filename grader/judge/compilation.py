@@ -113,11 +113,13 @@ class Compilation:
         others = () if self._judge.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
             try:
+                self._judge.hangs.check(case.assignment.name, case.part.name)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
                 done.append(self._ask(case, arch))
             except (ContenderFault, WorkerUnavailable) as fault:
-                self._given_up = self._given_up or str(fault)
+                if not self._judge.hangs.has_given_up(case.assignment.name, case.part.name):
+                    self._given_up = self._given_up or str(fault)
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
@@ -133,7 +135,8 @@ class Compilation:
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
             self._contender = self._judge.worker_to_compile(case.assignment)
-        return compiled_call(self._judge, self._contender, case, arch)
+        with self._judge.hangs.ending(case.assignment.name, case.part.name, self._contender):
+            return compiled_call(self._judge, self._contender, case, arch)
 
 
 def compiled_call(judge: Judge, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:

@@ -38,17 +38,23 @@ class Work:
     """A case, or a check of an assignment's own, that may run ahead.
 
     key: names it. assignment: whose worker it needs. run: does it in a lane; raises what a check does.
-    apart: it starts a worker of its own instead.
+    apart: it starts a worker of its own instead. part: what it belongs to.
     """
 
     key: str
     assignment: Assignment
     run: Callable[[int, Evidence], None]
     apart: bool = False
+    part: str = ""
 
     @property
     def queue(self) -> str:
         return APART if self.apart else self.assignment.name
+
+    @property
+    def name(self) -> str:
+        """As the report has it."""
+        return self.key.removeprefix(f"{self.assignment.name}-{self.part}-")
 
 
 class Lanes:
@@ -110,6 +116,11 @@ class Lanes:
     def expects(self, key: str) -> bool:
         """Whether the work of this key runs ahead, or has done so, and `run` has not told its end yet."""
         return key in self._ahead
+
+    def done(self, key: str) -> Evidence | None:
+        """What came of the work of this key, where it ran ahead and `run` has not told its end."""
+        future = self._ahead.get(key)
+        return future.result() if future is not None and future.done() else None
 
     def run(self, work: Work, evidence: Evidence) -> None:
         """Do some work, or wait for it to have been done. Raises as the work does."""
@@ -174,8 +185,10 @@ class Lanes:
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
+            self._judge.hangs.check(work.assignment.name, work.part)
             work.run(lane, evidence)
         except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
+            self._judge.hangs.note(work.assignment.name, work.part, work.name, error)
             evidence.error = error
             clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
         finally:
@@ -240,7 +253,7 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
             for number in range(case.case.calls):
                 run_trial(judge, case, contender, number, evidence)
 
-    return Work(case.id, case.assignment, run, apart=case.case.tool is not None)
+    return Work(case.id, case.assignment, run, apart=case.case.tool is not None, part=case.part.name)
 
 
 def shares_the_machine(case: BoundCase) -> bool:

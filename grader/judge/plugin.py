@@ -69,8 +69,8 @@ class Place:
 class JudgePlugin:
     """Binds tests to cases, and keeps each one's result in `results` and `speed_results`, by assignment, part and name.
 
-    `benchmarks` is pytest-benchmark's record, once the session has ended. `refusal`
-    says why the assignments' own checks could not be collected, and `failure` why none was run.
+    `benchmarks` is pytest-benchmark's record, once the session has ended. `refusal` says why the assignments' own checks could not be
+    collected, and `failure` why none was run. `interrupted`: the session was ended before all had their turn.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class JudgePlugin:
         self.results: dict[tuple[str, str, str], CaseResult] = {}
         self.refusal = ""
         self.failure: Exception | None = None
+        self.interrupted = False
+        self._items: list[pytest.Item] = []
         self._stopped: dict[str, str] = {}
         self._interpreter_fault = interpreter_fault() if judge.device_name == "cpu" else ""
 
@@ -121,15 +123,15 @@ class JudgePlugin:
         place = request.node.stash[PLACE]
         if place.speed is not None:
             self._allow_timing(assignment, place)
-        self._allow(assignment, place.part, None)
+        self._allow(place, None)
         self.judge.lanes.finish()
         return self.judge.contender(assignment)
 
     @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest, assignment: Assignment) -> Properties:
+    def properties(self, request: pytest.FixtureRequest) -> Properties:
         """What tries a property of right answers on the submission."""
         place = request.node.stash[PLACE]
-        self._allow(assignment, place.part, None)
+        self._allow(place, None)
         if not self.judge.lanes.expects(place.key):
             self.judge.lanes.finish()
         return self._properties(place)
@@ -141,11 +143,11 @@ class JudgePlugin:
         return Properties(self.judge, assignment, problem, model, part, place.name, lane)
 
     @pytest.fixture
-    def allowed(self, case: BoundCase) -> None:
+    def allowed(self, request: pytest.FixtureRequest, case: BoundCase) -> None:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
             self._wait_for_others(case)
-        self._allow(case.assignment, case.part.name, case)
+        self._allow(request.node.stash[PLACE], case)
 
     def _wait_for_others(self, case: BoundCase) -> None:
         """What runs beside the case would count as memory that is there, or not. What only starts, for the races, takes little: where there
@@ -161,12 +163,15 @@ class JudgePlugin:
         """GPU memory that workers of the submission may take who run or start beside something else."""
         return GIB_PER_WORKER * self.judge.lane_count
 
-    def _allow(self, assignment: Assignment, part: str, case: BoundCase | None) -> None:
+    def _allow(self, place: Place, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
+        assignment = self.assignments[place.assignment]
         self.judge.check_present(assignment)
-        self.judge.check_excused(assignment, part)
+        self.judge.check_excused(assignment, place.part)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
+        if not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
+            self.judge.hangs.check(place.assignment, place.part)
         if case is not None and self._interpreted_wrongly(case):
             told = self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
@@ -296,6 +301,7 @@ class JudgePlugin:
             }
         )
         items.sort(key=self._turn)
+        self._items = items
 
     def _turn(self, item: pytest.Item) -> tuple[bool, int, bool]:
         """All tests of an assignment together, so that its worker is started once, and those that time it last. With lanes, what they
@@ -329,7 +335,7 @@ class JudgePlugin:
             if not self._may_run_ahead(item):
                 continue
             try:
-                self._allow(self.assignments[place.assignment], place.part, case)
+                self._allow(place, case)
             except ContenderFault:
                 continue
             yield self._check_work(item) if case is None else case_work(self.judge, case)
@@ -343,7 +349,7 @@ class JudgePlugin:
             with hoarding_is_a_fault(self.judge, assignment):
                 function(properties=self._properties(place, lane))
 
-        return Work(place.key, assignment, run)
+        return Work(place.key, assignment, run, part=place.part)
 
     def start_the_courses_own(self) -> None:
         """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all."""
@@ -441,8 +447,9 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            found = self._looked_into(item, error)
-            if item.stash[PLACE].speed is None:
+            place, found = item.stash[PLACE], self._looked_into(item, error)
+            if place.speed is None:
+                self.judge.hangs.note(place.assignment, place.part, place.name, found)
                 self._keep(item, self._result(item, found))
             else:
                 self._keep_speed(item, found, call.duration)
@@ -497,6 +504,23 @@ class JudgePlugin:
         if self.judge.job.stop_early and result.outcome not in ("passed", "skipped"):
             self._stopped.setdefault(place.assignment, place.name)
         self.judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
+
+    @property
+    def has_decided_something(self) -> bool:
+        outcomes = {one.outcome for one in self.results.values()} | {one.outcome for one in self.speed_results.values()}
+        return not outcomes <= UNDECIDED
+
+    def keep_what_ran_ahead(self) -> None:
+        """Of an interrupted session: the results of work that is done and whose tests had no turn. No crash: what ended this session may
+        have ended that worker too.
+        """
+        for item in self._items:
+            place = item.stash[PLACE]
+            done = self.judge.lanes.done(place.key) if place.speed is None else None
+            if done is None or (isinstance(done.error, ContenderFault) and done.error.outcome == "crashed"):
+                continue
+            item.stash[EVIDENCE] = done
+            self._keep(item, self._result(item, done.error))
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())

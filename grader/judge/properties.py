@@ -181,7 +181,7 @@ class Properties:
         except CheckFailed as failed:
             return failed
         except ContenderFault as fault:
-            fault.details = (f"the input: {_words(drawn)}",)
+            fault.details = (*fault.details, f"the input: {_words(drawn)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
             raise

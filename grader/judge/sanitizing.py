@@ -50,9 +50,10 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
     with arena_for(call, shapes, case.dtype, judge.device) as arena, worker:
         upstream = None if call.upstream is None else UPSTREAM
         try:
-            load_file(worker, judge.job.submission, case.assignment)
-            loaded = True
-            reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
+            with judge.hangs.ending(case.assignment.name, case.part.name, worker):
+                load_file(worker, judge.job.submission, case.assignment)
+                loaded = True
+                reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
         worker.kill()
@@ -64,6 +65,8 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
         raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
     if fault is not None and not loaded and (own := judge.fault_of_file(case.assignment, fault)) is not None:
         raise own
+    if fault is not None:
+        judge.hangs.check(case.assignment.name, case.part.name)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,10 +20,12 @@ from grader.judge.environment import describe_environment
 from grader.judge.plugin import JudgePlugin, check_files
 from grader.judge.state import Judge
 from grader.report.model import (
+    INTERRUPTED,
     AssignmentResult,
     CaseResult,
     GroupResult,
     Isolation,
+    Outcome,
     PartResult,
     Points,
     Report,
@@ -37,15 +40,15 @@ HERE = Path(__file__).parent
 
 
 class Interrupted(Exception):
-    """The session was asked to stop."""
+    """The session was asked to stop, and has nothing to report."""
 
 
-def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
+def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable[[Event], None]) -> None:
     """Grade a job on the pool's device and emit its events, the report last.
 
     Raises:
         CourseError: the course is unusable.
-        Interrupted: the session was asked to stop; no report is emitted.
+        Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     judge = Judge(job, pool, emit)
@@ -66,18 +69,24 @@ def run_session(job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> No
         for one in assignments
         for part in one.spec.parts
     ]
-    emit(Planned(device=pool.device, parts=tuple(parts)))
+    emit(Planned(device=pool.device, parts=tuple(parts), isolation=isolation))
     plugin = JudgePlugin(judge, assignments, cases, speed_cases if job.speed else [])
     plugin.start_the_courses_own()
     try:
-        _run_pytest(plugin, assignments)
+        plugin.interrupted = not _run_pytest(plugin, assignments)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
         judge.lanes.abandon()
         plugin.compilation.abandon()
-    plugin.look_back()
+    if plugin.interrupted:
+        plugin.keep_what_ran_ahead()
+        if job.stop_early or not plugin.has_decided_something:
+            raise Interrupted
+    else:
+        plugin.look_back()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
-    emit(Finished(report=_gather(job, judge, plugin, assignments, started, time.monotonic() - clock)))
+    emit(Finished(report=_gather(job, judge, plugin, isolation, assignments, started, time.monotonic() - clock)))
 
 
 def choose_device(wanted: str) -> Device:
@@ -88,7 +97,8 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
+def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> bool:
+    """Run all tests. Returns False where it was interrupted."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed on this machine has no say in a grading
     os.environ.pop("PYTEST_ADDOPTS", None)
     files = [HERE / "test_correctness.py", *check_files(assignments)]
@@ -107,14 +117,19 @@ def _run_pytest(plugin: JudgePlugin, assignments: Sequence[Assignment]) -> None:
         raise CourseError(plugin.refusal)
     if plugin.failure is not None:
         raise plugin.failure
-    if code == pytest.ExitCode.INTERRUPTED:
-        raise Interrupted
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
         raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
+    return code != pytest.ExitCode.INTERRUPTED
 
 
 def _gather(
-    job: Job, judge: Judge, plugin: JudgePlugin, assignments: Sequence[Assignment], started: datetime, duration_s: float
+    job: Job,
+    judge: Judge,
+    plugin: JudgePlugin,
+    isolation: Isolation,
+    assignments: Sequence[Assignment],
+    started: datetime,
+    duration_s: float,
 ) -> Report:
     results = [_assignment_result(judge, plugin, assignment) for assignment in assignments]
     parts = [part for result in results for part in result.parts]
@@ -124,13 +139,14 @@ def _gather(
         duration_s=duration_s,
         seed=judge.seed,
         effort=job.effort,
-        isolation=Isolation(jail=judge.jail),
+        isolation=isolation,
         environment=describe_environment(judge.device_name),
         submission=job.info,
         score=Points.total([correctness, speed]),
         correctness=correctness,
         speed=speed,
         assignments=tuple(results),
+        incomplete=plugin.interrupted,
         infra_errors=_infra_errors(results),
     )
 
@@ -175,7 +191,8 @@ def _part_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> Par
 def _group_result(plugin: JudgePlugin, assignment: Assignment, part: Part, group: Group) -> GroupResult:
     names = [case.name for case in group.cases] + list(group.checks)
     cases = tuple(_result(plugin, assignment, part, name) for name in names)
-    points, provisional = group_points(group.points, [case.outcome for case in cases])
+    complete = all(case.message != INTERRUPTED for case in cases)
+    points, provisional = group_points(group.points, [case.outcome for case in cases], complete)
     return GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
 
 
@@ -183,6 +200,8 @@ def _result(plugin: JudgePlugin, assignment: Assignment, part: Part, name: str) 
     found = plugin.results.get((assignment.name, part.name, name))
     if found is not None:
         return found
+    if plugin.interrupted:
+        return CaseResult(name=name, tries="", outcome="skipped", message=INTERRUPTED)
     message = "did not run: no test of this name was collected"
     return CaseResult(name=name, tries="", outcome="infra_error", message=message)
 
@@ -194,11 +213,10 @@ def _speed_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> Sp
     for case in part.speed:
         found = plugin.speed_results.get((assignment.name, part.name, case.name))
         if found is None:
-            message = "did not run: no test of this name was collected"
-            points = speed_points(case.bands, (), "infra_error")
-            found = SpeedCaseResult(
-                name=case.name, size="", outcome="infra_error", message=message, points=points, bands=()
-            )
+            outcome: Outcome = "skipped" if plugin.interrupted else "infra_error"
+            message = INTERRUPTED if plugin.interrupted else "did not run: no test of this name was collected"
+            points = speed_points(case.bands, (), outcome)
+            found = SpeedCaseResult(name=case.name, size="", outcome=outcome, message=message, points=points, bands=())
         cases.append(found)
     return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
 

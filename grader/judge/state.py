@@ -19,7 +19,6 @@ from grader.assignment import Assignment, Device
 from grader.background import later
 from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender, WorkerUnavailable
-from grader.contender.jail import JailName
 from grader.contender.pool import WorkerPool, end_all, workers_at_once
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
@@ -28,6 +27,7 @@ from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundCase, BoundSpeedCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Gauge
+from grader.judge.hangs import Hangs
 from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
 from grader.judge.ownership import forbidden_use, question_of
@@ -62,6 +62,7 @@ class Judge:
         gauge: the GPU's clocks, and whether it is quiet.
         record: the device time that the submission took while it was timed.
         lanes: run cases and checks, several at once where the machine has the cores.
+        hangs: the parts of which no more is run.
         triton_kernels: names of those that the submission defines, by assignment.
         gradients: whether a part's calls ask for gradients, by its assignment and name; of those that have been called.
     """
@@ -78,6 +79,7 @@ class Judge:
         one_by_one = self.device_name == "cpu" or job.stop_early
         self.lane_count = 1 if one_by_one else workers_at_once(self.free_gib())
         self.lanes = Lanes(self, self.lane_count)
+        self.hangs = Hangs()
         self.sentencing = threading.Lock()
         self.sentences: dict[str, tuple[float, Exception]] = {}  # the last for each assignment, and when
         self.triton_kernels: dict[str, frozenset[str]] = {}
@@ -226,11 +228,6 @@ class Judge:
                 self.triton_kernels[assignment.name] = found.kernels
             if fault := forbidden_use(assignment, found):
                 self._unloadable[assignment.name] = fault
-
-    @property
-    def jail(self) -> JailName:
-        """What confines the submission's workers."""
-        return self._pool.jail.name
 
     @property
     def gpu_name(self) -> str:

@@ -30,6 +30,7 @@ Outcome = Literal[
 ]
 NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded without one
 Effort = Literal["full", "quick"]
+INTERRUPTED = "not graded: the run was interrupted"
 NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: a part is called by the first of these that one of its cases has.
@@ -339,7 +340,16 @@ class Isolation(Model):
     )
     image: str | None = Field(default=None, description="digest of the container's image")
     limits: ContainerLimits | None = None
-    note: str = Field(default="", description="why it was not a container, where one was to be expected")
+    note: str = Field(default="", description="what the submission could reach, where it was not isolated")
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the machine's files, processes and network are out of the submission's reach; `grader doctor` tries that as "escape".
+
+        Another user on a host reads what everybody may, sees every process and has the network. A container has only files, processes and
+        a network of its own, and there another user is kept from the judge's.
+        """
+        return self.jail == "bubblewrap" or (self.sandbox == "docker" and self.jail == "uid")
 
     @property
     def words(self) -> str:
@@ -366,6 +376,9 @@ class Report(Model):
     correctness: Points
     speed: Points
     assignments: tuple[AssignmentResult, ...]
+    incomplete: bool = Field(
+        default=False, description="the run was interrupted; the points of what was not graded by then are open"
+    )
     infra_errors: tuple[Words, ...] = Field(
         default=(), description="faults of the grader itself; what they touched is not graded"
     )

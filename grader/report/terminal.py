@@ -75,6 +75,8 @@ class Progress:
             case Planned():
                 self._parts = {(part.assignment, part.part): (part.title, part.cases) for part in event.parts}
                 self._counts = {key: Counter() for key in self._parts}
+                if event.isolation.note:
+                    self._console.print(plain(f"warning: {event.isolation.note}", "bold yellow"), soft_wrap=True)
             case CaseStarted():
                 self._now = (event.assignment, event.part, event.case)
                 self._doing = ""
@@ -306,6 +308,10 @@ def _summary(report: Report) -> RenderableType:
             else "; ".join(sorted({case.message for case in cases if case.points.graded < case.points.possible}))
         )
         lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
+    if report.incomplete:
+        lines.append(
+            Text("       incomplete: the run was interrupted before everything was graded", style="bold yellow")
+        )
     if report.effort == "quick":
         lines.append(Text("       a quick look: a full run tries more and larger cases, and times more rounds"))
     notes = [*report.submission.notes, *filter(None, [report.isolation.note])]

@@ -15,6 +15,7 @@ from grader.report.model import Report
 
 SILENCE_LIMIT_S = 600.0  # no case takes so long; a judge that says nothing was stopped or hangs
 RUN_LIMIT_S = 3600.0  # no grading takes so long
+LAST_REPORT_LIMIT_S = 15.0  # for a judge that was asked to stop to tell what it has
 
 
 class InfraError(Exception):
@@ -43,7 +44,18 @@ class Sandbox(Protocol):
         Raises:
             UsageError: the judge refused the job.
             InfraError: the judge could not finish.
+            KeyboardInterrupt: it was asked to stop, and had graded nothing.
         """
+
+    def stop(self) -> None:
+        """Have `run` return soon, with a report of what is graded by now. Waits for nothing: a signal handler may call it."""
+
+
+def at_last(act: Callable[[], None]) -> None:
+    """Do this when a judge that was asked to stop has had its time to tell what it has; it must not mind to come too late."""
+    timer = threading.Timer(LAST_REPORT_LIMIT_S, act)
+    timer.daemon = True
+    timer.start()
 
 
 def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event], None]) -> Report | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from grader.job import HeadStart
 from grader.sandbox.base import InfraError, Sandbox
@@ -11,38 +10,47 @@ from grader.sandbox.host import HostSandbox
 from grader.sandbox.place import Place, SandboxName
 
 
-class Choice(NamedTuple):
-    """A sandbox, and what whoever grades should know of why it is this one."""
-
-    sandbox: SandboxName
-    note: str = ""
-
-
-def choose(place: Place) -> Choice:
+def choose(place: Place) -> SandboxName:
     """`docker` where a daemon and the image are there, else `host`, unless one is asked for.
 
-    A daemon that DOCKER_HOST names and that does not answer is noted: whoever has named it expects containers.
+    Raises:
+        InfraError: containers are configured here and cannot be had. Strangers' code is not run on the host in their place.
+        UsageError: the image is there, and a container of it would not get this machine's GPU.
     """
     if place.sandbox != "auto":
-        return Choice(place.sandbox)
+        return place.sandbox
     from grader.sandbox import engine
 
-    if not engine.is_there():
-        return Choice("host")
+    image_expected, daemon_named = engine.why_image_is_expected(place.image), engine.why_daemon_is_expected()
+    if not (image_expected or engine.is_there()):
+        return "host"
     from grader.sandbox import docker
 
     try:
-        return Choice("docker" if docker.suits(place) else "host")
+        docker.find(place)
+    except engine.ImageMissing as missing:
+        _refuse(missing, image_expected)
     except InfraError as error:
+        _refuse(error, image_expected or daemon_named)
+    else:
+        return "docker"
+    return "host"
+
+
+def _refuse(error: InfraError, expected: str) -> None:
+    """Raise the error, and what to do, where there is a reason to expect containers."""
+    from grader.sandbox import engine
+
+    if expected:
         words = str(error).replace(engine.HELP, "").rstrip(" ;.")
-        return Choice("host", f"graded on this host and not in a container: {words}" if engine.is_named() else "")
+        insist = f"{expected}, so nothing is graded on this host instead, unless --sandbox host says so"
+        raise InfraError(f"{words}. {insist}; `grader doctor` says more") from None
 
 
 def open_sandbox(place: Place, folder: Path, head_start: HeadStart) -> Sandbox:
     """The sandbox of this choice, not started yet; `folder` is the run's own."""
-    choice = choose(place)
-    if choice.sandbox == "docker":
+    if choose(place) == "docker":
         from grader.sandbox.docker import DockerSandbox
 
         return DockerSandbox(place, head_start)
-    return HostSandbox(folder, place, head_start, choice.note)
+    return HostSandbox(folder, place, head_start)

@@ -24,12 +24,13 @@ from docker import DockerClient
 from docker.models.images import Image
 from docker.types import LogConfig, Ulimit
 
+from grader.background import later
 from grader.fingerprint import fingerprint
 from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
-from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, follow
+from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
 from grader.submission import pack
 
@@ -65,6 +66,7 @@ class DockerSandbox:
         self._place = place
         self._head_start = head_start
         self._log = b""
+        self._stopping = False
 
     def __enter__(self) -> Self:
         self._client = engine.connect()
@@ -101,19 +103,25 @@ class DockerSandbox:
             with contextlib.suppress(OSError):  # a judge that is gone tells why, or its container does
                 self._socket.sendall(job.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
+        if report is None and self._stopping:
+            raise KeyboardInterrupt
         if reason := watchdog.reason or pulse.reason:
             raise InfraError(reason)
         if report is None:
             raise InfraError(self._why_no_report())
-        isolation = report.isolation.model_copy(
-            update={"sandbox": "docker", "image": self._image.id, "limits": self.limits}
-        )
+        isolation = report.isolation.model_copy(update={"image": self._image.id, "limits": self.limits})
         return report.model_copy(update={"isolation": isolation})
+
+    def stop(self) -> None:
+        """See `Sandbox.stop`."""
+        self._stopping = True
+        later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
+        at_last(self._hang_up)
 
     def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command += [*self._head_start.words, "isolated"]
+        command += [*self._head_start.words, "isolated", "docker"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         owner = psutil.Process()
@@ -315,21 +323,21 @@ def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
     return client.info(), client.images.get(image)
 
 
-def suits(place: Place) -> bool:
-    """Whether the image is there; and, where this machine has a GPU to grade on, a way into a container for it.
+def find(place: Place) -> None:
+    """See that the image is here; and, where this machine has a GPU to grade on, a way into a container for it.
 
     Raises:
-        InfraError: the daemon does not answer, as quickly as one looks.
+        InfraError: the daemon does not answer, as quickly as one looks, or has no such image.
+        UsageError: there is no way for the GPU.
     """
     client = engine.connect(engine.LOOK_TIMEOUT_S)
     try:
         info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
-    except engine.ImageMissing:
-        return False
     finally:
         client.close()
-    try:
-        gpu = choose_gpu(place, image.labels, info)
-    except (InfraError, UsageError):
-        return False
-    return gpu is not None or place.device == "cpu" or not driver_is_loaded()
+    engine.remember(place.image)
+    if choose_gpu(place, image.labels, info) is None and place.device == "auto" and driver_is_loaded():
+        raise UsageError(
+            f"a container of the image {place.image} gets no GPU, and this machine has one: `grader doctor` says why; "
+            "--device cpu grades in a container without it, --sandbox host on this host with it"
+        )

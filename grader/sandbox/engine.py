@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import quote
 
 import docker
 import requests
+from docker.context import Context, ContextAPI
+from docker.context.config import get_current_context_name
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from grader.background import later
 from grader.sandbox.base import InfraError
+from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
 TIMEOUT_S = 60
@@ -38,7 +42,7 @@ class ImageMissing(InfraError):
 
 
 def connect(timeout_s: int | None = None) -> docker.DockerClient:
-    """A client of the daemon that DOCKER_HOST names, or of this machine's. Raises InfraError; the caller closes it.
+    """A client of the daemon at `address`. Raises InfraError; the caller closes it.
 
     `timeout_s` is for each of its requests, `TIMEOUT_S` unless given.
     """
@@ -47,9 +51,9 @@ def connect(timeout_s: int | None = None) -> docker.DockerClient:
 
     def client() -> docker.DockerClient:
         # Not `version="auto"`, which leaves a connection open where the daemon does not answer.
-        with contextlib.closing(docker.from_env(timeout=patience_s, version=OLDEST_API)) as asking:
+        with contextlib.closing(_client(patience_s, OLDEST_API)) as asking:
             version = asking.api.version(api_version=False)["ApiVersion"]
-        return docker.from_env(timeout=timeout_s, version=version)
+        return _client(timeout_s, version)
 
     return in_time("reach the Docker daemon", client, patience_s)
 
@@ -106,7 +110,7 @@ class Pulse:
         self._done.set()
 
     def _feel(self) -> None:
-        with contextlib.closing(docker.from_env(timeout=PULSE_TIMEOUT_S, version=OLDEST_API)) as client:
+        with contextlib.closing(_client(PULSE_TIMEOUT_S, OLDEST_API)) as client:
             while not self._done.wait(PULSE_S):
                 try:
                     in_time("hear from the daemon in the middle of the grading", client.ping, PULSE_TIMEOUT_S)
@@ -119,16 +123,74 @@ class Pulse:
 
 def is_there() -> bool:
     """Whether looking for a daemon is worth the time: one is named, or a socket lies where they usually do."""
-    return is_named() or any(Path(path).exists() for path in SOCKETS)
+    return bool(why_daemon_is_expected()) or any(Path(path).exists() for path in SOCKETS)
 
 
-def is_named() -> bool:
-    """Whether somebody has named a daemon, and so expects one."""
-    return bool(os.environ.get("DOCKER_HOST"))
+def why_daemon_is_expected() -> str:
+    """What names a daemon, in words: whoever has named it expects containers; nothing where nobody has."""
+    if os.environ.get("DOCKER_HOST"):
+        return "DOCKER_HOST names a daemon"
+    name = _context_name()
+    return "" if name == "default" else f"docker's context is {name}"
+
+
+def why_image_is_expected(image: str) -> str:
+    """Why whoever grades here expects containers of this image, in words: it is asked for, or was here once; else nothing."""
+    if image != DEFAULT_IMAGE:
+        return f"the image {image} is asked for"
+    with contextlib.suppress(RuntimeError, OSError):
+        return f"the image {image} was here before" if _mark_of(image).exists() else ""
+    return ""
+
+
+def remember(image: str) -> None:
+    """Leave a mark that the image is, or was, here."""
+    with contextlib.suppress(RuntimeError, OSError):  # a user without a home has to do without
+        mark = _mark_of(image)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def _mark_of(image: str) -> Path:
+    folder = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(folder, "gpu-lab-grader", "images", quote(image, safe=""))
 
 
 def address() -> str:
-    return os.environ.get("DOCKER_HOST") or f"unix://{SOCKETS[0]}"
+    """Where the daemon is: as DOCKER_HOST or docker's context says, or where daemons usually are."""
+    if host := os.environ.get("DOCKER_HOST"):
+        return host
+    name = _context_name()
+    with contextlib.suppress(DockerException):
+        return (name != "default" and _context(name).Host) or f"unix://{SOCKETS[0]}"
+    return f"the context {name}"
+
+
+def _context_name() -> str:
+    """As docker's own command line chooses it, where DOCKER_HOST is not set."""
+    return os.environ.get("DOCKER_CONTEXT") or str(get_current_context_name())
+
+
+def _context(name: str) -> Context:
+    """Raises DockerException."""
+    try:
+        context = ContextAPI.get_context(name)
+    except Exception as error:  # of whatever kind the SDK has for a file that it cannot read
+        raise DockerException(str(error)) from error
+    if context is None:
+        raise DockerException(f"docker has no context {name}; `docker context ls` lists them")
+    return context
+
+
+def _client(timeout_s: int, version: str) -> docker.DockerClient:
+    """A client of the daemon at `address`, in that version of the API. Raises DockerException, as the SDK does."""
+    name = _context_name()
+    if os.environ.get("DOCKER_HOST") or name == "default":
+        return docker.from_env(timeout=timeout_s, version=version)
+    context = _context(name)
+    return docker.DockerClient(
+        base_url=context.Host, tls=context.TLSConfig or False, timeout=timeout_s, version=version
+    )
 
 
 @contextlib.contextmanager

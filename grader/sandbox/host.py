@@ -22,7 +22,7 @@ import psutil
 
 from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
 from grader.report.model import Report
-from grader.sandbox.base import InfraError, Watchdog, follow
+from grader.sandbox.base import InfraError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -38,13 +38,12 @@ class HostSandbox:
         folder: the run's own, which the judge may fill and whoever made it removes.
         place: where the job is to run.
         head_start: what to start before the job is known.
-        note: for the report, why the judge runs here.
     """
 
-    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE, note: str = "") -> None:
+    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE) -> None:
         self._folder = folder
-        self._note = note
         self._log = folder / "judge.log"
+        self._stopping = False
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         with self._log.open("wb") as output:
@@ -76,6 +75,8 @@ class HostSandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and self._stopping:
+            self._judge.kill()  # it was asked already
         _stop(self._judge, now=kind is not None)
         self._events.close()
         _end_strays(self._folder)
@@ -90,9 +91,10 @@ class HostSandbox:
             lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
             report = follow(lines, watchdog, on_event)
             if report is not None:
-                isolation = report.isolation.model_copy(update={"note": self._note})
-                return report.model_copy(update={"isolation": isolation})
+                return report
             self._judge.wait()
+        if self._stopping:
+            raise KeyboardInterrupt
         if watchdog.reason:
             raise InfraError(watchdog.reason)
         tail = self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
@@ -100,6 +102,12 @@ class HostSandbox:
         full = f"; the disk with {self._folder.parent} has {free_mib} MiB left" if free_mib < FULL_MIB else ""
         last = f"; its last words:\n{tail}" if tail else ""
         raise InfraError(f"the judge ended without a report (exit code {self._judge.returncode}){full}{last}")
+
+    def stop(self) -> None:
+        """See `Sandbox.stop`."""
+        self._stopping = True
+        self._judge.terminate()
+        at_last(self._judge.kill)
 
 
 def _environment(place: Place) -> dict[str, str]:

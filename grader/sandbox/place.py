@@ -16,7 +16,7 @@ DEFAULT_IMAGE = "gpu-lab-grader"
 class Place:
     """A wish for a sandbox and a device.
 
-    sandbox: `auto` is `docker` where a daemon and the image are there, else `host`.
+    sandbox: `auto` is `docker` where a daemon and the image are there, else `host`; see `choose`.
     device: `auto` is the GPU where there is one.
     require_isolation: refuse to run a submission that nothing confines.
     image: the name of the grading image.

@@ -8,16 +8,16 @@ from grader.assignment import Band
 from grader.report.model import UNDECIDED, BandResult, Outcome, Points
 
 
-def group_points(possible: float, outcomes: Sequence[Outcome]) -> tuple[Points, bool]:
+def group_points(possible: float, outcomes: Sequence[Outcome], complete: bool = True) -> tuple[Points, bool]:
     """The points of a group of cases, and whether they are provisional because some case could not run here.
 
     Earned when every case that ran passed; lost when one did not; not graded when none ran, or when a fault of the
-    grader leaves it open.
+    grader leaves it open, or an interruption, after which the group is not `complete`.
     """
     decided = [outcome for outcome in outcomes if outcome not in UNDECIDED]
     if any(outcome != "passed" for outcome in decided):
         return Points(earned=0, graded=possible, possible=possible), False
-    if not decided or "infra_error" in outcomes:
+    if not decided or "infra_error" in outcomes or not complete:
         return Points(earned=0, graded=0, possible=possible), False
     return Points(earned=possible, graded=possible, possible=possible), len(decided) < len(outcomes)
 

@@ -351,17 +351,17 @@ def test_a_judge_that_is_killed_is_an_infra_error_and_leaves_nothing(
     assert ran.left == []
 
 
-def test_a_named_daemon_that_does_not_answer_is_told_of(
+def test_a_named_daemon_that_does_not_answer_is_no_reason_to_grade_on_the_host(
     course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     course.add("task")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    arguments = ("--course", course.folder, "--device", "cpu", "--sandbox", "auto")
-    ran = start_run(submission(tmp_path), *arguments).finish()
-    assert ran.code == 0, ran.errors
-    assert ran.report is not None
-    assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.report.isolation.note
-    assert ran.output.count("note: graded on this host and not in a container: ") == 1
+    arguments = (submission(tmp_path), "--course", course.folder, "--device", "cpu", "--sandbox")
+    ran = start_run(*arguments, "auto").finish()
+    assert (ran.code, ran.report, ran.output, ran.left) == (3, None, "", [])
+    assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.errors
+    assert "unless --sandbox host says so" in ran.errors
+    assert start_run(*arguments, "host").finish().code == 0
 
 
 # How it ends early ---------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import containers
-from tests.conftest import IN_DOCKER, Course, Ran, Running
+from tests.conftest import IN_DOCKER, Course, Ran, Running, StartRun, problem_toml
 
 # Each case's body runs inside `double(x)`; a case named "right..." is answered rightly and must pass whatever its neighbours did.
 CASES: dict[str, str] = {
@@ -101,10 +103,10 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "sys-exit": ("crashed", "SystemExit"),
     "os-exit": ("crashed", "ended the process with exit code 0"),
     "segfault": ("crashed", "segmentation fault"),
-    "endless-loop": ("timed_out", "no answer within 8 s"),
-    "endless-loop-in-c": ("timed_out", "no answer within 8 s"),
+    "endless-loop": ("timed_out", "no answer within 9 s"),
+    "endless-loop-in-c": ("timed_out", "no answer within 10 s"),
     "prints": ("passed", ""),
-    "prints-endlessly": ("timed_out", "no answer within 8 s"),
+    "prints-endlessly": ("timed_out", "no answer within 11 s"),
     "forks": ("crashed|timed_out", ""),  # by their number, or, where nobody gets a turn, by the time
     "orphans": ("passed", ""),
     "memory": ("out_of_memory", "more than 1.5 GiB of host memory"),
@@ -130,6 +132,8 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "garbage-frame": ("crashed", "connection was misused"),
     "deep-frame": ("crashed", "connection was misused"),
 }
+# Each has a time limit of its own: of a part in which two end alike no more is run.
+APART = {"endless-loop": 9, "endless-loop-in-c": 10, "prints-endlessly": 11}
 
 
 @pytest.fixture(scope="module", params=["host", IN_DOCKER])
@@ -139,7 +143,10 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         containers.need()
     folder = tmp_path_factory.mktemp("faults")
     course = Course(folder / "course")
-    course.add("faults", list(CASES), limit_s=8, memory_gib=1.5)
+    toml = problem_toml("faults.py", list(CASES), limit_s=8, memory_gib=1.5)
+    for name, limit_s in APART.items():
+        toml = toml.replace(f'name = "{name}", ', f'name = "{name}", time_limit_s = {limit_s}, ')
+    course.add("faults", toml=toml)
     submission = folder / "submission"
     submission.mkdir()
     functions = "".join(f"def f{index}(x):\n    {body}\n\n" for index, body in enumerate(CASES.values()))
@@ -259,3 +266,62 @@ def test_the_terminal_shows_every_assignment_and_the_score(ran: Ran) -> None:
     assert "Score" in ran.output
     for name in LOADING:
         assert f"{name}.py" in ran.output
+
+
+MORE = """
+[[part.group]]
+name = "laws"
+title = "Laws"
+points = 1
+checks = ["test_law"]
+
+[[part]]
+name = "other"
+title = "Another part"
+
+[[part.group]]
+name = "more"
+title = "More"
+points = 2
+cases = [
+  { name = "other", tries = "other", n = 1 },
+]
+"""
+LAW = """
+from hypothesis import strategies as st
+
+def test_law(properties):
+    "It holds."
+    properties.hold(lambda trial: trial.ask(trial.inputs), n=st.integers(1, 4))
+"""
+HANGS_FROM_11 = """
+def double(x):
+    print("asked for", x.numel())
+    while x.numel() > 10: pass
+    return x * 2
+"""
+
+
+def test_the_rest_of_a_part_in_which_two_cases_hang_is_not_run(start_run: StartRun, tmp_path: Path) -> None:
+    course = Course(tmp_path / "course")
+    names = ["fine", "first", "second", "third", "fourth"]
+    course.add("task", toml=problem_toml("task.py", names, limit_s=1, extra=MORE))
+    (course.folder / "assignments/task/test_law.py").write_text(LAW)
+    submission = tmp_path / "submission"
+    submission.mkdir()
+    (submission / "task.py").write_text(HANGS_FROM_11)
+    ran = start_run(submission, "--course", course.folder, "--device", "cpu").finish()
+    assert (ran.code, ran.left) == (0, []), ran.errors
+    assert ran.report is not None
+    log = ran.report.assignments[0].log.text
+    assert [number for number in range(10, 15) if f"asked for {number}" in log] == [10, 11, 12]
+    assert ran.case("task", "fine").outcome == "passed"
+    told = "not run: first and second of this part gave no answer within 1 s; mend these first"
+    for name in ("third", "fourth", "test_law"):
+        case = ran.case("task", name)
+        assert (case.outcome, case.message) == ("timed_out", told)
+    hung, other = (part.points for part in ran.report.assignments[0].parts)
+    assert (hung.earned, hung.graded, hung.possible) == (0, 5, 5)
+    assert (ran.case("task", "other").outcome, other.earned, other.possible) == ("passed", 2, 2)
+    assert "third, fourth, test_law  timed out" in ran.output
+    assert told in ran.output

@@ -17,12 +17,23 @@ from typing import get_args
 import psutil
 import pytest
 
+from grader.doctor import selftest
+from grader.sandbox.base import LAST_REPORT_LIMIT_S
 from tests import containers
 from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun
 
 ROOT_HERE = os.geteuid() == 0
 ECHO = "def double(x):\n    print('echo of', tuple(x.shape))\n    return x * 2\n"
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
+HANGS_IN_THE_SECOND = """
+import pathlib, time
+
+def double(x):
+    if x.numel() > 10:
+        pathlib.Path("student-runs").touch()
+        time.sleep(600)
+    return x * 2
+"""
 LIMIT_S = 20  # of the case: what misbehaves otherwise has to be seen before, on a machine that is busy too
 # The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual.
 MISBEHAVIOUR = {
@@ -158,6 +169,25 @@ def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Ru
     assert MARK not in listed
 
 
+def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
+    start_run: StartRun, place: PlaceName, tmp_path: Path
+) -> None:
+    for parent in list(tmp_path.parents)[:2]:
+        parent.chmod(0o711)
+    with selftest.outside(tmp_path) as source:
+        selftest.write_course(tmp_path / "course", source)
+        submission, course = tmp_path / "course" / "submission", tmp_path / "course"
+        ran = start_run(submission, "--course", course, "--device", "cpu", place=place).finish()
+    assert ran.report is not None, ran.errors
+    reached = [name for name in selftest.REACHED if ran.case("double", name).outcome == "passed"]
+    assert reached == ([] if ran.report.isolation.isolated else list(selftest.REACHED))
+    escape = selftest.judge(ran.report)[-1]
+    assert (escape.state == "fine") == ran.report.isolation.isolated == (place in ("bubblewrap", "docker")), escape
+    warning = "warning: not isolated: a submission here is "
+    assert ran.output.startswith(warning) != ran.report.isolation.isolated
+    assert (ran.report.isolation.note == "") == ran.report.isolation.isolated
+
+
 def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:
     if place in ("uid", "none"):
         pytest.skip(f"{place}: the network is not closed")
@@ -195,10 +225,11 @@ def test_secrets_are_out_of_reach(runner: Runner, place: PlaceName, secret: Path
 )
 def test_exit_codes(runner: Runner, place: PlaceName, arguments: list[str], code: int) -> None:
     ran = runner.run(ECHO, *arguments)
-    if place == "none" and code == 0:
+    if place in ("uid", "none") and code == 0:
         assert ran.code == 3
+        assert "nothing was graded: not isolated: " in ran.errors
         assert "install bubblewrap" in ran.errors
-        assert ran.report is None
+        assert (ran.report, ran.output) == (None, "")
     else:
         assert ran.code == code, ran.errors
     assert ran.left == []
@@ -213,6 +244,43 @@ def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signal
     assert (ran.code, ran.left) == (130, [])
     assert "interrupted" in ran.errors
     assert "Traceback" not in ran.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_reports_what_was_graded(runner: Runner, number: signal.Signals) -> None:
+    running = runner.start(HANGS_IN_THE_SECOND)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert ran.report is not None, ran.errors
+    assert ran.report.incomplete
+    assert ran.report.infra_errors == ()
+    assert ran.case("task", "first").outcome == "passed"
+    second = ran.case("task", "second")
+    assert (second.outcome, second.message) == ("skipped", "not graded: the run was interrupted")
+    assert (ran.report.score.graded, ran.report.score.possible) == (0, 4), "the group is not decided"
+    assert "incomplete: the run was interrupted" in ran.output
+    assert ran.errors == "interrupted: the report has what was graded by then, nothing else is left behind\n"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_who_interrupts_twice_does_not_wait_for_a_report_and_loses_none(runner: Runner, hangs: bool) -> None:
+    """On a host the judge can be made to hang; in a container the report may be there before the second Ctrl-C, or not."""
+    running = runner.start(HANGS_IN_THE_SECOND)
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    judges = [one for one in running.processes() if "grader.judge" in one.cmdline()]
+    for process in judges if hangs else ():
+        process.suspend()
+    for _ in range(2):
+        with contextlib.suppress(ProcessLookupError):
+            running.signal(signal.SIGINT)
+        time.sleep(0.3)
+    ran = running.finish(limit_s=LAST_REPORT_LIMIT_S)
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert "Traceback" not in ran.errors
+    assert (ran.report is None) == ("nothing was graded" in ran.errors)
+    assert ran.report is None or not (hangs and judges)
 
 
 def cleanup(running: Running) -> str:

@@ -195,6 +195,24 @@ def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run:
     assert "the judge ended without a report (exit code 137)" in ran.errors
 
 
+def test_a_container_that_is_stopped_reports_what_was_graded(
+    start_run: StartRun, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    two = Course(tmp_path_factory.mktemp("two") / "course")
+    two.add("task", ["first", "second"], limit_s=60)
+    source = HANGS.replace("pathlib.Path('student-runs').touch()\n", "").replace(
+        "time.sleep", "if x.numel() == 10: return x * 2\n    pathlib.Path('student-runs').touch(); time.sleep"
+    )
+    running = start_run(submission(tmp_path, source), "--course", two.folder, "--device", "cpu", place="docker")
+    running.wait_for(lambda: running.worker_runs("student-runs"))
+    containers.client().containers.get(running.containers()[0]).stop()
+    ran = running.finish(limit_s=60)
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert ran.report is not None
+    assert ran.report.incomplete
+    assert [ran.case("task", name).outcome for name in ("first", "second")] == ["passed", "skipped"]
+
+
 class Proxy:
     """Stands between the grader and the daemon, until it is cut."""
 

@@ -27,6 +27,7 @@ from grader.doctor import containers, examine, gpus, selftest, software, space, 
 from grader.doctor.finding import NAMES, Finding, ask
 from grader.doctor.gpus import Card, Driver
 from grader.doctor.software import Seen
+from grader.report.model import Isolation
 from grader.sandbox import engine
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
@@ -548,11 +549,18 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
         ("cuda", FRESH, "none", "fine", "for GPUs and CPUs", ""),
         ("cpu", STALE, "none", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
         ("cpu", BARE, "none", "fault", "confines no worker (setpriv: no)", "`grader image build"),
-        ("cpu", FRESH, "driver", "caution", "for CPUs: a GPU is used on this host alone", "--device cuda"),
+        (
+            "cpu",
+            FRESH,
+            "driver",
+            "caution",
+            "for CPUs, and there is a GPU: it is used with --sandbox host alone",
+            "--device cuda",
+        ),
         ("cpu", InfraError("no such program"), "none", "fault", "no such program", "`grader image build"),
         ("cpu", "nonsense", "none", "fault", "does not run", "`grader image build"),
-        (None, "", "none", "unneeded", "there is no lab", "`grader image build --device cpu --tag lab`"),
-        (None, "", "driver", "unneeded", "there is no lab", "--device cuda"),
+        (None, "", "none", "fault", "lab is asked for, and is not", "`grader image build --device cpu --tag lab`"),
+        (None, "", "driver", "fault", "lab is asked for, and is not", "--device cuda"),
     ],
 )
 def test_the_image(
@@ -572,6 +580,9 @@ def test_the_image(
 
 def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., list[Finding]]) -> None:
     found = docker_says(FakeDaemon(None, {}), "", "", "none", "gpu-lab-grader")
+    assert_says(
+        named(found, "grading image"), "unneeded", "there is no gpu-lab-grader: submissions are graded on", "build"
+    )
     assert named(found, "grading image").mend == "`grader image build --device cpu`"
 
 
@@ -623,8 +634,14 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 
     monkeypatch.setattr(engine, "is_there", lambda: True)
     monkeypatch.setattr(engine, "connect", refuse)
-    docker, *rest = containers.findings("lab", tmp_path, "none", confined=True)
+    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    assert_says(docker, "caution", "submissions are graded on this host", mend)
     assert_says(docker, "caution", "could not reach", mend)
+    engine.remember("gpu-lab-grader")
+    (expecting, *_) = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    assert_says(expecting, "fault", "was here before, so nothing is graded without --sandbox host", mend)
     assert "grader doctor" not in docker.words
     assert [(one.name, one.state) for one in rest] == [("grading image", "unneeded"), ("GPU in Docker", "unneeded")]
 
@@ -632,7 +649,9 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
 @pytest.mark.parametrize(("confined", "mend"), [(True, ""), (False, "`sudo apt install docker.io")])
 def test_no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, confined: bool, mend: str) -> None:
     monkeypatch.setattr(engine, "is_there", lambda: False)
-    docker, *rest = containers.findings("lab", tmp_path, "driver", confined=confined)
+    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "driver", confined=confined)
     assert_says(docker, "unneeded", "graded on this host", mend)
     assert bool(docker.mend) is not confined
     assert [one.state for one in rest] == ["unneeded"] * 2
@@ -698,35 +717,39 @@ def test_leftovers(monkeypatch: pytest.MonkeyPatch, folders: list[str], state: s
 # The self-test's judgement --------------------------------------------------------------------------------------------
 
 
-def report(right: str = "passed", wrong: str = "failed", escape: str = "failed", jail: str = "bubblewrap") -> Any:
-    outcomes = {"right": right, "wrong": wrong, "escape": escape}
+def report(right: str = "passed", wrong: str = "failed", jail: str = "bubblewrap", **escapes: str) -> Any:
+    outcomes = {"right": right, "wrong": wrong} | dict.fromkeys(selftest.REACHED, "failed") | escapes
     cases = [SimpleNamespace(name=name, outcome=one, message=f"{name}'s message") for name, one in outcomes.items()]
     return SimpleNamespace(
         assignments=[SimpleNamespace(parts=[SimpleNamespace(cases=cases)])],
-        isolation=SimpleNamespace(jail=jail, words="unisolated" if jail == "none" else jail),
+        isolation=Isolation(jail=jail),  # type: ignore[arg-type]
         environment=SimpleNamespace(gpu=None),
     )
 
 
+ALL = dict.fromkeys(selftest.REACHED, "passed")
+
+
 @pytest.mark.parametrize(
-    ("given", "connected", "name", "state", "words"),
+    ("given", "name", "state", "words"),
     [
-        (report(), False, "right kernel", "fine", "passes, on the CPU"),
-        (report(), False, "wrong kernel", "fine", "fails"),
-        (report(), False, "escape", "fine", "blocked by bubblewrap"),
-        (report(right="skipped"), False, "right kernel", "fault", "skipped: right's message"),
-        (report(wrong="passed"), False, "wrong kernel", "fault", "failed was expected, it is passed"),
-        (report(escape="passed"), False, "escape", "fault", "it read a private file"),
-        (report(), True, "escape", "fault", "it reached the network"),
-        (report(escape="passed", jail="none"), True, "escape", "caution", "not blocked (unisolated)"),
-        (report(escape="passed", jail="none"), True, "escape", "caution", "a private file and reached the network"),
-        (report(jail="uid"), True, "escape", "caution", "not blocked (uid): it reached the network"),
-        (report(escape="infra_error"), False, "escape", "fault", "infra error: escape's message"),
-        (report(escape="timed_out", jail="none"), False, "escape", "fault", "timed out"),
+        (report(), "right kernel", "fine", "passes, on the CPU"),
+        (report(), "wrong kernel", "fine", "fails"),
+        (report(), "escape", "fine", "blocked by bubblewrap"),
+        (report(right="skipped"), "right kernel", "fault", "skipped: right's message"),
+        (report(wrong="passed"), "wrong kernel", "fault", "failed was expected, it is passed"),
+        (report(files="passed"), "escape", "fault", "it read another user's file"),
+        (report(processes="passed"), "escape", "fault", "it saw other processes"),
+        (report(network="passed"), "escape", "fault", "it reached the network"),
+        (report(jail="none", **ALL), "escape", "caution", "not blocked (unisolated): it read another user's file, saw"),
+        (report(jail="uid", network="passed"), "escape", "caution", "not blocked (another user): it reached the net"),
+        (report(jail="uid"), "escape", "caution", "not blocked (another user)"),
+        (report(network="infra_error"), "escape", "fault", "infra error: network's message"),
+        (report(files="timed_out", jail="none"), "escape", "fault", "timed out"),
     ],
 )
-def test_what_the_self_test_says(given: Any, connected: bool, name: str, state: str, words: str) -> None:
-    found = selftest.judge(given, connected)
+def test_what_the_self_test_says(given: Any, name: str, state: str, words: str) -> None:
+    found = selftest.judge(given)
     assert [one.name for one in found] == list(NAMES[16:])
     assert_says(named(found, name), state, words, "")
 
@@ -848,6 +871,7 @@ def machine(**states: str) -> list[Finding]:
         (machine(grading_image="unneeded"), ["yes, in bubblewrap"]),
         (machine(GPU_in_Docker="caution"), ["yes, in bubblewrap"]),
         (machine(grading_image="caution", bubblewrap="caution"), ["Strangers' code: no"]),
+        (machine(grading_image="unneeded", escape="caution"), ["Strangers' code: no"]),
         (machine(nvcc="fault", GPU="fault"), ["not ready: mend nvcc, GPU"]),
     ],
 )

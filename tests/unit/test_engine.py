@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
+import json
 import socket
 import tempfile
 import threading
@@ -16,6 +18,7 @@ import pytest
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
+from grader.image import build
 from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError, UsageError
 from grader.sandbox.choice import choose
@@ -135,6 +138,14 @@ def test_the_engines_errors_say_what_to_do(error: Exception, words: str) -> None
         raise error
 
 
+def refused(reason: str = "DOCKER_HOST names a daemon", words: str = "could not") -> None:
+    """See that `auto` does not grade on the host, for this reason, and that who insists does."""
+    insist = "so nothing is graded on this host instead, unless --sandbox host says so"
+    with pytest.raises(InfraError, match=f"{words}.*{reason}, {insist}"):
+        choose(Place(sandbox="auto"))
+    assert choose(Place(sandbox="host")) == "host"
+
+
 @pytest.fixture
 def hung_daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A daemon that takes every connection and never says a word."""
@@ -154,11 +165,9 @@ def test_a_hung_daemon_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hung_daemon")
-def test_auto_does_without_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_refuses_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
-    choice = choose(Place(sandbox="auto"))
-    assert choice.sandbox == "host"
-    assert "not in a container: could not" in choice.note
+    refused()
 
 
 @pytest.fixture
@@ -214,14 +223,12 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
 @LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("slow", ["/version", "/info", "/images/"])
-def test_auto_does_without_a_daemon_that_sends_a_byte_now_and_then(
+def test_auto_refuses_a_daemon_that_sends_a_byte_now_and_then(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None], slow: str
 ) -> None:
     slow_daemon(slow)
     monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
-    choice = choose(Place(sandbox="auto"))
-    assert choice.sandbox == "host"
-    assert "not in a container: could not" in choice.note
+    refused()
 
 
 @LEFT_TO_THE_COLLECTOR
@@ -269,42 +276,128 @@ def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
     "address",
     ["unix:///nowhere/docker.sock", "nonsense", "tcp://host:port", "tcp://host:99999", "tcp://[::1", "npipe://x"],
 )
-def test_auto_does_without_a_daemon(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_auto_refuses_a_named_daemon_that_is_not_there(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Whoever has named it expects a container, and would not see that there was none."""
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(InfraError, match="no Docker daemon answers at"):
         engine.connect()
-    assert choose(Place(sandbox="auto")).sandbox == "host"
+    refused(words="no Docker daemon answers at")
     gc.collect()
 
 
+def context(folder: Path, name: str, host: str) -> None:
+    """What `docker context create` and `docker context use` leave; no context, where the host is empty."""
+    (folder / "config.json").write_text(json.dumps({"currentContext": name}))
+    if host:
+        meta = folder / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest()
+        meta.mkdir(parents=True)
+        told = {"Name": name, "Metadata": {}, "Endpoints": {"docker": {"Host": host}}}
+        (meta / "meta.json").write_text(json.dumps(told))
+
+
+@pytest.fixture
+def no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without a daemon and without a word of one: docker's own settings, and the grader's memory, lie in this folder."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("DOCKER_CONFIG", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(engine, "SOCKETS", (str(tmp_path / "docker.sock"),))
+    return tmp_path
+
+
 @LEFT_TO_THE_COLLECTOR
-def test_a_named_daemon_that_does_not_answer_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has named it expects a container, and would not see that there was none."""
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    note = choose(Place(sandbox="auto")).note
-    assert note.startswith("graded on this host and not in a container: could not reach the Docker daemon: ")
-    assert "at unix:///nowhere/docker.sock" in note
-    assert note.endswith("start it")
-    assert choose(Place(sandbox="host")) == ("host", "")
+@pytest.mark.parametrize(
+    ("host", "words"), [("unix:///nowhere/rootless.sock", "at unix:///nowhere/rootless.sock"), ("", "no context mine")]
+)
+def test_auto_refuses_a_context_whose_daemon_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, no_docker: Path, host: str, words: str
+) -> None:
+    context(no_docker, "mine", host)
+    refused("docker's context is mine", words)
+    context(no_docker, "default", "")
+    assert choose(Place(sandbox="auto")) == "host"
+    monkeypatch.setenv("DOCKER_CONTEXT", "mine")
+    refused("docker's context is mine", words)
+    gc.collect()
+
+
+def daemon_with(monkeypatch: pytest.MonkeyPatch, image: SimpleNamespace | Exception) -> None:
+    """A daemon that answers, with this image or none."""
+
+    def look(*_: object) -> tuple[dict[str, Any], SimpleNamespace]:
+        if isinstance(image, Exception):
+            raise image
+        return {}, image
+
+    monkeypatch.setattr(engine, "connect", lambda _limit_s: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(docker, "_look", look)
+
+
+NO_IMAGE = ImageNotFound("404", explanation="No such image: x")
+OF_CPUS = SimpleNamespace(labels={docker.DEVICE_LABEL: "cpu"})
+
+
+@LEFT_TO_THE_COLLECTOR
+def test_an_image_that_was_here_once_is_expected(monkeypatch: pytest.MonkeyPatch, no_docker: Path) -> None:
+    """Its daemon may have stopped since, or closed its socket to this user, or lost the image."""
+    assert choose(Place(sandbox="auto")) == "host"
+    (no_docker / "docker.sock").touch()
+    with monkeypatch.context() as patched:
+        daemon_with(patched, OF_CPUS)
+        assert choose(Place(sandbox="auto", device="cpu")) == "docker"
+        daemon_with(patched, NO_IMAGE)
+        refused("the image gpu-lab-grader was here before", "No such image: x: make it with `grader image build`")
+    refused("the image gpu-lab-grader was here before", "no Docker daemon answers")
+    (no_docker / "docker.sock").unlink()
+    refused("the image gpu-lab-grader was here before", "no Docker daemon answers")
+    gc.collect()
+
+
+def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no_docker: Path) -> None:
+    (no_docker / "Dockerfile").touch()
+    api = SimpleNamespace(build=lambda **_: [])
+    images = SimpleNamespace(get=lambda _tag: SimpleNamespace(id="sha256:0"))
+    client = SimpleNamespace(api=api, images=images, close=lambda: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "connect", lambda _limit_s: client)
+        build(no_docker, "course/image:2026", {}, None, lambda _words: None)
+    assert engine.why_image_is_expected("gpu-lab-grader") == ""
+    assert engine._mark_of("course/image:2026").exists()
+
+
+@LEFT_TO_THE_COLLECTOR
+@pytest.mark.usefixtures("no_docker")
+def test_an_image_that_is_asked_for_is_expected() -> None:
+    with pytest.raises(InfraError, match="the image mine is asked for, so nothing is graded on this host"):
+        choose(Place(sandbox="auto", image="mine"))
     gc.collect()
 
 
 def test_a_daemon_that_nobody_has_named_is_done_without_in_silence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, no_docker: Path
 ) -> None:
     """A socket that was left behind, or is not for this user."""
-    (tmp_path / "docker.sock").touch()
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setattr(engine, "SOCKETS", (str(tmp_path / "docker.sock"),))
+    (no_docker / "docker.sock").touch()
     monkeypatch.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
-    assert choose(Place(sandbox="auto")) == ("host", "")
+    assert choose(Place(sandbox="auto")) == "host"
 
 
+@pytest.mark.usefixtures("no_docker")
 def test_a_daemon_without_the_image_is_done_without_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
-    monkeypatch.setattr(engine, "connect", lambda _limit_s: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(docker, "_look", lambda *_: (_ for _ in ()).throw(ImageNotFound("404", explanation="none")))
-    assert choose(Place(sandbox="auto")) == ("host", "")
+    daemon_with(monkeypatch, NO_IMAGE)
+    assert choose(Place(sandbox="auto")) == "host"
+
+
+@pytest.mark.usefixtures("no_docker")
+def test_auto_does_not_leave_a_container_for_a_gpu_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
+    monkeypatch.setattr(docker, "driver_is_loaded", lambda: True)
+    daemon_with(monkeypatch, OF_CPUS)
+    with pytest.raises(UsageError, match=r"gets no GPU, and this machine has one: .*--sandbox host on this host"):
+        choose(Place(sandbox="auto"))
+    assert choose(Place(sandbox="auto", device="cpu")) == "docker"
 
 
 def test_a_container_that_does_not_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:

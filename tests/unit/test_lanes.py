@@ -14,6 +14,7 @@ from grader.contender import pool
 from grader.contender.replies import ContenderFault
 from grader.judge import lanes as module
 from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.hangs import Hangs
 from grader.judge.lanes import Lanes, Work, case_work, shares_the_machine
 
 
@@ -27,6 +28,7 @@ class StubJudge:
         self.told: list[str] = []
         self.together = 0
         self.alone: dict[str, bool] = {}
+        self.hangs = Hangs()
         self._inside: set[str] = set()
         self._lock = threading.Lock()
 
@@ -70,6 +72,7 @@ def cases(
         SimpleNamespace(
             id=f"{of}-{index}",
             assignment=assignment,
+            part=SimpleNamespace(name="part"),
             fails=index in wrong,
             case=SimpleNamespace(calls=1, memory_gib=8.0 if index in alone else None, max_extra_mib=None, tool=None),
         )
@@ -352,3 +355,34 @@ def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> No
     ]:
         monkeypatch.setattr(pool.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert pool.workers_at_once(gib) == expected
+
+
+def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: StubJudge) -> None:
+    """Two lanes: when the second of two has hung, at most one more is under way."""
+    (case,), ran = cases(1), list[str]()
+
+    def work(part: str, index: int) -> Work:
+        def run(_lane: int, _evidence: Evidence) -> None:
+            ran.append(f"{part}-{index}")
+            if part == "hangs":
+                raise ContenderFault("timed_out", "no answer within 5 s: stopped")
+
+        return Work(f"softmax-{part}-{index}", case.assignment, run, part=part)
+
+    works = [work(part, index) for index in range(8) for part in ("hangs", "works")]
+    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
+    lanes.begin(works, lambda: None)
+    ends = []
+    for one in works:
+        try:
+            lanes.run(one, Evidence())
+            ends.append("passed")
+        except ContenderFault as fault:
+            ends.append(fault.message)
+    assert ends[1::2] == ["passed"] * 8
+    assert 2 <= ends.count("no answer within 5 s: stopped") <= 3
+    assert len([one for one in ran if one.startswith("hangs")]) <= 3
+    told = [words for words in ends if words.startswith("not run: ")]
+    assert len(told) >= 5
+    assert all(words.endswith(" of this part gave no answer within 5 s; mend these first") for words in told)
+    assert {words.split()[2] for words in told} <= {str(index) for index in range(8)}, "cases have their own names"

@@ -49,6 +49,11 @@ def test_a_fault_of_the_grader_leaves_the_points_ungraded_and_never_lost() -> No
     assert group_points(5, ["skipped", "infra_error", "passed"]) == (points(0, 0), False)
 
 
+def test_an_interruption_leaves_the_points_ungraded_unless_they_are_lost() -> None:
+    assert group_points(5, ["passed", "skipped"], complete=False) == (points(0, 0), False)
+    assert group_points(5, ["failed", "skipped"], complete=False) == (points(0, 5), False)
+
+
 @given(st.lists(st.sampled_from(OUTCOMES)), st.floats(0, 100))
 def test_points_are_all_or_nothing_and_do_not_depend_on_the_order(outcomes: list[Outcome], possible: float) -> None:
     earned, provisional = group_points(possible, outcomes)

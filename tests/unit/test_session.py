@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from grader.contender.replies import ContenderFault
 from grader.judge import plugin as plugin_module
 from grader.judge import session
+from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.plugin import JudgePlugin
+from grader.report.model import INTERRUPTED, CaseResult
 
 
 def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +53,56 @@ def test_a_failure_of_the_grader_is_told_with_its_place() -> None:
     assert end.message.startswith(
         f"the grader failed: RuntimeError: no such stream, in test_session.py, line {line}, in "
     )
+
+
+def test_what_ran_ahead_is_kept_of_an_interrupted_session_but_no_crash() -> None:
+    """Lanes are done with cases whose tests have had no turn; who ended the session may have ended workers too."""
+    ended = {
+        "a-p-right": None,
+        "a-p-wrong": CheckFailed("it is wrong"),
+        "a-p-killed": ContenderFault("crashed", "SIGTERM"),
+    }
+    lanes = SimpleNamespace(done=lambda key: Evidence(error=ended[key]) if key in ended else None)
+    plugin: Any = JudgePlugin.__new__(JudgePlugin)
+    told: list[Any] = []
+    plugin.judge = SimpleNamespace(lanes=lanes, emit=told.append, job=SimpleNamespace(stop_early=False))
+    plugin.results, plugin.speed_results, plugin.faults = {}, {}, []
+    plugin._items = []
+    for name, speed in (("right", None), ("wrong", None), ("killed", None), ("running", None), ("right", object())):
+        item = SimpleNamespace(stash=pytest.Stash())
+        item.stash[plugin_module.PLACE] = plugin_module.Place("a", "p", name, name, speed)  # type: ignore[arg-type]
+        plugin._items.append(item)
+    assert not plugin.has_decided_something
+    plugin.keep_what_ran_ahead()
+    assert {key[2]: one.outcome for key, one in plugin.results.items()} == {"right": "passed", "wrong": "failed"}
+    assert [event.result.name for event in told] == ["right", "wrong"]
+    assert plugin.speed_results == {}
+    assert plugin.has_decided_something
+
+
+def test_what_had_no_turn_is_open_and_no_fault_of_the_grader() -> None:
+    case, band = SimpleNamespace(name="late"), SimpleNamespace(points=3.0)
+    group = SimpleNamespace(
+        name="all", title="All", points=2.0, cases=[SimpleNamespace(name="early"), case], checks=["law"]
+    )
+    part = SimpleNamespace(
+        name="p", title="P", groups=[group], speed=[SimpleNamespace(name="late", bands=[band])], speed_points=3.0
+    )
+    early = CaseResult(name="early", tries="", outcome="passed")
+    plugin: Any = SimpleNamespace(
+        results={("a", "p", "early"): early},
+        speed_results={},
+        faults=[],
+        interrupted=True,
+        judge=SimpleNamespace(job=SimpleNamespace(speed=True)),
+    )
+    found = session._part_result(plugin, SimpleNamespace(name="a"), part)  # type: ignore[arg-type]
+    assert [one.outcome for one in found.cases] == ["passed", "skipped", "skipped"]
+    assert {one.message for one in found.cases} == {"", INTERRUPTED}
+    assert (found.points.graded, found.points.possible) == (0, 2)
+    assert [(one.outcome, one.message) for one in found.speed.cases] == [("skipped", INTERRUPTED)]
+    assert (found.speed.points.graded, found.speed.points.possible) == (0, 3)
+    assert plugin.faults == []
+    plugin.interrupted = False
+    session._part_result(plugin, SimpleNamespace(name="a"), part)  # type: ignore[arg-type]
+    assert len(plugin.faults) == 3

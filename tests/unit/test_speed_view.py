@@ -16,6 +16,7 @@ from grader.report.model import (
     CaseResult,
     ContenderTime,
     Interval,
+    Isolation,
     PartResult,
     Points,
     Report,
@@ -309,6 +310,12 @@ def test_a_case_whose_bands_are_worth_nothing_is_no_reason(report_with: Callable
     assert f"6 points of speed are not graded ({NEEDS_GPU}); they are not lost" in text
 
 
+def test_an_incomplete_report_says_so(report_with: Callable[..., str]) -> None:
+    words = "incomplete: the run was interrupted before everything was graded"
+    assert words in report_with(timed(), incomplete=True)
+    assert words not in report_with(timed())
+
+
 def test_a_quick_look_says_what_a_full_run_adds(report_with: Callable[..., str]) -> None:
     words = "a quick look: a full run tries more and larger cases, and times more rounds"
     assert words in report_with(timed(), effort="quick")
@@ -327,7 +334,11 @@ def test_a_timed_case_counts_in_the_progress_of_its_part() -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120, highlight=False)) as progress:
         progress(
-            Planned(device="cuda", parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),))
+            Planned(
+                device="cuda",
+                isolation=Isolation(jail="bubblewrap"),
+                parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),),
+            )
         )
         progress(SpeedDone(assignment="a", part="p", result=timed()))
         progress(SpeedDone(assignment="a", part="p", result=timed("failed", name="long")))

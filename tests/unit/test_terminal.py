@@ -306,6 +306,7 @@ def progress_of(cases: list[CaseResult], *, terminal: bool, title: str = "Softma
         progress(
             Planned(
                 device="cpu",
+                isolation=Isolation(jail="bubblewrap"),
                 parts=(PlannedPart(assignment="softmax", part="f", file="softmax.py", title=title, cases=len(cases)),),
             )
         )
@@ -323,7 +324,13 @@ def test_without_a_terminal_each_finished_part_is_one_plain_line(make_case: Make
 def test_a_part_that_is_not_finished_prints_no_line(make_case: MakeCase) -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120)) as progress:
-        progress(Planned(device="cpu", parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),)))
+        progress(
+            Planned(
+                device="cpu",
+                isolation=Isolation(jail="bubblewrap"),
+                parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),),
+            )
+        )
         progress(CaseDone(assignment="a", part="p", result=make_case("n-1")))
         progress(CaseDone(assignment="a", part="unplanned", result=make_case("n-1")))
     assert out.getvalue() == ""

@@ -20,6 +20,7 @@ from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault, Reply
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.hangs import Hangs
 from grader.judge.state import Judge
 from grader.problem import Call
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
@@ -173,6 +174,7 @@ def run(
     answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
     load_fault: ContenderFault | None = None,
     of_file: ContenderFault | None = None,
+    hangs: Hangs | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
     monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/bin/compute-sanitizer")
@@ -199,7 +201,8 @@ def run(
         inputs=lambda *_: call,
         problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),
         dtype=torch.float32,
-        assignment=SimpleNamespace(spec=SimpleNamespace(file=file, language=language)),
+        assignment=SimpleNamespace(name="gelu", spec=SimpleNamespace(file=file, language=language)),
+        part=SimpleNamespace(name="part"),
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
     judge: Any = SimpleNamespace(
@@ -208,6 +211,7 @@ def run(
         job=SimpleNamespace(info=info, submission=Path("/s")),
         watched_worker=watched_worker,
         fault_of_file=lambda _assignment, _fault: of_file,
+        hangs=hangs or Hangs(),
     )
     sanitizing.run_watched(judge, case, Evidence())
     assert worker.killed
@@ -295,6 +299,17 @@ def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.Mo
         run(monkeypatch, "", fault)
     assert skipped.value.outcome == "skipped"
     assert str(fault.args[0] if fault.args else fault) in skipped.value.message or "no answer" in skipped.value.message
+
+
+def test_a_case_of_a_part_that_was_given_up_is_no_fault_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = Hangs()
+    for name in ("one", "two"):
+        hangs.note("gelu", "part", name, ContenderFault("timed_out", "no answer within 20 s: stopped"))
+    with pytest.raises(ContenderFault) as ended:
+        run(monkeypatch, "", hangs=hangs)
+    assert (ended.value.outcome, ended.value.message.partition(":")[0]) == ("timed_out", "not run")
+    with pytest.raises(CheckFailed):
+        run(monkeypatch, NEW, hangs=hangs)
 
 
 def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:

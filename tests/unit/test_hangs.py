@@ -1,0 +1,80 @@
+"""When a part is given up, and what is ended then."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from grader.contender.contender import SLOW_IN_PYTHON
+from grader.contender.replies import ContenderFault
+from grader.judge.evidence import CheckFailed
+from grader.judge.hangs import Hangs
+
+
+def late(time_s: int = 10, details: tuple[str, ...] = ()) -> ContenderFault:
+    return ContenderFault("timed_out", f"no answer within {time_s} s: stopped", details=details)
+
+
+SAME = late()
+
+
+@pytest.mark.parametrize(
+    ("errors", "given_up"),
+    [
+        ([late(), late()], True),
+        ([late(), None, CheckFailed("wrong"), late()], True),
+        ([late()], False),
+        ([SAME, SAME], False),
+        ([late(10), late(60)], False),
+        ([late(10), late(60), late(10)], True),
+        ([late(details=(SLOW_IN_PYTHON,)), late(details=(SLOW_IN_PYTHON, "the input: n 3")), late()], False),
+        ([ContenderFault("crashed", "no answer within 10 s: stopped")] * 2, False),
+        ([ContenderFault("timed_out", "what your code did has taken 600 s in all") for _ in range(2)], False),
+        ([ContenderFault("timed_out", "the examples were not answered within 300 s") for _ in range(2)], False),
+    ],
+    ids=str,
+)
+def test_a_part_is_given_up_when_two_cases_of_it_hung_alike(errors: list[Exception | None], given_up: bool) -> None:
+    hangs = Hangs()
+    for number, error in enumerate(errors):
+        hangs.note("softmax", "forward", f"case-{number}", error)
+    assert hangs.has_given_up("softmax", "forward") == given_up
+    assert not hangs.has_given_up("softmax", "backward")
+    hangs.check("softmax", "backward")
+    hangs.check("gelu", "forward")
+    if not given_up:
+        hangs.check("softmax", "forward")
+        return
+    names = [f"case-{number}" for number, error in enumerate(errors) if str(error) == str(late())]
+    with pytest.raises(ContenderFault) as fault:
+        hangs.check("softmax", "forward")
+    told = f"not run: {' and '.join(names)} of this part gave no answer within 10 s; mend these first"
+    assert (fault.value.outcome, fault.value.message) == ("timed_out", told)
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.sentence: Future[Exception] | None = None
+
+    def condemn(self, sentence: Future[Exception]) -> None:
+        self.sentence = sentence
+
+
+def test_what_takes_minutes_is_ended_with_its_part() -> None:
+    """compute-sanitizer's workers and those that compile begin before anything has hung."""
+    hangs = Hangs()
+    own, done, others = workers = [Worker() for _ in range(3)]
+    given: list[Any] = list(workers)
+    with hangs.ending("a", "p", given[1]):
+        pass
+    with hangs.ending("a", "p", given[0]), hangs.ending("a", "other", given[2]):
+        hangs.note("a", "p", "one", late())
+        assert own.sentence is None
+        hangs.note("a", "p", "two", late())
+        assert own.sentence is not None
+        assert str(own.sentence.result()).startswith("not run: one and two of this part")
+    assert (done.sentence, others.sentence) == (None, None)
+    with pytest.raises(ContenderFault, match="not run"), hangs.ending("a", "p", given[1]):
+        pytest.fail("it must not begin")
