@@ -23,7 +23,7 @@ class AttentionParams(Params):
     causal: bool = False
     backward: bool = False
     values: Literal["normal", "peaked", "rising", "falling", "large-logits"] = "normal"
-    layout: Literal["contiguous", "transposed", "mixed"] = "contiguous"
+    layout: Literal["contiguous", "transposed", "mixed", "one"] = "contiguous"
     upstream: Literal["normal", "expanded"] = "normal"
 
 
@@ -62,6 +62,8 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     elif params.layout == "mixed":  # three layouts, no stride alike: q as it is, k transposed, v a slice of wider rows
         k = k.transpose(1, 2).contiguous().transpose(1, 2)
         v = torch.nn.functional.pad(v, (8, 24), value=3.0)[..., 8 : 8 + params.d]
+    elif params.layout == "one":  # self-attention without projections: one and the same tensor three times
+        k = v = q
     upstream = None
     if params.backward:
         if params.upstream == "expanded":  # what o.sum().backward() passes on: one number, every stride 0

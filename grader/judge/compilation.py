@@ -191,4 +191,6 @@ def _raise_fault(call: CompiledCall) -> None:
             ),
         )
     fault = fault_of(call.error)
+    if call.error.type == "GridTooLarge":
+        raise ContenderFault("failed", call.error.message, fault.traceback)
     raise ContenderFault("failed", f"{call.failed} does not compile for {call.arch}: {fault.message}", fault.traceback)
