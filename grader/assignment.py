@@ -123,7 +123,7 @@ class Case(Strict):
         strict=True,
         ge=1,
         le=8,
-        description="calls on different data, and one more on the first one's tensors, all made before the first result is looked at, "
+        description="calls on different data, that on the first twice, all made before the first result is looked at, "
         "and before the first backward pass; these in both orders",
     )
     pieces: int = Field(

@@ -55,7 +55,7 @@ def run_trial(judge: Judge, case: BoundCase, contender: Contender, number: int, 
         return
     if case.case.together > 1:
         others = [case.inputs(judge.seed, OF_OTHERS + other, judge.device) for other in range(1, case.case.together)]
-        _run_together(judge, case, contender, [call, *others, call], evidence)
+        _run_together(judge, case, contender, [call, call, *others], evidence)
         return
     calls_after, repeats = case.case.calls - 1 - number, case.case.repeats
     got = answer(judge, case, contender, call, evidence, keep=calls_after + repeats > 1)
@@ -134,7 +134,7 @@ def _run_together(judge: Judge, case: BoundCase, contender: Contender, calls: li
 def _together_hint(with_gradients: bool, reverse: bool) -> str:
     if not with_gradients:
         return (
-            "all calls were made before any result was looked at, the last one on the first one's tensors: where the other cases pass, "
+            "all calls were made before any result was looked at, the second one on the first one's tensors: where the other cases pass, "
             "consistent with something that is kept from one call to the next"
         )
     return (
