@@ -107,7 +107,10 @@ KERNELS = {
     "prints": {"body": f"tl.static_print('{'words ' * 500}')"},
     "disk_full": {"host": f"if not ({INTERPRETED}): triton.runtime.jit.compute_cache_key = full"},
     "long_words": {"body": f"tl.static_assert(x.dtype != tl.bfloat16, '{'words ' * 9000}')"},
-    "axis": {"launch": "kernel[lambda meta: (1, 69988 + meta['n'] if x.dtype == torch.bfloat16 else 1)](x, y, x.numel(), BLOCK=64, num_warps=16)"},
+    "axis": {
+        "launch": "kernel[lambda meta: (1, 69988 + meta['n'] if x.dtype == torch.bfloat16 else 1)]"
+        "(x, y, x.numel(), BLOCK=64, num_warps=16)"
+    },
     "wrong": {"helper": "return x * 3"},
 }  # fmt: skip
 
