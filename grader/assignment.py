@@ -118,6 +118,21 @@ class Case(Strict):
     repeats: int = Field(
         default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
     )
+    together: int = Field(
+        default=1,
+        strict=True,
+        ge=1,
+        le=8,
+        description="calls on different data, that on the first twice, all made before the first result is looked at, "
+        "and before the first backward pass; these in both orders",
+    )
+    pieces: int = Field(
+        default=1,
+        strict=True,
+        ge=1,
+        le=4096,
+        description="make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them",
+    )
     profiled: bool = Field(
         default=False,
         description="on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show",
@@ -128,7 +143,9 @@ class Case(Strict):
     )
     time_limit_s: Number | None = Field(default=None, gt=0)
     memory_gib: Number | None = Field(
-        default=None, gt=0, description="GPU memory the case needs; skipped where less is free"
+        default=None,
+        gt=0,
+        description="GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free",
     )
     max_extra_mib: Number | None = Field(
         default=None, gt=0, description="GPU memory the call may take beside its tensors"
@@ -160,6 +177,18 @@ class Case(Strict):
             raise ValueError(f'tool = "{self.tool}" needs devices = ["cuda"]')
         return self
 
+    @model_validator(mode="after")
+    def _each_is_made_in_one_way(self) -> Case:
+        ways = {"repeats": self.repeats > 1, "together": self.together > 1, "pieces": self.pieces > 1}
+        asked = [name for name, is_asked in (ways | {"tool": self.tool is not None}).items() if is_asked]
+        if len(asked) > 1:
+            raise ValueError(f"{' and '.join(asked)} cannot go together: each makes calls in a way of its own")
+        return self
+
+    def shows_values(self, device: Device) -> bool:
+        """Whether passing the case says that the kernel computes right values."""
+        return self.degenerate is None and (self.cpu_windows == 1 or device != "cpu")
+
     def params_on(self, device: Device) -> dict[str, Any]:
         return self.params | (self.cpu if device == "cpu" else {})
 
@@ -178,6 +207,11 @@ class Group(Strict):
         if not self.cases and not self.checks:
             raise ValueError("a group needs `cases` or `checks`")
         return self
+
+    @property
+    def names(self) -> list[str]:
+        """Of its cases, then of its checks."""
+        return [*(case.name for case in self.cases), *self.checks]
 
 
 class Band(Strict):

@@ -71,6 +71,9 @@ class Problem(Protocol):
 
     It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
     are held against it first. How far it is off itself is measured on one call of each race, and others may be off by twice as much.
+
+    A case that says `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases whose contiguous inputs, one after
+    the other along dimension 0, are inputs of the whole, and whose outputs are its outputs.
     """
 
     def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
@@ -84,6 +87,9 @@ class Problem(Protocol):
 
     def baseline(self, call: Call) -> dict[str, torch.Tensor]:
         """The outputs as plain PyTorch computes them in the inputs' dtype."""
+
+    def pieces(self, params: Any, count: int) -> list[Any]:
+        """The params of smaller cases that are the whole; optional."""
 
     def cost(self, params: Any, dtype: torch.dtype) -> Cost:
         """Bytes and FLOPs of a case, for the roofline."""

@@ -10,7 +10,9 @@ From the contender, each but "time" with "limit_s", the seconds that an answer m
     {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
     {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
     {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],
-     "windows", "target": [arch, bytes] | null, "apart": whether tensors are to lie outside the arena}
+     "windows", "target": [arch, bytes] | null, "apart": whether tensors are to lie outside the arena,
+     "beside": [{"args", "upstream", "outputs"}...]: further calls, made before the first backward pass and before any result is
+     looked at, "reverse": whether the last call's backward pass comes first}
     {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...],
      "results": {"arena": {...}, "outputs": [[ref...]...]} | null, "gate": {...} | null}
     {"id", "do": "time", "calls", "keep", "watched", "gate"}

@@ -25,7 +25,6 @@ GAPS = """\
 - **Sums in float16 or bfloat16**, where the inputs are of that dtype too. A softmax whose row sum is rounded to it after each block of
   4096, a FlashAttention whose output and sum are after each tile of 64 keys, and a GeLU in it throughout stay within six times PyTorch's
   own error: the budget allows them. With float32 inputs they are caught.
-- **The maximum taken before the mask**, in FlashAttention: harmless unless the scores that are then masked are far above the others.
 - **A store without a mask**, in Triton: what lies beyond an output that the submission allocated is the submission's own memory. Where
   nothing of it is in use, nothing shows.
 """

@@ -59,6 +59,9 @@ def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generat
         special = special[special.isfinite()]
         flat = x.view(-1)
         flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / special.numel()))[: flat.numel() // 2]
+        flat[-special.numel() :] = special.roll(
+            3
+        )  # where what is left after full blocks is handled; large ones of both signs last
     if params.layout == "transposed":
         x = x.transpose(0, -1).contiguous().transpose(0, -1)
     elif params.layout in ("odd-start", "even-start"):
@@ -68,6 +71,14 @@ def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generat
     elif params.layout == "strided":
         x = torch.full((*x.shape, 2), 3.0, dtype=dtype, device=device)[..., 1].copy_(x)
     return Call(args={"x": x}, starts={"y": params.output_start})
+
+
+def pieces(params: GeluParams, count: int) -> list[GeluParams]:
+    """The params of at most `count` smaller cases along dimension 0: each element has a GeLU of its own."""
+    length, *rest = params.shape
+    step = -(-length // count)
+    shapes = [(min(step, length - start), *rest) for start in range(0, length, step)]
+    return [params.model_copy(update={"shape": shape}) for shape in shapes]
 
 
 def outputs(call: Call) -> dict[str, tuple[int, ...]]:

@@ -22,8 +22,8 @@ class AttentionParams(Params):
     d: Size
     causal: bool = False
     backward: bool = False
-    values: Literal["normal", "peaked", "rising", "falling", "large-logits"] = "normal"
-    layout: Literal["contiguous", "transposed", "mixed"] = "contiguous"
+    values: Literal["normal", "peaked", "rising", "falling", "large-logits", "late-keys"] = "normal"
+    layout: Literal["contiguous", "transposed", "mixed", "one"] = "contiguous"
     upstream: Literal["normal", "expanded"] = "normal"
 
 
@@ -46,14 +46,17 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     ):  # every 32 keys they are 32 smaller: what comes later is nothing beside what is there
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
-    elif params.values == "large-logits":
+    elif params.values in ("large-logits", "late-keys"):
         # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. The offset's factors are powers of two, exact in every precision, so right kernels lose only the
         # rounding of the sum. k's factor is 1: in dQ it is multiplied by a sum over dS that is 0 but for rounding errors,
         # and what a right kernel has left there is luck.
         offset = 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d)))
-        q[..., 0] = torch.where(torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5, offset, -offset)
+        up = torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5
+        q[..., 0] = torch.where(up & (params.values == "large-logits"), offset, -offset)
         k[..., 0] = 1.0
+        if params.values == "late-keys":
+            k[:, -3:, 0] = 0.0  # no offset: 512 above all others, and under a causal mask seen by the last rows alone
     q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
     if (
         params.layout == "transposed"
@@ -62,6 +65,8 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     elif params.layout == "mixed":  # three layouts, no stride alike: q as it is, k transposed, v a slice of wider rows
         k = k.transpose(1, 2).contiguous().transpose(1, 2)
         v = torch.nn.functional.pad(v, (8, 24), value=3.0)[..., 8 : 8 + params.d]
+    elif params.layout == "one":  # self-attention without projections: one and the same tensor three times
+        k = v = q
     upstream = None
     if params.backward:
         if params.upstream == "expanded":  # what o.sum().backward() passes on: one number, every stride 0

@@ -68,7 +68,8 @@ class Arena:
     """Shared memory holding copies of `inputs` and poisoned slots for `outputs`.
 
     Args:
-        inputs: tensors by name, any strides; their whole storage is copied.
+        inputs: tensors by name, any strides; their whole storage is copied. One on the device `meta` has no numbers: whoever made the
+            arena puts them in place (`entries`).
         outputs: shape by name; contiguous.
         starts: by how many elements an output lies beyond an aligned address; 0 where it is not named.
         dtype: of the outputs.
@@ -97,7 +98,7 @@ class Arena:
         self._device = device
         self.bytes = self._memory.bytes
         self.wipe()
-        self.fill(self.copies(inputs))
+        self.fill(self.copies(name for name, tensor in inputs.items() if tensor.device.type != "meta"))
         self.settle()
 
     def __enter__(self) -> Arena:
@@ -184,6 +185,12 @@ class Arena:
         slot = self.outputs[name]
         return self._region(slot).clone().view(slot.dtype).view(slot.shape)
 
+    def entries(self, name: str, start: int, count: int) -> torch.Tensor:
+        """So many entries of dimension 0 of a contiguous input or output, where they lie: a worker can change them."""
+        slot = self.inputs.get(name) or self.outputs[name]
+        whole = self.bytes[slot.start_bytes : slot.offset + slot.length].view(slot.dtype)
+        return whole.view(slot.shape)[start : start + count]
+
     def changed_inputs(self, names: Iterable[str] | None = None) -> list[str]:
         """Names of the inputs, of all or of these, whose storage is no longer what the judge put there."""
         return [
@@ -228,7 +235,7 @@ class Arena:
         return offset
 
     def _place_input(self, name: str, tensor: torch.Tensor) -> Slot:
-        length = _storage_bytes(tensor).numel()
+        length = tensor.untyped_storage().nbytes()
         offset = self._place(length)
         start = offset + int(tensor.storage_offset()) * tensor.element_size()
         return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
@@ -261,6 +268,11 @@ def _words(data: torch.Tensor) -> torch.Tensor:
 def _words_of_both(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     words = _words(one), _words(other)
     return words if words[0].dtype == words[1].dtype else (one, other)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of one dtype and shape hold the same, NaN and -0 included."""
+    return torch.equal(*_words_of_both(*(tensor.view(-1).view(torch.uint8) for tensor in (one, other))))
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -260,6 +260,8 @@ class Contender:
         apart: bool = False,
         profiled: bool = False,
         keep: bool = False,
+        beside: Sequence[tuple[list[str], str | None]] = (),
+        reverse: bool = False,
     ) -> Reply:
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
@@ -272,17 +274,30 @@ class Contender:
             profiled: whether the reply is to name the kernels that ran on the GPU.
             keep: whether its results are to be in use until the next call has returned, whose own lie in memory of theirs
                 (`kept`) where a buffer is used again.
+            beside: names of inputs and upstream gradient of further calls, which are made before the first backward pass and before
+                any result is looked at. The arena's outputs are those of the first call, then of each of these.
+            reverse: whether the backward pass of the last call comes first.
 
         Raises:
             ContenderFault: there was no answer.
         """
+        slots = [slot.ref() for slot in arena.outputs.values()]
+        count = len(slots) // (1 + len(beside))
+        first, *more = [
+            {
+                "args": [arena.inputs[name].ref() for name in names],
+                "upstream": None if gradient is None else arena.inputs[gradient].ref(),
+                "outputs": slots[number * count : (number + 1) * count],
+            }
+            for number, (names, gradient) in enumerate([(args, upstream), *beside])
+        ]
         request = {
             "do": "call",
             "arena": arena.address,
-            "args": [arena.inputs[name].ref() for name in args],
+            **first,
             "options": options,
-            "upstream": None if upstream is None else arena.inputs[upstream].ref(),
-            "outputs": [slot.ref() for slot in arena.outputs.values()],
+            "beside": more,
+            "reverse": reverse,
             "windows": windows,
             "target": target,
             "apart": apart,

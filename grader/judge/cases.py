@@ -46,6 +46,24 @@ class BoundCase:
         generator = torch.Generator(device).manual_seed(derived)
         return self.problem.make_inputs(self.params, self.dtype, generator)
 
+    def cut(self) -> list[Piece]:
+        """The case in `pieces` of its own along dimension 0, each with numbers of its own."""
+        params = self.problem.pieces(self.params, self.case.pieces)
+        return [
+            Piece(self.assignment, self.problem, self.part, self.case, one, index) for index, one in enumerate(params)
+        ]
+
+
+@dataclass(frozen=True)
+class Piece(BoundCase):
+    """Some of the entries of dimension 0 of a case."""
+
+    index: int
+
+    @property
+    def _own(self) -> str:
+        return f"{self.case.name}/piece {self.index}"
+
 
 @dataclass(frozen=True)
 class BoundSpeedCase(BoundCase):
@@ -102,6 +120,9 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
         for part in assignment.spec.parts:
             for case in part.cases:
                 params = bind_params(assignment, part, case, model, device)
+                if case.pieces > 1 and not callable(getattr(problem, "pieces", None)):
+                    path = assignment.folder / "problem.py"
+                    raise CourseError(f"{path}: lacks the function pieces(), which case {case.name!r} asks for")
                 bound.append(BoundCase(assignment, problem, part, case, params))
     return bound
 

@@ -62,11 +62,19 @@ def budgets_of(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) 
 
 
 def compare(
-    judge: Judge, case: BoundCase, call: Call, got: Outputs, evidence: Evidence, *, drawn: bool = False
+    judge: Judge,
+    case: BoundCase,
+    call: Call,
+    got: Outputs,
+    evidence: Evidence,
+    *,
+    drawn: bool = False,
+    before: int | None = None,
 ) -> None:
     """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test.
 
-    `drawn`: the input was drawn at random, and a trivial answer may be right.
+    drawn: the input was drawn at random, and a trivial answer may be right.
+    before: how many entries of dimension 0 lie before those that are compared, and are right; None where these are all.
     """
     scale = Scale(case, call)
     expected = scale.expected
@@ -89,12 +97,12 @@ def compare(
         if not errors[name].within(budgets[name])
     }
     if bad:
-        lines = _explain(case, call, got, expected, bad, _earlier(judge, case, call))
+        lines = _explain(case, call, got, expected, bad, _earlier(judge, case, call), before)
         raise CheckFailed(lines[0], tuple(lines[1:]))
 
 
 def _explain(
-    case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call]
+    case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call], before: int | None
 ) -> list[str]:
     """Sentences about what is wrong: of a call with an upstream gradient about the gradients, and where they are right about the result."""
     of_gradients = list(expected)[: len(call.args)] if call.upstream is not None else list(expected)
@@ -105,7 +113,7 @@ def _explain(
     def of_asked(outputs: Outputs) -> dict[str, torch.Tensor]:
         return {name: outputs[name] for name in asked if name in outputs}
 
-    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier)
+    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier, before)
     own, right, wrong = of_asked(got), of_asked(expected), of_asked(bad)
     lines = diagnosis.explain_call(own, right, wrong, scene)
     if others := [name for name in bad if name not in asked]:

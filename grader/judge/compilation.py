@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # How Triton says that a block cannot have so much.
 SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
+GRID_TOO_LARGE = "GridTooLarge"  # the error of `grader/worker/interpreting.py`
 WAIT_S = 20.0  # after which whoever watches is told that the judge still waits
 OWN_NUMBER = 1_000_000  # of the call whose inputs are used: no case has so many
 
@@ -182,7 +183,7 @@ def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
         known = {"name": kernel.name, "arch": call.arch, "shared_bytes": kernel.shared_bytes}
         told = kernel_resources(kernel.ptxas)[:1]
         found += [one.model_copy(update=known) for one in told] or [KernelResources(registers=None, **known)]
-    if call.error is not None:
+    if call.error is not None and call.error.type != GRID_TOO_LARGE:  # it was compiled; its case says what is wrong
         found.append(
             KernelResources(name=call.failed or "kernel", arch=call.arch, registers=None, problem=_problem(call))
         )
@@ -208,5 +209,7 @@ def raise_fault(call: CompiledCall) -> None:
             ),
         )
     fault = fault_of(call.error)
+    if call.error.type == GRID_TOO_LARGE:
+        raise ContenderFault("failed", call.error.message, fault.traceback, raised_by="submission")
     words = f"{call.failed} does not compile for {call.arch}: {fault.message}"
     raise ContenderFault("failed", words, fault.traceback, raised_by=fault.raised_by)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader.assignment import Assignment, CourseError, Device, Group, Part, load_course
+from grader.assignment import Assignment, CourseError, Device, Part, load_course
 from grader.contender.pool import WorkerPool
 from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
 from grader.judge.cases import bind_cases, bind_speed_cases
@@ -34,7 +34,7 @@ from grader.report.model import (
     worst,
 )
 from grader.verdict.resources import kernel_resources
-from grader.verdict.scoring import group_points, speed_points
+from grader.verdict.scoring import Graded, group_points, speed_points
 
 HERE = Path(__file__).parent
 
@@ -177,23 +177,30 @@ def _assignment_result(judge: Judge, plugin: JudgePlugin, assignment: Assignment
 
 
 def _part_result(plugin: JudgePlugin, assignment: Assignment, part: Part) -> PartResult:
-    groups = tuple(_group_result(plugin, assignment, part, group) for group in part.groups)
+    device = plugin.judge.device_name
+    shows = {case.name: case.shows_values(device) for case in part.cases}
+    results = {name: _result(plugin, assignment, part, name) for group in part.groups for name in group.names}
+    graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
+    groups = []
+    for group in part.groups:
+        points, provisional = group_points(group.points, [graded[name] for name in group.names], tuple(graded.values()))
+        cases = tuple(results[name] for name in group.names)
+        groups.append(
+            GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
+        )
     return PartResult(
         name=part.name,
         title=part.title,
-        outcome=worst(case.outcome for group in groups for case in group.cases),
+        outcome=worst(result.outcome for result in results.values()),
         points=Points.total(group.points for group in groups),
         speed=_speed_result(plugin, assignment, part),
-        groups=groups,
+        groups=tuple(groups),
     )
 
 
-def _group_result(plugin: JudgePlugin, assignment: Assignment, part: Part, group: Group) -> GroupResult:
-    names = [case.name for case in group.cases] + list(group.checks)
-    cases = tuple(_result(plugin, assignment, part, name) for name in names)
-    complete = all(case.message != INTERRUPTED for case in cases)
-    points, provisional = group_points(group.points, [case.outcome for case in cases], complete)
-    return GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
+def _ended(result: CaseResult) -> Outcome:
+    """The outcome by which points count: an interruption leaves a group open, as a fault of the grader does."""
+    return "infra_error" if result.message == INTERRUPTED else result.outcome
 
 
 def _result(plugin: JudgePlugin, assignment: Assignment, part: Part, name: str) -> CaseResult:

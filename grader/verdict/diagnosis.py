@@ -66,7 +66,7 @@ def explain_call(
         if not bool(bad[name].any()):
             here = small_errors(name) if mine is None else [f"{name} is off by small errors everywhere"]
         else:
-            here = explain(name, got[name], expected[name], bad[name], mine)
+            here = explain(name, got[name], expected[name], bad[name], mine, scene.before)
         if mine is not None and mine.outputs[0] == name:
             here.insert(1, str(mine))
         if number == 0 and scene.earlier:
@@ -134,6 +134,7 @@ def explain(
     expected: torch.Tensor,
     bad: torch.Tensor,
     explained: Explanation | None = None,
+    before: int | None = None,
 ) -> list[str]:
     """Sentences about an output that is wrong at the elements `bad`.
 
@@ -143,6 +144,7 @@ def explain(
         expected: the oracle's answer, float64, same shape.
         bad: bool, same shape; at least one True.
         explained: the mistake that accounts for it, where one is known; the values' pattern then needs no words.
+        before: where this is a part of the output, how many entries of dimension 0 lie before it, and are right.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
@@ -150,18 +152,25 @@ def explain(
     wanted, found = _apart(float(expected[first]), float(value))
     if bool(poisoned(value.reshape(1))[0]):
         found = "never written"
+    index = (first[0] + before, *first[1:]) if before else first
+    part = "" if before is None else f"of {name}[{before}:{before + len(bad)}] "
     lines = [
-        f"{name}{_brackets(first)} is the first wrong element: expected {wanted}, got {found}; "
-        f"{_share(count, total)} wrong"
+        f"{name}{_brackets(index)} is the first wrong element: expected {wanted}, got {found}; "
+        f"{part}{_share(count, total)} wrong"
     ]
+    if before:
+        cause = ": consistent with an index or a length kept in 32 bits" if before + len(bad) > 2**31 else ""
+        lines.append(f"everything before that is right{cause}")
     seen = _look_at(got, expected, bad, first)
+    if before:
+        seen = replace(seen, origin=seen.origin + before)
     for pattern in (_never_written, _not_finite) if explained is not None else PATTERNS:
         if sentence := pattern(seen):
             lines.append(
                 sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}"
             )
             break
-    if count < total and (sentence := _where(bad, explained is None)):
+    if count < total and before is None and (sentence := _where(bad, explained is None)):
         lines.append(sentence)
     return lines
 

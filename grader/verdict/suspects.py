@@ -42,11 +42,13 @@ class Scene:
     call: the inputs.
     oracle: the right outputs of a call, float64.
     earlier: the calls of the same case before this one.
+    before: how many entries of dimension 0 lie before those that were compared, and are right; None where all were compared at once.
     """
 
     call: Call
     oracle: Callable[[Call], Mapping[str, Tensor]]
     earlier: Sequence[Call] = ()
+    before: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ for, as Triton would on such a GPU, and nothing is launched: what a call returns
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from triton.runtime.jit import JITFunction, _triton_jit_function_registry
 from grader import protocol
 from grader.worker import run
 from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
+from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 
 MAX_TOLD = 1500  # characters of ptxas about one kernel
@@ -72,16 +74,18 @@ class Compiler:
         driver.set_active(AbsentGpu(90))  # for whatever a submission asks while it is imported
         launch, tune = JITFunction.run, Autotuner.run
 
-        def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:  # noqa: ARG001
+        def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
             words = io.StringIO()
             try:
                 with contextlib.redirect_stdout(words):
                     kernel = launch(function, *args, grid=grid, warmup=True, **options)
                 if kernel is not None:
                     self._keep(kernel, _name(function), words.getvalue())
+                if not warmup:
+                    check_grid(_name(function), grid(_bound(function, args, options)) if callable(grid) else grid)
             except Exception as error:
                 # What else goes wrong in a launch, as a disk that is full, is this machine's fault.
-                blamed = isinstance(error, TritonError) or "PassManager" in str(error)
+                blamed = isinstance(error, TritonError | GridTooLarge) or "PassManager" in str(error)
                 described = describe(error)
                 described |= {"original": _essence(described)} | (_where(error) if blamed else {"kind": "crashed"})
                 self._failures.append((_name(function), described))
@@ -135,6 +139,14 @@ class Compiler:
             "whole": reply["ok"],
         }
         return {"ok": True, "compiled": compiled}
+
+
+def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """A kernel's arguments by name, as a function that computes a grid gets them."""
+    known = {name: value for name, value in options.items() if name in function.arg_names}
+    bound = inspect.signature(function.fn).bind(*args, **known)
+    bound.apply_defaults()
+    return bound.arguments
 
 
 def _name(function: Any) -> str:

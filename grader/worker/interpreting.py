@@ -1,10 +1,10 @@
-"""Triton's CPU interpreter: how many kernels of the submission a call has launched, a choice for those that would be tuned,
-and what else it lacks for right ones."""
+"""Triton's CPU interpreter: how many kernels of the submission a call has launched, the grids that a GPU refuses, a choice for
+kernels that would be tuned, and what else it lacks for right ones."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +17,26 @@ CONSTANTS_OPERATORS = [
         *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "gt", "ge", "lt", "le", "eq", "ne"),
     )
 ]
+GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's, for the axes 0, 1 and 2 of a grid
+
+
+class GridTooLarge(RuntimeError):
+    """No GPU launches so many programs along one axis of a grid; the message names kernel, axis, number and limit."""
+
+
+def check_grid(kernel: str, grid: Sequence[int]) -> tuple[int, ...]:
+    """The grid of a launch, one to three numbers of programs. A grid with a 0 in it launches nothing, on a GPU too.
+
+    Raises:
+        GridTooLarge: an axis has more programs than CUDA allows.
+    """
+    for axis, (programs, limit) in enumerate(zip(grid, GRID_LIMITS, strict=False)):
+        if programs > limit and 0 not in grid:
+            raise GridTooLarge(
+                f"{kernel} is launched with {programs} programs along axis {axis} of its grid; a GPU allows {limit} there: "
+                "put the large number on axis 0"
+            )
+    return tuple(grid)
 
 
 class LaunchWatch:
@@ -48,6 +68,20 @@ class LaunchWatch:
             from triton.runtime.interpreter import InterpretedFunction
 
             InterpretedFunction.run = self._run
+
+
+def refuse_grids_that_a_gpu_refuses() -> None:
+    """Have the interpreter check the grid of each launch (`check_grid`); it would run any number of programs along any axis."""
+    from triton.runtime.interpreter import GridExecutor
+
+    execute = GridExecutor.__call__
+
+    def checked(executor: Any, *arguments: Any, **options: Any) -> Any:
+        grid = executor.grid
+        executor.grid = lambda bound: check_grid(executor.fn.__name__, grid(bound) if callable(grid) else grid)
+        return execute(executor, *arguments, **options)
+
+    GridExecutor.__call__ = checked
 
 
 def take_the_first_configuration() -> None:

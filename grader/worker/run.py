@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,23 +24,31 @@ SMALL_BLOCK_BYTES = 1 << 20  # the largest that PyTorch takes from a segment for
 _earlier: list[torch.Tensor] = []  # results of the call before, where the judge wants them to be in use still
 
 
+@dataclass(frozen=True)
+class _Call:
+    """One call of the function.
+
+    arguments: as they are passed. inputs: the tensors among them, whose gradients are asked for where there is an `upstream` one.
+    slots: the places of the results.
+    """
+
+    arguments: list[Any]
+    inputs: list[torch.Tensor]
+    upstream: torch.Tensor | None
+    slots: list[torch.Tensor]
+
+
 def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], device: str) -> protocol.Frame:
-    """Answer a "call" frame: map the arena, run, copy the results out, describe what came back."""
+    """Answer a "call" frame: map the arena, run, copy the results out, describe what came back.
+
+    The function is called for the calls "beside" it too, before the first backward pass and before any result is looked at.
+    """
     earlier = _earlier[:]
     _earlier.clear()
     with mapped(frame["arena"], files, device) as memory:
-        arguments: list[Any] = [tensor_at(memory, ref) for ref in frame["args"]]
-        upstream = tensor_at(memory, frame["upstream"]) if frame["upstream"] else None
-        slots = [tensor_at(memory, ref) for ref in frame["outputs"]]
         apart = bool(frame.get("apart"))
-        if apart:
-            arguments = [_apart(tensor) for tensor in arguments]
-            upstream = None if upstream is None else _apart(upstream)
-        inputs = list(arguments)
-        if upstream is not None:
-            arguments = [argument.detach().requires_grad_() for argument in arguments]
-            inputs = list(arguments)
-        arguments += frame["options"]
+        calls = _calls(memory, frame, apart)
+        slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
         watch, launches = OperatorWatch(), LaunchWatch()
@@ -47,31 +56,34 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         try:
             if hasattr(function, "on_stream"):
                 written = [_apart(slot) for slot in slots] if apart else slots
+                given = [[*one.arguments, place] for one, place in zip(calls, written, strict=True)]
                 if profile:
-                    function(
-                        *arguments, *written
-                    )  # what is done once, such as loading the kernel, is nobody's GPU time
+                    function(*given[0])  # what is done once, such as loading the kernel, is nobody's GPU time
                 with profiled(profile) as kernels:
-                    function(*arguments, *written, late=not (profile or apart))
+                    for arguments in given:
+                        function(*arguments, late=not (profile or apart))
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
                 results: list[Any] = []
-                returned: list[dict[str, Any]] = [{"kind": "written"}]
+                returned: list[dict[str, Any]] = [{"kind": "written"} for _ in calls]
             else:
-                check_signature(function, arguments)
+                check_signature(function, calls[0].arguments)
                 if profile:  # what is done once, such as tuning, is nobody's GPU time
                     with watching(watch):
-                        _answers(function, arguments, inputs, upstream)
-                    for tensor in inputs:
+                        _answers(function, calls)
+                    for tensor in calls[0].inputs:
                         tensor.grad = None
                 with profiled(profile) as kernels, launches, watching(watch):
-                    results = _answers(function, arguments, inputs, upstream)
-                returned = deliver([(result, slot, inputs) for result, slot in zip(results, slots, strict=True)])
-                for result, words in zip(results, returned, strict=True):
-                    if words["kind"] == "tensor" and any(overlap(result, one) for one in earlier):
-                        words["kind"] = "kept"
+                    results = _answers(function, calls, reverse=bool(frame.get("reverse")))
+                inputs = [one.inputs for one in calls for _ in one.slots]
+                returned = deliver(list(zip(results, slots, inputs, strict=True)))
+                in_use = earlier
+                for start in range(0, len(results), len(calls[0].slots)):
+                    mine = slice(start, start + len(calls[0].slots))
+                    _mark_kept(results[mine], returned[mine], in_use)
+                    in_use = in_use + _tensors(results[mine])
                 if frame.get("keep"):
-                    _earlier.extend(result.detach() for result in results if type(result) is torch.Tensor)
+                    _earlier.extend(result.detach() for result in _tensors(results))
             if device == "cuda":
                 torch.cuda.synchronize()
         except BaseException as error:
@@ -79,15 +91,52 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
         reply = {"ok": True, "returned": returned, "operators": watch.seen, "kernels": kernels}
         if device == "cpu":
             reply["launches"] = launches.count
-        del arguments, inputs, upstream, slots, results
+        del calls, slots, results
         return reply
 
 
-def _answers(
-    function: Callable[..., Any], arguments: list[Any], inputs: list[torch.Tensor], upstream: torch.Tensor | None
-) -> list[Any]:
-    value = function(*arguments)
-    return [value] if upstream is None else gradients(value, inputs, upstream)
+def _calls(memory: torch.Tensor, frame: protocol.Frame, apart: bool) -> list[_Call]:
+    """The call that a frame asks for and those beside it. Where two refer to the same tensor, it is one object."""
+    known: dict[str, torch.Tensor] = {}
+
+    def tensor(ref: dict[str, Any]) -> torch.Tensor:
+        if (key := repr(ref)) not in known:
+            known[key] = _apart(tensor_at(memory, ref)) if apart else tensor_at(memory, ref)
+        return known[key]
+
+    calls = []
+    for one in (frame, *frame.get("beside", ())):
+        inputs = [tensor(ref) for ref in one["args"]]
+        upstream = tensor(one["upstream"]) if one["upstream"] else None
+        if upstream is not None:
+            inputs = [argument.detach().requires_grad_() for argument in inputs]
+        slots = [tensor_at(memory, ref) for ref in one["outputs"]]
+        calls.append(_Call([*inputs, *frame["options"]], inputs, upstream, slots))
+    return calls
+
+
+def _answers(function: Callable[..., Any], calls: Sequence[_Call], reverse: bool = False) -> list[Any]:
+    """The results of all calls, in their order. Every forward pass runs before the first backward pass, the last call's if `reverse`."""
+    values = [function(*one.arguments) for one in calls]
+    if calls[0].upstream is None:
+        return values
+    found: dict[int, list[Any]] = {}
+    for number in reversed(range(len(calls))) if reverse else range(len(calls)):
+        upstream = calls[number].upstream
+        assert upstream is not None
+        found[number] = gradients(values[number], calls[number].inputs, upstream)
+    return [result for number in range(len(calls)) for result in found[number]]
+
+
+def _tensors(results: list[Any]) -> list[torch.Tensor]:
+    return [result for result in results if type(result) is torch.Tensor]
+
+
+def _mark_kept(results: list[Any], returned: list[dict[str, Any]], in_use: list[torch.Tensor]) -> None:
+    """Say of a call's results which lie in memory of results of earlier calls that are still in use."""
+    for result, words in zip(results, returned, strict=True):
+        if words["kind"] == "tensor" and any(overlap(result, one) for one in in_use):
+            words["kind"] = "kept"
 
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:

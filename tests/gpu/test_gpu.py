@@ -33,7 +33,7 @@ def test_the_reference_passes_every_case(reference: Ran) -> None:
     for assignment in reference.report.assignments:
         for part in assignment.parts:
             for case in part.cases:
-                small = case.outcome == "skipped" and "GiB of GPU memory" in case.message and free_gib < 81
+                small = case.outcome == "skipped" and "GiB of GPU memory" in case.message and free_gib < 24
                 assert case.outcome == "passed" or small, f"{assignment.name} {part.name} {case.name}: {case.message}"
     assert reference.report.correctness.earned == 50
     assert reference.left == []

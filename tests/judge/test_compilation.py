@@ -107,6 +107,10 @@ KERNELS = {
     "prints": {"body": f"tl.static_print('{'words ' * 500}')"},
     "disk_full": {"host": f"if not ({INTERPRETED}): triton.runtime.jit.compute_cache_key = full"},
     "long_words": {"body": f"tl.static_assert(x.dtype != tl.bfloat16, '{'words ' * 9000}')"},
+    "axis": {
+        "launch": "kernel[lambda meta: (1, 69988 + meta['n'] if x.dtype == torch.bfloat16 else 1)]"
+        "(x, y, x.numel(), BLOCK=64, num_warps=16)"
+    },
     "wrong": {"helper": "return x * 3"},
 }  # fmt: skip
 
@@ -228,6 +232,15 @@ def test_results_that_no_launch_has_left_are_nobodys_fault(ran: Ran) -> None:
     assert outcomes(ran, "looks") == ["passed", "passed", "skipped", "skipped"]
     assert kernels(ran, "looks", "both")["sm_90"].registers
     assert "its first kernels, up to where it looks at results, were compiled" in ran.case("looks", "compiled").message
+
+
+def test_a_grid_that_a_gpu_refuses_fails_with_kernel_axis_number_and_limit(ran: Ran) -> None:
+    assert outcomes(ran, "axis") == ["passed", "passed", "failed", "skipped"]
+    told = words(ran.case("axis", "compiled"))
+    assert "kernel is launched with 70000 programs along axis 1 of its grid; a GPU allows 65535 there" in told
+    assert "compile" not in told
+    assert "axis.py" in told
+    assert all(one.registers and not one.problem for one in kernels(ran, "axis", "compiled").values())
 
 
 def test_where_nothing_is_right_nothing_is_compiled(ran: Ran) -> None:

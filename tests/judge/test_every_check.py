@@ -61,6 +61,9 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
 NEEDED = {
     "CheckFailed(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
     "CheckFailed(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
+    "CheckFailed(words, (_together_hint": Needed(
+        "of call 3 of 3: y[0] is the first wrong", "COUNT.append(0); return x * 2 if len(COUNT) != 3 else x * 3", ("n = 10", "n = 10, together = 2")
+    ),
     "CheckFailed(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
     "CheckFailed('nothing was written by": Needed(
         "nothing was written by any of the blocks", source=CUDA.format(index="int64_t", guard="if (n > 2147483647) return;")
@@ -90,6 +93,7 @@ NEEDED = {
     "CheckFailed(failed.message": Needed("the smallest input found", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
 ON_A_GPU_ALONE = (
+    "ContenderFault('skipped', f'{words}, ",  # tests/unit/test_room.py, tests/gpu/test_memory.py
     "CheckFailed(f'took {watch.extra_mib:.0f} MiB",  # tests/gpu/test_gpu.py
     "CaseRefused('another program took or gave back GPU memory",  # the same
     "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py

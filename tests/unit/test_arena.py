@@ -549,3 +549,24 @@ def test_memory_that_is_not_there_is_a_memory_error_and_leaves_nothing(
     with pytest.raises(MemoryError, match="bytes of shared memory: Cannot allocate memory"):
         Arena({}, {"y": (10,)}, torch.float32, CPU)
     assert descriptors() == before
+
+
+# Without a second copy ------------------------------------------------------------------------------------------------
+
+
+def test_an_input_without_numbers_has_its_place_and_is_filled_entry_by_entry() -> None:
+    x = normal(5, 3)
+    with Arena({"x": torch.empty(5, 3, device="meta")}, {"y": (5, 3)}, torch.float32, CPU, {"y": 1}) as arena:
+        for start in (0, 2, 4):
+            arena.entries("x", start, 2).copy_(x[start : start + 2])
+        arena.entries("y", 0, 5).copy_(2 * x)
+        with worker_view(arena) as memory:
+            assert tensor_at(memory, arena.inputs["x"]).tolist() == x.tolist()
+        assert arena.output("y").tolist() == (2 * x).tolist()
+        assert arena.strays() == []
+
+
+def test_the_same_bits_are_told_from_others() -> None:
+    x = torch.tensor([0.0, math.nan, 1.0])
+    assert arena_module.same_bits(x, x.clone())
+    assert not arena_module.same_bits(x, torch.tensor([-0.0, math.nan, 1.0]))

@@ -567,11 +567,36 @@ def test_the_models_fields_are_what_the_tests_know() -> None:
     """A new key of a case or a part is worth a test here."""
     assert set(Case.model_fields) == {
         "name", "tries", "dtype", "devices", "compiled", "calls", "repeats", "time_limit_s", "memory_gib", "max_extra_mib",
-        "degenerate", "cpu", "cpu_windows", "params", "tool", "profiled",
+        "degenerate", "cpu", "cpu_windows", "params", "tool", "profiled", "together", "pieces",
     }  # fmt: skip
     assert set(Part.model_fields) == {"name", "title", "defaults", "groups", "speed"}
     assert set(SpeedCase.model_fields) == {
         "name", "dtype", "devices", "bands", "roofline", "vendor", "memory_gib", "smaller", "params",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("calls = 3, together = 2, repeats = 2", "repeats and together cannot go together"),
+        ("calls = 3, pieces = 2, repeats = 2", "repeats and pieces cannot go together"),
+        ('pieces = 2, devices = ["cuda"], tool = "memcheck"', "pieces and tool cannot go together"),
+        ("together = 9", "less than or equal to 8"),
+    ],
+)
+def test_a_case_makes_its_calls_in_one_way(write: Write, keys: str, words: str) -> None:
+    assert words in refusal(write(("calls = 3", keys)))
+
+
+def test_passing_shows_values_unless_any_answer_is_right_or_only_addresses_were_looked_at() -> None:
+    shows = {
+        (case.name, device): case.shows_values(device)
+        for assignment in load_course(ROOT, ["cuda_gelu"])
+        for case in assignment.spec.parts[0].cases
+        for device in ("cpu", "cuda")
+    }
+    assert {key for key, value in shows.items() if not value} == {
+        ("n-0", "cpu"), ("n-0", "cuda"), ("beyond-2-31", "cpu"),
     }  # fmt: skip
 
 

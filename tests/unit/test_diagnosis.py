@@ -1637,3 +1637,17 @@ def test_what_is_only_not_finite_alike_is_not_called_the_same() -> None:
     (line,) = [line for line in told(call, softmax_oracle, {"y": got.float()}) if "not finite where" in line]
     assert "what comes out" not in line
     assert line.endswith("or with another mistake that leads there")
+
+
+def test_a_part_of_an_output_is_told_by_its_place_in_the_whole() -> None:
+    expected = torch.linspace(1.0, 2.0, 40, dtype=torch.float64)
+    got = expected.float()
+    got[7:] = 0.0
+    before = 2**31 - 20
+    lines = explain("y", got, expected, got != expected.float(), before=before)
+    assert lines[0].startswith(f"y[{before + 7}] is the first wrong element: expected 1.17949, got 0")
+    assert lines[0].endswith(f"of y[{before}:{before + 40}] 33 of 40 elements (82.5%) are wrong")
+    assert lines[1] == "everything before that is right: consistent with an index or a length kept in 32 bits"
+    assert not any("33–39" in line or "7–39" in line for line in lines)
+    assert explain("y", got, expected, got != expected.float(), before=100)[1] == "everything before that is right"
+    assert not any("before that" in line for line in explain("y", got, expected, got != expected.float(), before=0))

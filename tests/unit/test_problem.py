@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
     assert f"{assignment.folder / 'problem.toml'}: {words}" in message
     # A misspelt common key ends here too: those are named beside the assignment's own.
     assert (
-        "name, tries, dtype, devices, compiled, calls, repeats, profiled, tool, time_limit_s, memory_gib, max_extra_mib, "
+        "name, tries, dtype, devices, compiled, calls, repeats, together, pieces, profiled, tool, time_limit_s, memory_gib, max_extra_mib, "
         "cpu_windows, degenerate, cpu" in message
     )
 
@@ -549,6 +550,57 @@ def test_values_are_what_their_names_say() -> None:
     scores = call.args["q"] @ call.args["k"].transpose(1, 2) / math.sqrt(call.args["q"].shape[-1])
     assert float(scores.max()) > 89, "exp would not overflow"
     assert float(scores.min()) < -104, "exp would not vanish"
+
+
+def test_the_tail_of_the_extremes_is_extreme_too() -> None:
+    for name in ("cuda_gelu-gelu-extremes", "triton_gelu-gelu-float16-extremes"):
+        x = CASES[name].inputs(1, 0, CPU).args["x"]
+        assert len(x) % 4 == 3
+        assert len(x) % 16 == 7
+        assert float(x[-3:].abs().min()) >= 100
+        assert (x[-3:] < 0).any(), name
+
+
+def test_late_keys_are_far_above_all_others_and_masked_for_most_rows() -> None:
+    call = CASES["flash_attention-backward-causal-late-keys"].inputs(1, 0, CPU)
+    q, k = call.args["q"], call.args["k"]
+    scores = (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]))[0]
+    n = len(scores)
+    assert float((scores[:, n - 3 :].amin(1) - scores[:, : n - 3].amax(1)).min()) > 104, (
+        "exp would neither overflow nor vanish"
+    )
+    assert n % 64
+    assert n % 16
+
+
+def test_one_tensor_is_passed_three_times() -> None:
+    q, k, v = CASES["flash_attention-backward-one-tensor"].inputs(1, 0, CPU).args.values()
+    assert q is k
+    assert k is v
+
+
+@pytest.mark.parametrize(("assignment", "count"), [("cuda_gelu", 64), ("triton_gelu", 64), ("triton_gelu", 7)])
+def test_pieces_are_the_whole_along_dimension_0(assignment: str, count: int) -> None:
+    case = CASES[f"{assignment}-gelu-n-1025"]
+    sizes = [one.shape for one in case.problem.pieces(case.params, count)]
+    assert sum(length for (length,) in sizes) == 1025
+    assert len(sizes) <= count
+    two_dimensions = case.params.model_copy(update={"shape": (5, 3)})
+    assert [one.shape for one in case.problem.pieces(two_dimensions, 2)] == [(3, 3), (2, 3)]
+
+
+def test_each_piece_has_numbers_of_its_own() -> None:
+    case = CASES["cuda_gelu-gelu-n-1024"]
+    cut = replace(case, case=case.case.model_copy(update={"pieces": 4})).cut()
+    first, second = (piece.inputs(1, 0, CPU).args["x"] for piece in cut[:2])
+    assert first.shape == second.shape == (256,)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, cut[0].inputs(1, 0, CPU).args["x"])
+
+
+def test_a_case_in_pieces_needs_a_problem_that_cuts_it(write: Write) -> None:
+    with pytest.raises(CourseError, match=r"problem\.py: lacks the function pieces\(\), which case 'small' asks for"):
+        bind_cases([write(toml=("n = 4,", "n = 4, pieces = 2,"))], "cpu")
 
 
 # What the real problems compute ---------------------------------------------------------------------------------------

@@ -9,10 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.report.model import SEVERITY, UNDECIDED, Outcome, Points, worst
-from grader.verdict.scoring import group_points
+from grader.verdict.scoring import Graded
+from grader.verdict.scoring import group_points as points_of_group
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 LOSING = sorted(set(OUTCOMES) - UNDECIDED - {"passed"})
+
+
+def group_points(possible: float, outcomes: list[Outcome]) -> tuple[Points, bool]:
+    """Of a group of a part without others, all of whose cases show values."""
+    group = [Graded(outcome) for outcome in outcomes]
+    return points_of_group(possible, group, group)
 
 
 def points(earned: float, graded: float) -> Points:
@@ -49,11 +56,6 @@ def test_a_fault_of_the_grader_leaves_the_points_ungraded_and_never_lost() -> No
     assert group_points(5, ["skipped", "infra_error", "passed"]) == (points(0, 0), False)
 
 
-def test_an_interruption_leaves_the_points_ungraded_unless_they_are_lost() -> None:
-    assert group_points(5, ["passed", "skipped"], complete=False) == (points(0, 0), False)
-    assert group_points(5, ["failed", "skipped"], complete=False) == (points(0, 5), False)
-
-
 @given(st.lists(st.sampled_from(OUTCOMES)), st.floats(0, 100))
 def test_points_are_all_or_nothing_and_do_not_depend_on_the_order(outcomes: list[Outcome], possible: float) -> None:
     earned, provisional = group_points(possible, outcomes)
@@ -67,6 +69,40 @@ def test_points_are_all_or_nothing_and_do_not_depend_on_the_order(outcomes: list
 def test_passing_one_more_case_never_costs_points(outcomes: list[Outcome]) -> None:
     improved: list[Outcome] = ["passed" if outcome in LOSING else outcome for outcome in outcomes]
     assert group_points(1, improved)[0].earned >= group_points(1, outcomes)[0].earned
+
+
+SAMPLED = Graded("passed", shows_values=False)
+RIGHT = Graded("passed")
+
+
+@pytest.mark.parametrize(
+    ("others", "counts"),
+    [
+        ([RIGHT], True),
+        ([RIGHT, Graded("skipped")], True),
+        ([], False),
+        ([Graded("skipped")], False),
+        ([Graded("passed", shows_values=False)], False),
+        ([RIGHT, Graded("failed")], False),
+        ([RIGHT, Graded("failed", shows_values=False)], False),
+        ([RIGHT, Graded("infra_error")], True),
+    ],
+)
+def test_values_that_nobody_saw_count_only_where_others_were_right_and_none_was_wrong(
+    others: list[Graded], counts: bool
+) -> None:
+    expected = points(5, 5) if counts else points(0, 0)
+    assert points_of_group(5, [SAMPLED], [SAMPLED, *others]) == (expected, False)
+
+
+def test_one_case_of_a_group_that_shows_values_is_enough_for_the_group() -> None:
+    group = [SAMPLED, RIGHT]
+    assert points_of_group(5, group, [*group, Graded("failed")]) == (points(5, 5), False)
+
+
+def test_where_reads_and_writes_were_wrong_the_points_are_lost_whatever_others_say() -> None:
+    wrong = Graded("failed", shows_values=False)
+    assert points_of_group(5, [wrong], [wrong]) == points_of_group(5, [wrong], [wrong, RIGHT]) == (points(0, 5), False)
 
 
 def test_a_part_is_called_by_its_worst_case() -> None:

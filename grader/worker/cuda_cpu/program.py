@@ -108,18 +108,20 @@ def _told(trial: nvcc.Trial, name: str) -> str:
 
 
 def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
-    """Answer a "call" frame: y is in the arena afterwards. Raises LoadError."""
-    reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"}]}
-    refs = [*frame["args"], *frame["outputs"]]
+    """Answer a "call" frame: y is in the arena afterwards, that of each call. Raises LoadError."""
+    calls = [[*one["args"], *one["outputs"]] for one in (frame, *frame.get("beside", ()))]
+    reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"} for _ in calls]}
     if frame["windows"] > 1:
-        with windows.repeated(files[0], refs, frame["windows"], protocol.SAMPLE_CUT) as floats:
+        with windows.repeated(files[0], calls[0], frame["windows"], protocol.SAMPLE_CUT) as floats:
             kernel.sample(*floats)
         return reply
     memory = mmap.mmap(files[0], frame["arena"]["bytes"])
     view = ctypes.c_char.from_buffer(memory)
     try:
-        floats = [Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs]
-        return reply | {"launches": kernel.call(*floats)}
+        launches = 0
+        for refs in calls:
+            launches += kernel.call(*(Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs))
+        return reply | {"launches": launches}
     finally:
         del view
         memory.close()

@@ -1,0 +1,96 @@
+"""Calls that a worker makes together: all of them before the first backward pass, and before any result is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from grader.contender.arena import Arena
+from grader.worker import run
+
+CPU = torch.device("cpu")
+A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, 12.0).reshape(2, 3)
+UP = torch.ones(2, 3)
+
+
+def ask(
+    function: Callable[..., Any], calls: list[list[str]], *, gradients: bool = False, reverse: bool = False
+) -> tuple[list[str], list[torch.Tensor]]:
+    """What came back of each result, and the results, of calls on the tensors a and b."""
+    each = ["da", "y"] if gradients else ["y"]
+    names = [f"{name} {number}" for number in range(len(calls)) for name in each]
+    with Arena({"a": A, "b": B, "up": UP}, dict.fromkeys(names, (2, 3)), torch.float32, CPU) as arena:
+        slots = [slot.ref() for slot in arena.outputs.values()]
+        of_each = [
+            {
+                "args": [arena.inputs[name].ref() for name in call],
+                "upstream": arena.inputs["up"].ref() if gradients else None,
+                "outputs": slots[number * len(each) : (number + 1) * len(each)],
+            }
+            for number, call in enumerate(calls)
+        ]
+        frame = {"do": "call", "arena": arena.address, "options": [], **of_each[0], "beside": of_each[1:]}
+        reply = run.call(function, frame | {"reverse": reverse}, list(arena.files), "cpu")
+        assert reply["ok"], reply
+        return [one["kind"] for one in reply["returned"]], [arena.output(name) for name in names]
+
+
+def test_each_calls_result_lies_in_its_own_place() -> None:
+    kinds, got = ask(lambda x: 2 * x, [["a"], ["b"], ["a"]])
+    assert kinds == ["tensor"] * 3
+    assert [one.tolist() for one in got] == [(2 * x).tolist() for x in (A, B, A)]
+
+
+def test_a_tensor_that_is_there_twice_is_one_object() -> None:
+    met: list[int] = []
+
+    def note(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        met.extend([id(x), id(y)])
+        return x + y
+
+    ask(note, [["a", "a"], ["a", "b"]])
+    assert met[0] == met[1] == met[2] != met[3]
+
+
+def test_a_result_in_memory_of_an_earlier_calls_is_told() -> None:
+    buffers = [torch.empty(2, 3), torch.empty(2, 3)]
+    count = iter(range(9))
+    kinds, _ = ask(lambda x: buffers[next(count) % 2].copy_(x), [["a"], ["a"], ["b"]])
+    assert kinds == ["tensor", "tensor", "kept"]
+
+
+order: list[str] = []
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        order.append(f"forward {float(x[0, 0]):g}")
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        order.append(f"backward {float(x[0, 0]):g}")
+        return 3 * x**2 * upstream
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_forward_passes_come_before_the_backward_passes_in_either_order(reverse: bool) -> None:
+    order.clear()
+    _, got = ask(Cube.apply, [["a"], ["b"]], gradients=True, reverse=reverse)
+    assert order == [
+        "forward 0",
+        "forward 6",
+        *(["backward 6", "backward 0"] if reverse else ["backward 0", "backward 6"]),
+    ]
+    assert [one.tolist() for one in got] == [(3 * A**2).tolist(), (A**3).tolist(), (3 * B**2).tolist(), (B**3).tolist()]
+
+
+def test_gradients_of_a_tensor_that_is_there_twice_are_not_added_up() -> None:
+    _, got = ask(Cube.apply, [["b"], ["b"]], gradients=True)
+    assert got[0].tolist() == got[2].tolist() == (3 * B**2).tolist()
