@@ -120,15 +120,15 @@ class JudgePlugin:
         place = request.node.stash[PLACE]
         if place.speed is not None:
             self._allow_timing(assignment, place)
-        self._allow(assignment, None)
+        self._allow(place, None)
         self.judge.lanes.finish()
         return self.judge.contender(assignment)
 
     @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest, assignment: Assignment) -> Properties:
+    def properties(self, request: pytest.FixtureRequest) -> Properties:
         """What tries a property of right answers on the submission."""
         place = request.node.stash[PLACE]
-        self._allow(assignment, None)
+        self._allow(place, None)
         if not self.judge.lanes.expects(place.key):
             self.judge.lanes.finish()
         return self._properties(place)
@@ -140,11 +140,11 @@ class JudgePlugin:
         return Properties(self.judge, assignment, problem, model, part, place.name, lane)
 
     @pytest.fixture
-    def allowed(self, case: BoundCase) -> None:
+    def allowed(self, request: pytest.FixtureRequest, case: BoundCase) -> None:
         """Raises what keeps the case from being run."""
         if not shares_the_machine(case):
             self._wait_for_others(case)
-        self._allow(case.assignment, case)
+        self._allow(request.node.stash[PLACE], case)
 
     def _wait_for_others(self, case: BoundCase) -> None:
         """What runs beside the case would count as memory that is there, or not. What only starts, for the races, takes little: where there
@@ -160,14 +160,19 @@ class JudgePlugin:
         """GPU memory that workers of the submission may take who run or start beside something else."""
         return GIB_PER_WORKER * self.judge.lane_count
 
-    def _allow(self, assignment: Assignment, case: BoundCase | None) -> None:
+    def _allow(self, place: Place, case: BoundCase | None) -> None:
         """Raise what keeps a case from being run; what can be said of the submission without running it goes first."""
+        assignment = self.assignments[place.assignment]
         self.judge.check_present(assignment)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
         if case is not None and self._interpreted_wrongly(case):
             told = self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+        same_part = (
+            one for one in self.cases if (one.assignment.name, one.part.name) == (place.assignment, place.part)
+        )
+        self.judge.check_source(assignment, case or next(same_part, None))
 
     def _interpreted_wrongly(self, case: BoundCase) -> bool:
         cpu, triton = self.judge.device_name == "cpu", case.assignment.spec.language == "triton"
@@ -327,7 +332,7 @@ class JudgePlugin:
             if not self._may_run_ahead(item):
                 continue
             try:
-                self._allow(self.assignments[place.assignment], case)
+                self._allow(place, case)
             except ContenderFault:
                 continue
             yield self._check_work(item) if case is None else case_work(self.judge, case)
