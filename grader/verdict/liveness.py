@@ -181,7 +181,7 @@ class _Walk:
             case ast.Assign(targets=[ast.Name(id="__all__")]):
                 labels = True
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._waits(name, value, scope):
-                return self._visit(value, piece.add(self._reached(name, scope), [value]), scope)
+                return self._visit(value, piece.add(self._reached(name, scope), [node]), scope)
             case ast.AnnAssign(annotation=annotation) if scope is ast.FunctionDef or self.module.postponed:
                 self.never.add(id(annotation))
             case ast.Expr() if _is_docstring(node):
@@ -300,18 +300,23 @@ class _Walk:
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, piece: Piece, scope: type[ast.AST]
     ) -> bool:
         """Put what runs of a definition's decorators into a piece; and whether the definition still waits after them."""
+        waiting = self._applied_by_name(node)
         for decorator in node.decorator_list:
             if not self._is_patient(decorator) or self._is_own(decorator):
                 self._visit(decorator, piece, scope)
             elif isinstance(decorator, ast.Call):
-                for given in [*decorator.args, *decorator.keywords]:
-                    self._visit(given, piece, scope, labels=True)
+                for given in [*decorator.args, *(one.value for one in decorator.keywords)]:
+                    if given not in waiting:
+                        self._visit(given, piece, scope, labels=True)
         return all(self._is_patient(one) for one in node.decorator_list)
 
-    def _applied_by_name(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.AST]:
-        """Names of libraries' decorators that wait: it matters to nobody what is done to a function that nobody calls."""
+    def _applied_by_name(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
+        """Libraries' decorators that wait, and plain names that they are given: nobody cares what is done to what nobody calls."""
         patient = [one for one in node.decorator_list if self._is_patient(one) and not self._is_own(one)]
-        return [one.func if isinstance(one, ast.Call) else one for one in patient]
+        calls = [one for one in patient if isinstance(one, ast.Call)]
+        given = [part for one in calls for part in [*one.args, *(keyword.value for keyword in one.keywords)]]
+        named = [one for one in given if not isinstance(one, ast.Constant) and self._is_inert(one)]
+        return [one.func if isinstance(one, ast.Call) else one for one in patient] + named
 
     def _is_own(self, decorator: ast.expr) -> bool:
         return self.module.definition(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
@@ -319,7 +324,7 @@ class _Walk:
     def _is_patient(self, decorator: ast.expr) -> bool:
         """Whether what it is given runs only when somebody calls that by its name."""
         match decorator:
-            case ast.Call(func=function, args=[first, *_]) if self.module.resolve(function) == {"functools.partial"}:
+            case ast.Call(func=function, args=[first, *_]) if self.module.library(function) == {"functools.partial"}:
                 return self._is_patient(first)
             case ast.Call(func=function):
                 called = function
@@ -330,7 +335,7 @@ class _Walk:
         own = self.module.definition(called)
         if own is not None:
             return _only_wraps(self.module, own, is_factory=isinstance(decorator, ast.Call))
-        meant = self.module.resolve(called)
+        meant = self.module.library(called)
         return bool(meant) and meant <= PATIENT
 
     def _is_inert(self, value: ast.expr | None) -> bool:
@@ -339,8 +344,7 @@ class _Walk:
             case ast.Name() | ast.Constant():
                 return True
             case ast.Attribute():
-                meant = self.module.resolve(value)
-                return bool(meant) and not any(one.startswith(".") for one in meant)
+                return bool(self.module.library(value))
             case ast.Lambda(args=arguments):
                 return not arguments.defaults and not any(arguments.kw_defaults)
             case ast.Call(func=function, args=args, keywords=keywords):
@@ -368,7 +372,7 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
             looks = own.decorator_list or seen & {"__init_subclass__", "__class_getitem__", "__mro_entries__"}
             names = _callers(module, own, depth - 1) if isinstance(own, ast.ClassDef) and not looks else None
         else:
-            found = [CALLED_BY.get(one.replace("typing_extensions.", "typing.")) for one in module.resolve(plain)]
+            found = [CALLED_BY.get(one.replace("typing_extensions.", "typing.")) for one in module.library(plain)]
             names = None if None in found or not found else frozenset(name for one in found for name in one or ())
         if names is None:
             return None
@@ -392,8 +396,9 @@ def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
         outside: list[ast.AST] = [statement]
         match statement:
             case ast.FunctionDef(args=arguments, returns=returns, decorator_list=decorators):
-                plain = [one for one in decorators if not _is_wraps(module, one)]
-                outside = [arguments, *plain, *([returns] if returns else [])]
+                if not all(_is_wraps(module, one) for one in decorators):
+                    return False
+                outside = [arguments, *([returns] if returns else [])]
             case ast.Return(value=ast.Name()):
                 outside = []
             case ast.Assign(targets=[ast.Attribute(value=ast.Name())], value=ast.Constant()):
@@ -408,7 +413,7 @@ def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
 def _is_wraps(module: Module, decorator: ast.expr) -> bool:
     match decorator:
         case ast.Call(func=function, args=[ast.Name()], keywords=[]):
-            return module.resolve(function) == {"functools.wraps"}
+            return module.library(function) == {"functools.wraps"}
         case _:
             return False
 

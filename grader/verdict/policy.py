@@ -239,9 +239,10 @@ def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str
             else [rf"{word}(?=\s*::)", rf"{word}[A-Z]\w*(?=\s*\()", rf"(?<=namespace ){word}(?=\s*;)"]
         )
         if "::" not in name and (anything or any(one.startswith(name) for one in headers)):
-            named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;)", "##"]
-            named += [rf"(?<=\n)[ \t]*#[ \t]*define\b[^\n]*\b{word}\b"]
-        pattern = re.compile(rf"(?<!\w)(?<!\w::)(?:{'|'.join(named)})")
+            named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;|[ \t]*$)"]
+            named += [rf"^[ \t]*#[ \t]*define\b[^\n]*\b{word}\b", "##"]
+        before = {True: "", False: r"(?<!\w)(?<!\w::)"}
+        pattern = re.compile("|".join(before[one == "##"] + f"(?:{one})" for one in named), re.MULTILINE)
         for file_name, code in codes.items():
             for match in pattern.finditer(code):
                 words = f"pastes names together, beside a header of {name}" if match.group() == "##" else f"uses {name}"
@@ -415,7 +416,7 @@ def _is_library(meant: str) -> bool:
     return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
-INCLUDE = re.compile(r'#\s*include\s*[<"]([^\n>"]+)[>"]')
+INCLUDE = re.compile(r'#\s*include\s*[<"]([^\n>"]{1,250})[>"]')
 COMPUTED_INCLUDE = re.compile(r"#\s*include\s+[A-Za-z_]")
 # What is no code in C++: strings, also raw ones; characters, which an apostrophe within a number does not begin; comments. Names of headers
 # are kept. What is not closed goes on as far as it may, or is short: so no text is looked at again and again.

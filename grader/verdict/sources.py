@@ -139,6 +139,8 @@ class Module:
         self._methods: dict[str, set[str]] = {}  # by the submission's class
         self._instances: dict[str, set[str]] = {}  # classes, by what was assigned one of them
         self._bound = Counter(name for node in self.nodes for name in _binds(node))
+        # Of these, those by imports.
+        self._aliases = Counter(name for node in self.nodes if isinstance(node, ast.alias) for name in _binds(node))
         self._changed: set[str] = set()  # names that are set on some object or module
         self._constants: dict[str, object] = {} if renamed else {"__name__": PurePosixPath(file).stem}
         self._constants |= dict(_constants(body))
@@ -250,26 +252,36 @@ class Module:
     # What stays as it is
     # ---------------------------------------------------------------------------------------------------------------------
 
-    def _is_fixed(self, node: ast.expr, name: str = "") -> bool:
-        """Whether a name of the module is given its meaning in one place, and nobody can give it another one.
-
-        Args:
-            name: what is looked at of that, if not the whole.
-        """
-        if not isinstance(node, ast.Name):
+    def _is_fixed(self, name: str) -> bool:
+        """Whether a name of the module is given its meaning in one place, and nobody can give it another one."""
+        if name != "__name__" and (self._bound[name] != 1 or hasattr(builtins, name) or self._stars):
             return False
-        names = {node.id, name or node.id}
-        if node.id != "__name__" and (self._bound[node.id] != 1 or hasattr(builtins, node.id) or self._stars):
-            return False
-        return all(names.isdisjoint(module._changed) for module in self._all)
+        return not any(name in module._changed for module in self._all)
 
     def is_builtin(self, name: str) -> bool:
         """Whether a name is one of Python's own, and has no other meaning."""
         return hasattr(builtins, name) and not self._bound[name] and not self._stars
 
+    def library(self, node: ast.expr) -> set[str]:
+        """As `resolve`, of what is a library's whatever runs before; nothing where it may be something else."""
+        root, names = node, set[str]()
+        while isinstance(root, ast.Attribute):
+            names.add(root.attr)
+            root = root.value
+        own = {part for module in self._all for part in module.parts}
+        if not isinstance(root, ast.Name) or self._bound[root.id] != self._aliases[root.id] or self._stars:
+            return set()
+        meant = self.resolve(node)
+        if (
+            not all(names.isdisjoint(module._changed) for module in self._all)
+            or {one.split(".")[0] for one in meant} & own
+        ):
+            return set()
+        return meant
+
     def definition(self, node: ast.expr) -> ast.FunctionDef | ast.ClassDef | None:
         """The function or class of the module that a name stands for, where it can be no other."""
-        return self._definitions.get(node.id) if isinstance(node, ast.Name) and self._is_fixed(node) else None
+        return self._definitions.get(node.id) if isinstance(node, ast.Name) and self._is_fixed(node.id) else None
 
     def defines(self, name: str) -> bool:
         """Whether something in the submission's modules is called so."""
@@ -279,7 +291,7 @@ class Module:
         """The value of an expression that has the same one whenever it is worked out; nothing where nobody knows it."""
         if isinstance(node, ast.Constant):
             return [node.value]
-        known = isinstance(node, ast.Name) and node.id in self._constants and self._is_fixed(node)
+        known = isinstance(node, ast.Name) and node.id in self._constants and self._is_fixed(node.id)
         return [self._constants[node.id]] if known else []  # type: ignore[attr-defined]
 
     def truth(self, node: ast.expr) -> bool | None:
@@ -297,9 +309,7 @@ class Module:
             case _:
                 if value := self.constant(node):
                     return bool(value[0])
-                root = node.value if isinstance(node, ast.Attribute) else node
-                checked = self.resolve(node) <= TYPE_CHECKING and self._is_fixed(root, "TYPE_CHECKING")
-                return False if checked and self.resolve(node) else None
+                return False if self.library(node) & TYPE_CHECKING else None
 
     def is_own_method(self, node: ast.AST) -> bool:
         """Whether an attribute is a method that a class of the submission defines, of that class or of what was made one of it."""
