@@ -133,8 +133,7 @@ def _read(folder: Path, files: Sequence[str], question: Question) -> Answer:
     if question.language == "cuda":
         return _read_cuda({name: (folder / name).read_bytes() for name in files}, question)
     sources = {name: (folder / name).read_bytes() for name in files if name.endswith(".py")}
-    asked = (sources, question.file, question.entry, question.imports, question.forbidden)
-    plain, gradients = read_python(*asked, gradients=False), read_python(*asked)
+    plain, gradients = read_python(sources, question.file, question.entry, question.imports, question.forbidden)
     return Answer(
         _shown(plain.findings, sources),
         _shown(gradients.findings, sources),

@@ -90,6 +90,8 @@ def running(modules: Sequence[Module], entry: str, gradients: bool) -> list[Runn
     Raises:
         RecursionError: expressions are nested too deeply.
     """
+    if not modules:
+        return []
     imported = {part for module in modules for part in module.imported}
     walks = [_Walk(module, gradients, not imported.isdisjoint(module.parts)) for module in modules]
     live = _live(walks, entry)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from grader.verdict.liveness import Running, running
+from grader.verdict.liveness import BACKWARD, Running, running
 from grader.verdict.sources import Entangled, Function, Module, imported_from, is_kernel, own_names
 
 # ATen operators, without their overload, that make, copy, compare, or look at tensors in another way: nobody's kernel is made of these.
@@ -162,13 +162,8 @@ class Read:
 
 
 def read_python(
-    sources: Mapping[str, str | bytes],
-    file: str,
-    entry: str,
-    imports: Sequence[str] | None,
-    forbidden: Sequence[str],
-    gradients: bool = True,
-) -> Read:
+    sources: Mapping[str, str | bytes], file: str, entry: str, imports: Sequence[str] | None, forbidden: Sequence[str]
+) -> tuple[Read, Read]:
     """Forbidden uses in a Python file and what it imports of the submission, in the order of its lines, then of theirs.
 
     Args:
@@ -176,18 +171,29 @@ def read_python(
         file, entry: where the graded function is, and its name.
         imports: packages that may be imported; files of the submission always may. None where nothing is forbidden.
         forbidden: dotted names, as `torch.nn.functional.*`; `.softmax` is a method of anything, `@` the operator.
-        gradients: whether whoever calls the function asks for gradients too.
+
+    Returns:
+        What is reached by a call that asks for no gradients, and by one that does.
     """
     try:
         modules = imported_from(file, sources)
-        runs = running(modules, entry, gradients) if modules else []
-        files = tuple(one.module.file for one in runs)
-        return Read(() if imports is None else _findings(sources, runs, imports, forbidden), files)
+        plain = _read(sources, running(modules, entry, gradients=False), imports, forbidden)
+        if not any(module.defines(name) for module in modules[:1] for name in BACKWARD):
+            return plain, plain
+        return plain, _read(sources, running(modules, entry, gradients=True), imports, forbidden)
     except RecursionError:
         words = "nests expressions too deeply to be read"
     except Entangled:
         words = "passes names around until nobody can follow them"
-    return Read(() if imports is None else (Finding(file, 1, words),), (file,))
+    read = Read(() if imports is None else (Finding(file, 1, words),), (file,))
+    return read, read
+
+
+def _read(
+    sources: Mapping[str, str | bytes], runs: Sequence[Running], imports: Sequence[str] | None, forbidden: Sequence[str]
+) -> Read:
+    findings = () if imports is None else _findings(sources, runs, imports, forbidden)
+    return Read(findings, tuple(one.module.file for one in runs))
 
 
 def _findings(

@@ -19,8 +19,8 @@ def found(source: str, gradients: bool = True, **others: str) -> list[str]:
     sources = {"softmax.py": source} | {f"{name}.py": text for name, text in others.items()}
     for text in sources.values():
         ast.parse(text)  # or there would be nothing to find
-    read = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN, gradients)
-    return [one.words for one in read.findings]
+    read = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)
+    return [one.words for one in read[gradients].findings]
 
 
 NEVER_RUNS = {

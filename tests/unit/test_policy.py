@@ -18,7 +18,7 @@ HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
 
 def found(source: str, **others: str) -> list[str]:
     sources = {"softmax.py": source} | {f"{name}.py": text for name, text in others.items()}
-    findings = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN).findings
+    findings = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)[1].findings
     return [f"{one.file}:{one.line} {one.words}" for one in findings]
 
 
@@ -318,7 +318,7 @@ def test_what_nobody_can_read_is_refused(source: str) -> None:
 
 def test_a_name_that_the_policy_gives_in_full_is_found_though_it_does_no_harm() -> None:
     source = {"softmax.py": HEAD + "def softmax(x): return torch.nn.functional.pad(x, (0, 3))"}
-    (finding,) = read_python(source, "softmax.py", "softmax", IMPORTS, ["torch.nn.functional.pad"]).findings
+    (finding,) = read_python(source, "softmax.py", "softmax", IMPORTS, ["torch.nn.functional.pad"])[1].findings
     assert finding.words == "uses torch.nn.functional.pad"
 
 
