@@ -23,11 +23,11 @@ from grader.job import Event, HeadStart
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
-from grader.submission import SubmissionError, Survey
+from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey
+from grader.verdict import text
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
-SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
         return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
+    if told := text.fault(name, source):
+        return CaseResult(name="text", tries="Python can read the file", outcome="failed", message=told)
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source, name)

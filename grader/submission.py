@@ -37,7 +37,8 @@ OTHER_SUFFIXES = {
     ".cu": {".ipynb", ".cpp", ".cc", ".c", ".cuh"},
     ".py": {".ipynb"},
 }  # that a wanted file may have come under
-TEXT_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".txt", ".md", ".toml", ".json"}
+SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
+TEXT_SUFFIXES = SOURCE_SUFFIXES | {".txt", ".md", ".toml", ".json"}
 
 
 class SubmissionError(Exception):
@@ -391,7 +392,7 @@ def _read(name: str, folder: int) -> bytes:
         raise _Refused(f"larger than {MAX_FILE_BYTES >> 20} MiB")
     if PurePosixPath(name).suffix not in TEXT_SUFFIXES:
         raise _Refused("not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")")
-    if b"\0" in content:
+    if b"\0" in content and PurePosixPath(name).suffix not in SOURCE_SUFFIXES:  # of sources the judge says more
         raise _Refused("a binary file (if it is text, save it as UTF-8)")
     return content
 

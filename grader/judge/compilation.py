@@ -62,8 +62,15 @@ class Compilation:
         self.finish()
         self._assignment, self._given_up = assignment.name, ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
-        chosen = [case for case in self._cases if case.assignment.name == assignment.name]
+        chosen = [case for case in self._cases if case.assignment.name == assignment.name and self._may_run(case)]
         self._ahead = {case.id: self._thread.submit(self._compile, case) for case in chosen}
+
+    def _may_run(self, case: BoundCase) -> bool:
+        try:
+            self._judge.check_source(case.assignment, case)
+        except ContenderFault:
+            return False
+        return True
 
     def drop(self, case: BoundCase) -> None:
         """A case went wrong: whether it compiles does not matter any more."""

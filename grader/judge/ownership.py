@@ -9,7 +9,7 @@ import torch
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault, RanKernel, RanOperator
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
-from grader.report.model import GpuTime
+from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import Ran, decoy, gpu_time, without_own
 from grader.verdict.policy import Finding, Operator, foreign_operators
 from grader.verdict.resources import kernel_resources
@@ -30,20 +30,23 @@ def question_of(assignment: Assignment) -> Question:
     return Question(spec.file, spec.entry, spec.language, imports, forbidden)
 
 
-def forbidden_use(assignment: Assignment, answer: Answer | None) -> ContenderFault | None:
-    """What the source of a submission must not use, before any of it has run; None where there is nothing.
+def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool) -> ContenderFault | None:
+    """What the source of a submission must not use, or why it cannot be run, before any of it has run; None where there is nothing.
 
     Args:
         answer: what was read; None where nobody could read it.
+        gradients: whether whoever calls the submission asks for gradients.
     """
     if answer is None:
         words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
         return ContenderFault("forbidden", words)
-    if not answer.count:
-        return None
-    first, more = answer.findings[0], f" (and {answer.count - 1} more)" if answer.count > 1 else ""
+    uses = answer.gradients if gradients else answer.plain
+    if not uses.count:
+        outcome: Outcome = "build_failed" if assignment.spec.language == "cuda" else "failed"
+        return ContenderFault(outcome, answer.unreadable) if answer.unreadable else None
+    first, more = uses.findings[0], f" (and {uses.count - 1} more)" if uses.count > 1 else ""
     words = f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}"
-    frames = zip(answer.findings, answer.lines, strict=True)
+    frames = zip(uses.findings, uses.lines, strict=True)
     return ContenderFault("forbidden", words, "".join(_frame(finding, line) for finding, line in frames))
 
 

@@ -175,6 +175,10 @@ class JudgePlugin:
         if case is not None and self._interpreted_wrongly(case):
             told = self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+        same_part = (
+            one for one in self.cases if (one.assignment.name, one.part.name) == (place.assignment, place.part)
+        )
+        self.judge.check_source(assignment, case or next(same_part, None))
 
     def _interpreted_wrongly(self, case: BoundCase) -> bool:
         cpu, triton = self.judge.device_name == "cpu", case.assignment.spec.language == "triton"

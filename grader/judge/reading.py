@@ -17,19 +17,19 @@ import resource
 import signal
 import sys
 import tempfile
-import tokenize
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.contender import processes
-from grader.verdict.policy import Finding, cuda_findings, python_findings
+from grader.verdict import text
+from grader.verdict.policy import Finding, cuda_findings, included_from, read_python
 from grader.verdict.sources import triton_kernels
 
 CPU_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 2 << 30
 PATIENCE_S = 300.0  # of a process that gets no turn
-SUFFIXES = {"triton": (".py",), "cuda": (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc")}
 MAX_SHOWN = 3
 PR_SET_PDEATHSIG = 1
 
@@ -46,17 +46,31 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was read.
+class Uses:
+    """Forbidden uses that were read.
 
-    findings: the first forbidden uses; `count` is how many there are.
+    findings: the first; `count` is how many there are.
     lines: those of `findings`, as the files have them.
-    kernels: names of the Triton kernels that the submission defines.
     """
 
     findings: tuple[Finding, ...] = ()
     count: int = 0
     lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was read.
+
+    plain: forbidden uses that a call reaches which asks for no gradients.
+    gradients: those that a call reaches which asks for them.
+    unreadable: why one of the files is no text that can be run, or nothing.
+    kernels: names of the Triton kernels that the submission defines.
+    """
+
+    plain: Uses = Uses()
+    gradients: Uses = Uses()
+    unreadable: str = ""
     kernels: frozenset[str] = frozenset()
 
 
@@ -94,8 +108,11 @@ def _ask(folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_
 
 def _answer(line: str) -> Answer:
     found = json.loads(line)
-    findings = tuple(Finding(**one) for one in found["findings"])
-    return Answer(findings, found["count"], tuple(found["lines"]), frozenset(found["kernels"]))
+    return Answer(_uses(found["plain"]), _uses(found["gradients"]), found["unreadable"], frozenset(found["kernels"]))
+
+
+def _uses(found: dict[str, Any]) -> Uses:
+    return Uses(tuple(Finding(**one) for one in found["findings"]), found["count"], tuple(found["lines"]))
 
 
 def main() -> None:
@@ -113,27 +130,31 @@ def main() -> None:
 
 
 def _read(folder: Path, files: Sequence[str], question: Question) -> Answer:
-    names = [name for name in files if name.endswith(SUFFIXES[question.language])]
-    sources = {name: _text(folder / name) for name in names}
-    found: list[Finding] = []
-    if question.imports is not None and question.language == "triton":
-        found = python_findings(sources, question.file, question.entry, question.imports, question.forbidden)
-    elif question.imports is not None:
-        found = cuda_findings(sources, question.forbidden)
+    if question.language == "cuda":
+        return _read_cuda({name: (folder / name).read_bytes() for name in files}, question)
+    sources = {name: (folder / name).read_bytes() for name in files if name.endswith(".py")}
+    plain, gradients = read_python(sources, question.file, question.entry, question.imports, question.forbidden)
+    return Answer(
+        _shown(plain.findings, sources),
+        _shown(gradients.findings, sources),
+        next((told for name in gradients.files if (told := text.fault(name, sources[name]))), ""),
+        triton_kernels(sources),
+    )
+
+
+def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
+    texts = {name: text.decoded(source) for name, source in sources.items()}
+    codes = included_from(question.file, texts)
+    found = [] if question.imports is None else cuda_findings(texts, question.file, question.forbidden)
+    uses = _shown(found, sources)
+    told = (text.fault(name, sources[name]) or text.stray_character(name, code) for name, code in codes.items())
+    return Answer(uses, uses, next(filter(None, told), ""))
+
+
+def _shown(found: Sequence[Finding], sources: Mapping[str, bytes]) -> Uses:
     shown = tuple(found[:MAX_SHOWN])
-    lines = tuple(sources[one.file].splitlines()[one.line - 1].strip()[:200] for one in shown)
-    return Answer(shown, len(found), lines, triton_kernels(sources) if question.language == "triton" else frozenset())
-
-
-def _text(path: Path) -> str:
-    """As a compiler has it, or Python, which a first line may tell of another encoding; nothing where Python could not import the file."""
-    if path.suffix != ".py":
-        return path.read_text(encoding="utf-8", errors="replace")
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (SyntaxError, UnicodeError, LookupError):
-        return ""
+    lines = tuple(text.lines(text.decoded(sources[one.file]))[one.line - 1].strip()[:200] for one in shown)
+    return Uses(shown, len(found), lines)
 
 
 if __name__ == "__main__":

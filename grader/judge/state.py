@@ -30,7 +30,7 @@ from grader.judge.gpu import Gauge
 from grader.judge.hangs import Hangs
 from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
-from grader.judge.ownership import forbidden_use, question_of
+from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.timing import DeviceTime
 from grader.judge.trial import answer
@@ -93,6 +93,7 @@ class Judge:
         self._references: dict[str, Contender] = {}
         self._coming_reference: Contender | None = None
         self._unloadable: dict[str, ContenderFault] = {}
+        self._no_gradients: dict[str, ContenderFault] = {}  # what the source uses where gradients are asked for
         self._loadable: set[str] = set()
         self._allowances: dict[str, Allowance] = {}
         self._logs: dict[str, list[Contender]] = {}
@@ -193,6 +194,18 @@ class Judge:
         if fault := self.excused.get((assignment.name, part)):
             raise fault
 
+    def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
+        """Raises ContenderFault where the source of what a call reaches must not be run.
+
+        Args:
+            case: one whose calls ask for gradients if that call does; None where nobody knows, and it may.
+        """
+        if fault := self._unloadable.get(assignment.name):
+            raise fault
+        fault = self._no_gradients.get(assignment.name)
+        if fault and (case is None or case.inputs(self.seed, 0, self.device).upstream is not None):
+            raise fault
+
     def is_there(self, file: str) -> bool:
         """Whether there is something to run."""
         return file not in self._absent
@@ -209,11 +222,7 @@ class Judge:
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
                 self._absent[name] = f"{name} is still the starter's stub"
-        read_of = [
-            one
-            for one in assignments
-            if one.spec.file not in self._absent and (one.spec.policy is not None or self.device_name == "cuda")
-        ]
+        read_of = [one for one in assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]
         self._reading = read_of, later(lambda: read(self.job.submission, self.job.info.files, questions))
 
@@ -226,8 +235,10 @@ class Judge:
         for assignment, found in zip(read_of, reading.result(), strict=True):
             if found is not None:
                 self.triton_kernels[assignment.name] = found.kernels
-            if fault := forbidden_use(assignment, found):
+            if fault := source_fault(assignment, found, gradients=False):
                 self._unloadable[assignment.name] = fault
+            elif fault := source_fault(assignment, found, gradients=True):
+                self._no_gradients[assignment.name] = fault
 
     @property
     def gpu_name(self) -> str:

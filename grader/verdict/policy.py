@@ -3,9 +3,10 @@
 A submission may use PyTorch for plumbing (memory, views, copies) and for what its assignment's policy names beside that; the work is
 its kernels'. The source is read as a syntax tree, not as text: aliases are followed, and whatever would hide a name from
 a reader (`exec`, a computed `getattr`, a module that is passed on as a value, a way out of PyTorch to Python's threads) is refused as
-such. What nobody calls is not looked at: a comparison with PyTorch under `if __name__ == "__main__":` or in a function of one's own
-for testing is good practice. The run is watched by the worker, which names every ATen operator that came from the student's code, in
-threads that it starts too; `foreign_operators` picks those that are not allowed. On a CPU it counts the launches of the student's kernels.
+such. What nobody calls is not looked at (`grader/verdict/liveness.py`): a comparison with PyTorch under `if __name__ == "__main__":`
+or in a function of one's own for testing is good practice. The run is watched by the worker, which names every ATen operator that came
+from the student's code, in threads that it starts too; `foreign_operators` picks those that are not allowed. On a CPU it counts the
+launches of the student's kernels.
 
 Neither is a proof. A submission that tampers with its own process hides from the second, and what the first refuses is what is
 known to lead there. A kernel that is launched for show beside arithmetic in plain Python, element by element, is not found on a CPU.
@@ -14,14 +15,16 @@ known to lead there. A kernel that is launched for show beside arithmetic in pla
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from grader.verdict.sources import Entangled, Function, Module, Unit, imported_from, is_kernel, live_units, own_names
+from grader.verdict.liveness import BACKWARD, Running, running
+from grader.verdict.sources import Entangled, Function, Module, imported_from, is_kernel, own_names
 
 # ATen operators, without their overload, that make, copy, compare, or look at tensors in another way: nobody's kernel is made of these.
 PLUMBING = frozenset(
@@ -80,13 +83,16 @@ HIDING = {
     "os.posix_spawn*": "starts processes",
     "os.system": "starts processes",
     "os.popen": "starts processes",
-    "torch.from_numpy": "computes on the host",
-    "torch.frombuffer": "computes on the host",
-    ".numpy": "computes on the host",
-    ".tolist": "computes on the host",
-    ".apply_": "computes on the host",
-    ".map_": "computes on the host",
+    "typing*.get_type_hints": "runs code from annotations",
+    "typing*.ForwardRef*": "runs code from annotations",
+    "typing*.evaluate_forward_ref": "runs code from annotations",
+    "typing*.get_annotations": "runs code from annotations",
+    "functools.singledispatch*": "runs code from annotations",
+    "jaxtyping.install_import_hook": "imports by a computed name",
 }
+ON_THE_HOST = dict.fromkeys(
+    ("torch.from_numpy", "torch.frombuffer", ".numpy", ".tolist", ".apply_", ".map_"), "computes on the host"
+)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -147,54 +153,107 @@ class Operator:
     place: str = ""
 
 
-def python_findings(
-    sources: Mapping[str, str], file: str, entry: str, imports: Sequence[str], forbidden: Sequence[str]
-) -> list[Finding]:
+@dataclass(frozen=True)
+class Read:
+    """What was read of a Python file: its forbidden uses, and which files of the submission are imported with it, itself among them."""
+
+    findings: tuple[Finding, ...]
+    files: tuple[str, ...]
+
+
+def read_python(
+    sources: Mapping[str, str | bytes], file: str, entry: str, imports: Sequence[str] | None, forbidden: Sequence[str]
+) -> tuple[Read, Read]:
     """Forbidden uses in a Python file and what it imports of the submission, in the order of its lines, then of theirs.
 
     Args:
         sources: every Python file of the submission, by its path in it.
         file, entry: where the graded function is, and its name.
-        imports: packages that may be imported; files of the submission always may.
+        imports: packages that may be imported; files of the submission always may. None where nothing is forbidden.
         forbidden: dotted names, as `torch.nn.functional.*`; `.softmax` is a method of anything, `@` the operator.
+
+    Returns:
+        What is reached by a call that asks for no gradients, and by one that does.
     """
     try:
-        return _python_findings(sources, file, entry, imports, forbidden)
+        modules = imported_from(file, sources)
+        plain = _read(sources, running(modules, entry, gradients=False), imports, forbidden)
+        if not any(module.defines(name) for module in modules[:1] for name in BACKWARD):
+            return plain, plain
+        return plain, _read(sources, running(modules, entry, gradients=True), imports, forbidden)
     except RecursionError:
-        return [Finding(file, 1, "nests expressions too deeply to be read")]
+        words = "nests expressions too deeply to be read"
     except Entangled:
-        return [Finding(file, 1, "passes names around until nobody can follow them")]
+        words = "passes names around until nobody can follow them"
+    read = Read(() if imports is None else (Finding(file, 1, words),), (file,))
+    return read, read
 
 
-def _python_findings(
-    sources: Mapping[str, str], file: str, entry: str, imports: Sequence[str], forbidden: Sequence[str]
-) -> list[Finding]:
-    modules = imported_from(file, sources)
+def _read(
+    sources: Mapping[str, str | bytes], runs: Sequence[Running], imports: Sequence[str] | None, forbidden: Sequence[str]
+) -> Read:
+    findings = () if imports is None else _findings(sources, runs, imports, forbidden)
+    return Read(findings, tuple(one.module.file for one in runs))
+
+
+def _findings(
+    sources: Mapping[str, str | bytes], runs: Sequence[Running], imports: Sequence[str], forbidden: Sequence[str]
+) -> tuple[Finding, ...]:
     own = {part for name in sources for part in PurePosixPath(name).with_suffix("").parts}
     rules = _Rules(frozenset(imports) | own, tuple(forbidden))
-    findings = [finding for module, unit in live_units(modules, entry) for finding in rules.check(module, unit)]
-    return sorted(set(findings), key=lambda one: (one.file != file, one.file, one.line, one.words))
+    file = runs[0].module.file if runs else ""
+    found = {finding for one in runs for finding in rules.check(one)}
+    return tuple(sorted(found, key=lambda one: (one.file != file, one.file, one.line, one.words)))
 
 
-def cuda_findings(sources: Mapping[str, str], forbidden: Sequence[str]) -> list[Finding]:
-    """Forbidden uses in CUDA C++ files: `forbidden` are names and header prefixes, as `at::gelu` and `cublas`.
+def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
+    """A C++ file and all files of the submission that it includes, also by way of others: their code, without comments and strings."""
+    found: dict[str, str] = {}
+    todo = [file]
+    while todo:
+        name = todo.pop()
+        if name in found or name not in sources:
+            continue
+        found[name] = _without_comments(sources[name])
+        if COMPUTED_INCLUDE.search(found[name]):
+            todo += sources
+        for header in INCLUDE.findall(found[name]):
+            todo += {
+                posixpath.normpath(posixpath.join(folder, header))
+                for folder in (posixpath.dirname(name), posixpath.dirname(file))
+            }
+    return found
 
-    A name without `::` is a library's: its namespace, or how its functions begin, as `cublasSgemm(`. A variable may have it.
+
+def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
+    """Forbidden uses in a CUDA C++ file and what it includes of the submission: `forbidden` are names, as `at::gelu` and `cublas`.
+
+    A name without `::` is a library's: its namespace, or how its functions begin, as `cublasSgemm(`. A variable may have it. Where the
+    library's header is included, so are its types, macros and other names for the namespace; the header alone is no use of it.
     """
+    codes = included_from(file, sources)
+    headers = {one for code in codes.values() for one in INCLUDE.findall(code)} - {
+        posixpath.basename(one) for one in codes
+    }
+    anything = any(COMPUTED_INCLUDE.search(code) for code in codes.values())
     found = []
-    for file, text in sorted(sources.items()):
-        code = _without_comments(text)
-        for name in forbidden:
-            word = r"\s*::\s*".join(re.escape(part) for part in name.split("::"))
-            named = (
-                rf"{word}\b"
-                if "::" in name
-                else rf"{word}(?=\s*::)|{word}[A-Z]\w*(?=\s*\()|(?<=namespace ){word}(?=\s*;)"
-            )
-            pattern = rf'(?<!\w)(?<!\w::)(?:{named})|#\s*include\s*[<"]{re.escape(name)}'
-            for match in re.finditer(pattern, code):
-                found.append(Finding(file, code.count("\n", 0, match.start()) + 1, f"uses {name}"))
-    return sorted(set(found), key=lambda one: (one.file, one.line))
+    for name in forbidden:
+        word = r"\s*::\s*".join(re.escape(part) for part in name.split("::"))
+        named = (
+            [rf"{word}\b"]
+            if "::" in name
+            else [rf"{word}(?=\s*::)", rf"{word}[A-Z]\w*(?=\s*\()", rf"(?<=namespace ){word}(?=\s*;)"]
+        )
+        if "::" not in name and (anything or any(one.startswith(name) for one in headers)):
+            named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;|[ \t]*$)"]
+            named += [rf"^[ \t]*#[ \t]*define\b[^\n]*\b{word}\b", "##"]
+        before = {True: "", False: r"(?<!\w)(?<!\w::)"}
+        pattern = re.compile("|".join(before[one == "##"] + f"(?:{one})" for one in named), re.MULTILINE)
+        for file_name, code in codes.items():
+            for match in pattern.finditer(code):
+                words = f"pastes names together, beside a header of {name}" if match.group() == "##" else f"uses {name}"
+                found.append(Finding(file_name, code.count("\n", 0, match.start()) + 1, words))
+    return sorted(set(found), key=lambda one: (one.file != file, one.file, one.line))
 
 
 def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[Operator]:
@@ -203,33 +262,40 @@ def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[O
 
 
 class _Rules:
-    def __init__(self, imports: frozenset[str], forbidden: tuple[str, ...]) -> None:
+    """What is looked for: with `imports` None, only what would hide other things from a reader, or from the watch at run time."""
+
+    def __init__(self, imports: frozenset[str] | None, forbidden: tuple[str, ...]) -> None:
         self._imports = imports
         self._forbidden = forbidden
         self._methods = tuple(one for one in forbidden if one.startswith("."))
+        self._hiding = HIDING if imports is None else HIDING | ON_THE_HOST
 
-    def check(self, module: Module, unit: Unit) -> Iterator[Finding]:
-        for node, words in self._look(module, unit.node):
-            yield Finding(module.file, getattr(node, "lineno", 1), words)
+    def check(self, runs: Running) -> Iterator[Finding]:
+        for statement in runs.module.body:
+            for node, words in self._look(runs, statement):
+                yield Finding(runs.module.file, getattr(node, "lineno", 1), words)
 
     def _look(
-        self, module: Module, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()
+        self, runs: Running, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()
     ) -> Iterator[tuple[ast.AST, str]]:
         """Forbidden uses below a node; of what Triton compiles, which is the kernel itself, only PyTorch's names.
 
         Args:
             own: names that are those of a function around it, and no builtin's.
         """
-        if isinstance(node, ast.FunctionDef) and any(is_kernel(module, one) for one in node.decorator_list):
-            for statement in node.body:
-                yield from self._look(module, statement, kernel=True)
+        if id(node) in runs.dead:
             return
+        if id(node) in runs.unsure:
+            rules, runs = UNSURE, replace(runs, unsure=frozenset())
+            yield from rules._look(runs, node, kernel, own)
+            return
+        module = runs.module
         if kernel:
             if isinstance(node, ast.Name | ast.Attribute):
                 for meant in sorted(one for one in module.resolve(node) if one.startswith("torch.")):
                     yield from self._name(node, meant)
         else:
-            yield from self._node(module, node, own)
+            yield from self._node(runs, node, own)
         inside = own
         if isinstance(node, Function):
             inside = own_names(node, own)
@@ -239,16 +305,21 @@ class _Rules:
         within = set[int]()
         if isinstance(node, Function | ast.ClassDef):
             within = {id(one) for one in (node.body if isinstance(node.body, list) else [node.body])}
+        compiled = isinstance(node, ast.FunctionDef) and any(is_kernel(module, one) for one in node.decorator_list)
         for child in ast.iter_child_nodes(node):
-            yield from self._look(module, child, kernel, inside if id(child) in within else own)
+            body = id(child) in within
+            yield from self._look(runs, child, kernel or (compiled and body), inside if body else own)
 
-    def _node(self, module: Module, node: ast.AST, own: frozenset[str]) -> Iterator[tuple[ast.AST, str]]:
+    def _node(self, runs: Running, node: ast.AST, own: frozenset[str]) -> Iterator[tuple[ast.AST, str]]:
+        module = runs.module
         match node:
             case ast.Import(names=names):
-                for name in (alias.name for alias in names):
+                for name in (alias.name for alias in names if id(alias) not in runs.dead):
                     yield from self._import(node, name)
             case ast.ImportFrom(module=str(name), level=0, names=names):
-                yield from self._import(node, name)
+                names = [alias for alias in names if id(alias) not in runs.dead]
+                if names:
+                    yield from self._import(node, name)
                 for alias in names:
                     yield from self._name(node, f"{name}.{alias.name}")
                 if name.split(".")[0] == "torch" and any(alias.name == "*" for alias in names):
@@ -265,6 +336,9 @@ class _Rules:
                 yield from self._name(node, name)
             case ast.Attribute(value=value, attr=name, ctx=ast.Store() | ast.Del()):
                 yield from self._changes(module, node, value)
+            case ast.MatchClass(kwd_attrs=names):
+                for name in names:
+                    yield from self._name(node, f".{name}")
             case _:
                 pass
         if isinstance(node, ast.Name | ast.Attribute | ast.Call):
@@ -308,7 +382,7 @@ class _Rules:
                 yield node, f"changes {meant}"
 
     def _import(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
-        if name.split(".")[0] not in self._imports:
+        if self._imports is not None and name.split(".")[0] not in self._imports:
             yield node, f"imports {name}, which this assignment does not allow"
 
     def _name(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
@@ -316,7 +390,7 @@ class _Rules:
             return
         first, *parts = name.split(".")
         last = f".{parts[-1]}" if parts else ""
-        for pattern, words in HIDING.items():
+        for pattern, words in self._hiding.items():
             if fnmatchcase(name, pattern) or (first == "torch" and last == pattern):
                 yield node, f"{words} ({name})"
                 return
@@ -334,6 +408,9 @@ class _Rules:
             yield node, f"reaches into PyTorch's internals ({name})"
 
 
+UNSURE = _Rules(None, ())
+
+
 def _leads_out(part: str) -> bool:
     """Whether an attribute of a module is some other module that it imports for itself, or a way to one."""
     plain = part.strip("_")
@@ -345,6 +422,8 @@ def _is_library(meant: str) -> bool:
     return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
+INCLUDE = re.compile(r'#\s*include\s*[<"]([^\n>"]{1,250})[>"]')
+COMPUTED_INCLUDE = re.compile(r"#\s*include\s+[A-Za-z_]")
 # What is no code in C++: strings, also raw ones; characters, which an apostrophe within a number does not begin; comments. Names of headers
 # are kept. What is not closed goes on as far as it may, or is short: so no text is looked at again and again.
 _NO_CODE = re.compile(

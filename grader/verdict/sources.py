@@ -1,37 +1,32 @@
-"""A submission's Python files as they are read: which of their pieces anybody needs, and what their names stand for.
+"""A submission's Python files as they are read: what their names stand for.
 
-The files are read as syntax trees, and never run. Names are followed through imports, aliases and files of the submission, to dotted
-names such as `torch.nn.functional.softmax`. What is forbidden is another matter: `grader/verdict/policy.py`.
+The files are read as syntax trees, from the bytes that Python imports, and never run. Names are followed through imports, aliases and
+files of the submission, to dotted names such as `torch.nn.functional.softmax`. What of it runs is another matter
+(`grader/verdict/liveness.py`), and so is what is forbidden (`grader/verdict/policy.py`).
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-# Decorators after which a definition still waits until somebody calls it by its name.
-PATIENT = frozenset(
-    """
-    triton.jit triton.runtime.jit triton.runtime.jit.jit triton.autotune triton.heuristics torch.no_grad
-    torch.enable_grad torch.inference_mode torch.compile torch.autograd.function.once_differentiable
-    torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd functools.lru_cache
-    functools.cache functools.wraps functools.cached_property contextlib.contextmanager dataclasses.dataclass
-    typing.final typing.overload property classmethod staticmethod triton.testing.perf_report
-    """.split()  # noqa: SIM905 (a list of strings is no easier to read)
-)
 MAX_MEANINGS = 50  # of a name: it is multiplied by those of others that are assigned to it
 MAX_LENGTH = 500  # of what a name stands for
 OWN_OBJECTS = {"self", "cls", "ctx"}  # whose attributes are the student's own
+COMPARED = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
+TYPE_CHECKING = {"typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"}  # false when a file is imported
 
 
 class Entangled(Exception):
     """Names are passed around so often that nobody can follow them."""
 
 
-def imported_from(file: str, sources: Mapping[str, str]) -> list[Module]:
+def imported_from(file: str, sources: Mapping[str, str | bytes]) -> list[Module]:
     """A file and all files of the submission that it imports, also by way of others. Raises RecursionError, Entangled."""
     modules: dict[str, Module] = {}
     todo = [file]
@@ -43,25 +38,8 @@ def imported_from(file: str, sources: Mapping[str, str]) -> list[Module]:
         todo += [other for other in sources if set(PurePosixPath(other).with_suffix("").parts) & module.imported]
     own = {PurePosixPath(name).stem: module for name, module in modules.items()}
     for module in modules.values():
-        module.link(own)
+        module.link(own, list(modules.values()))
     return list(modules.values())
-
-
-def live_units(modules: Iterable[Module], entry: str) -> list[tuple[Module, Unit]]:
-    """What happens when the modules are imported, and whatever is needed to call `entry`, in the modules' order."""
-    units = [(module, unit) for module in modules for unit in module.units]
-    named: dict[str, list[Unit]] = {}
-    for _, unit in units:
-        if unit.name is not None:
-            named.setdefault(unit.name, []).append(unit)
-    todo = [unit for _, unit in units if unit.name is None] + named.pop(entry, [])
-    live = set(todo)
-    while todo:
-        for name in todo.pop().mentions & named.keys():
-            fresh = named.pop(name)
-            live.update(fresh)
-            todo += fresh
-    return [(module, unit) for module, unit in units if unit in live]
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -94,7 +72,7 @@ def own_names(function: Function, outer: frozenset[str]) -> frozenset[str]:
     return frozenset((outer | own) - foreign)
 
 
-def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
+def triton_kernels(sources: Mapping[str, str | bytes]) -> frozenset[str]:
     """Names of the functions that a submission's Python files (by their path) give to triton.jit, wherever they are defined.
 
     Triton calls kernels by them. Files that nobody can read define none.
@@ -106,9 +84,9 @@ def triton_kernels(sources: Mapping[str, str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _kernel_definitions(file: str, text: str) -> set[str]:
-    module, found = Module(file, text), set()
-    for node in (node for unit in module.units for node in ast.walk(unit.node)):
+def _kernel_definitions(file: str, source: str | bytes) -> set[str]:
+    module, found = Module(file, source), set()
+    for node in module.nodes:
         match node:
             case ast.FunctionDef(name=name, decorator_list=decorators):
                 if any(is_kernel(module, one) for one in decorators):
@@ -120,80 +98,67 @@ def _kernel_definitions(file: str, text: str) -> set[str]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Unit:
-    """A piece of a module that is live or not as a whole: a top-level definition, or (without a name) any other statement.
-
-    labels: its strings are labels, as those of a benchmark's lines, and name no function.
-    """
-
-    name: str | None
-    node: ast.stmt
-    labels: bool = False
-
-    @property
-    def mentions(self) -> set[str]:
-        """Every name in it, as a variable or an attribute."""
-        found = set()
-        for node in ast.walk(self.node):
-            match node:
-                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
-                    found.add(name)
-                case ast.Constant(value=str(text)) if not self.labels:
-                    found.add(text)
-                case _:
-                    pass
-        return found
-
-
 class Module:
-    """A parsed file, and what its names stand for. A file that is not Python has no units: the worker will say why.
+    """A parsed file, and what its names stand for. A file that is not Python has no body: the worker will say why.
 
     Raises RecursionError, Entangled.
+
+    Attributes:
+        body: its statements, but for those below `if __name__ == "__main__":`; `nodes` is all that is in them.
+        parts: of its path, by which others import it; `imported` is every part of every name of a module that it imports itself.
+        mentioned: names that stand somewhere in the file, also where nothing runs.
+        postponed: whether annotations are not worked out.
+        followed: ids of nodes that may be a module, for somebody follows them.
+        called: ids of nodes that name what is called there.
     """
 
-    def __init__(self, file: str, text: str) -> None:
+    def __init__(self, file: str, source: str | bytes) -> None:
         self.file = file
+        self.parts = frozenset(PurePosixPath(file).with_suffix("").parts)
         try:
-            body = ast.parse(text).body
+            body = ast.parse(source).body
         except (SyntaxError, ValueError):
             body = []
         except MemoryError:
             raise RecursionError from None  # the parser's stack is full; or memory is, and who knows whether it will be again
         nodes = [node for statement in body for node in ast.walk(statement)]
-        if not any(_renames(node) for node in nodes):
+        self.mentioned = {one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
+        renamed = any(_renames(node) for node in nodes)
+        if not renamed:
             body = [one for node in body for one in (node.orelse if _is_main_guard(node) else [node])]  # type: ignore[attr-defined]
-        self._nodes = [node for statement in body for node in ast.walk(statement)]
+        self.body = body
+        self.nodes = [node for statement in body for node in ast.walk(statement)]
+        self.imported: set[str] = set()
+        self.followed: set[int] = set()
+        self.called: set[int] = set()
+        self.postponed = False
         self._stands_for: dict[str, set[str]] = {}
         self._stars: set[str] = set()
         self._own: dict[str, Module] = {}
-        self.imported: set[str] = set()  # every part of every name of a module
-        self.followed: set[int] = set()  # nodes that may be a module, for somebody follows them
-        self.called: set[int] = set()  # nodes that name what is called there
+        self._all: Sequence[Module] = (self,)
         self._methods: dict[str, set[str]] = {}  # by the submission's class
         self._instances: dict[str, set[str]] = {}  # classes, by what was assigned one of them
-        for node in self._nodes:
+        self._bound = Counter(name for node in self.nodes for name in _binds(node))
+        # Of these, those by imports.
+        self._aliases = Counter(name for node in self.nodes if isinstance(node, ast.alias) for name in _binds(node))
+        self._changed: set[str] = set()  # names that are set on some object or module
+        self._constants: dict[str, object] = {} if renamed else {"__name__": PurePosixPath(file).stem}
+        self._constants |= dict(_constants(body))
+        self._definitions = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+        for node in self.nodes:
             self._note(node)
         self._follow()
-        self.units = [
-            unit
-            for node in body
-            for unit in (
-                [Unit(getattr(node, "name", None), node), *_decorating(node)]
-                if _waits(self, node)
-                else [Unit(None, node)]
-            )
-        ]
 
     def _note(self, node: ast.AST) -> None:
         match node:
             case ast.Import(names=names):
+                self.imported |= self.parts_imported(node)
                 for alias in names:
-                    self.imported |= set(alias.name.split("."))
                     first = alias.name.split(".")[0]
                     self._means(alias.asname or first, alias.name if alias.asname else first)
             case ast.ImportFrom(module=module, names=names, level=level):
-                self.imported |= {*(module or "").split("."), *(alias.name for alias in names)}
+                self.imported |= self.parts_imported(node)
+                self.postponed |= module == "__future__" and any(alias.name == "annotations" for alias in names)
                 for alias in names:
                     if alias.name == "*":
                         self._stars.add((module or "").split(".")[-1])
@@ -201,10 +166,14 @@ class Module:
                         self._means(alias.asname or alias.name, f"{module}.{alias.name}")
                     else:  # of the submission
                         self._means(alias.asname or alias.name, f"{module}.{alias.name}" if module else alias.name)
-            case ast.Attribute(value=value):
+            case ast.Attribute(value=value, attr=name, ctx=context):
                 self.followed.add(id(value))
+                if not isinstance(context, ast.Load):
+                    self._changed.add(name)
             case ast.Call(func=ast.Name(id=name) as called, args=arguments):
                 self.called.add(id(called))
+                if name in ("setattr", "delattr"):
+                    self._changed |= {str(one.value) for one in arguments[1:2] if isinstance(one, ast.Constant)}
                 if name in ("getattr", "hasattr"):
                     self.followed |= {id(value) for value in arguments[:1]}
             case ast.ClassDef(name=name, body=body):
@@ -221,10 +190,10 @@ class Module:
     def _follow(self) -> None:
         """Aliases, and aliases of aliases."""
         members = {
-            id(one) for node in self._nodes if isinstance(node, ast.ClassDef) for one in node.body
+            id(one) for node in self.nodes if isinstance(node, ast.ClassDef) for one in node.body
         }  # reached by another's name
         for _ in range(3):
-            for node in self._nodes:
+            for node in self.nodes:
                 for target, value in _assigned(node):
                     if not isinstance(target, ast.Name) or id(node) in members:
                         continue
@@ -233,14 +202,21 @@ class Module:
                         if not meant.startswith("."):
                             self._means(target.id, meant)
 
+    @staticmethod
+    def parts_imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+        """Every part of every name of a module that an import may mean."""
+        parts = {part for alias in node.names for part in alias.name.split(".")}
+        return parts | set((node.module or "").split(".")) if isinstance(node, ast.ImportFrom) else parts
+
     def _means(self, name: str, meant: str) -> None:
         meanings = self._stands_for.setdefault(name, set())
         meanings.add(meant)
         if len(meanings) > MAX_MEANINGS or len(meant) > MAX_LENGTH:
             raise Entangled
 
-    def link(self, own: Mapping[str, Module]) -> None:
+    def link(self, own: Mapping[str, Module], modules: Sequence[Module]) -> None:
         """Let names of the submission's other modules, by their files' names, stand for what those mean by them."""
+        self._all = modules
         self._own = {name: module for name, module in own.items() if module is not self}
         for star in self._stars & set(self._own):
             for name, meanings in self._own[star]._stands_for.items():
@@ -272,6 +248,68 @@ class Module:
         if base.startswith("."):
             return {f".{name}"}
         return {f"{base}.{name}" if base else name}
+
+    # What stays as it is
+    # ---------------------------------------------------------------------------------------------------------------------
+
+    def _is_fixed(self, name: str) -> bool:
+        """Whether a name of the module is given its meaning in one place, and nobody can give it another one."""
+        if name != "__name__" and (self._bound[name] != 1 or hasattr(builtins, name) or self._stars):
+            return False
+        return not any(name in module._changed for module in self._all)
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether a name is one of Python's own, and has no other meaning."""
+        return hasattr(builtins, name) and not self._bound[name] and not self._stars
+
+    def library(self, node: ast.expr) -> set[str]:
+        """As `resolve`, of what is a library's whatever runs before; nothing where it may be something else."""
+        root, names = node, set[str]()
+        while isinstance(root, ast.Attribute):
+            names.add(root.attr)
+            root = root.value
+        own = {part for module in self._all for part in module.parts}
+        if not isinstance(root, ast.Name) or self._bound[root.id] != self._aliases[root.id] or self._stars:
+            return set()
+        meant = self.resolve(node)
+        if (
+            not all(names.isdisjoint(module._changed) for module in self._all)
+            or {one.split(".")[0] for one in meant} & own
+        ):
+            return set()
+        return meant
+
+    def definition(self, node: ast.expr) -> ast.FunctionDef | ast.ClassDef | None:
+        """The function or class of the module that a name stands for, where it can be no other."""
+        return self._definitions.get(node.id) if isinstance(node, ast.Name) and self._is_fixed(node.id) else None
+
+    def defines(self, name: str) -> bool:
+        """Whether something in the submission's modules is called so."""
+        return any(module._bound[name] for module in self._all)
+
+    def constant(self, node: ast.expr) -> list[object]:
+        """The value of an expression that has the same one whenever it is worked out; nothing where nobody knows it."""
+        if isinstance(node, ast.Constant):
+            return [node.value]
+        known = isinstance(node, ast.Name) and node.id in self._constants and self._is_fixed(node.id)
+        return [self._constants[node.id]] if known else []  # type: ignore[attr-defined]
+
+    def truth(self, node: ast.expr) -> bool | None:
+        """Whether a condition always holds, or never does."""
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                truth = self.truth(operand)
+                return None if truth is None else not truth
+            case ast.BoolOp(op=op, values=values):
+                decides, found = isinstance(op, ast.Or), [self.truth(one) for one in values]
+                return decides if decides in found else None if None in found else not decides
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARED:
+                sides = [*self.constant(left), *self.constant(right)]
+                return bool(COMPARED[type(op)](*sides)) if len(sides) == 2 else None
+            case _:
+                if value := self.constant(node):
+                    return bool(value[0])
+                return False if self.library(node) & TYPE_CHECKING else None
 
     def is_own_method(self, node: ast.AST) -> bool:
         """Whether an attribute is a method that a class of the submission defines, of that class or of what was made one of it."""
@@ -334,66 +372,33 @@ def _renames(node: ast.AST) -> bool:
             return False
 
 
-def _waits(module: Module, node: ast.stmt) -> bool:
-    """Whether a definition does nothing until somebody calls it by its name."""
+def _binds(node: ast.AST) -> Iterator[str]:
+    """Names to which a node gives a meaning, in whatever scope."""
     match node:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            if name.startswith("__") and name.endswith("__"):
-                return False  # Python calls those
-            arguments = node.args
-            each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-            early = [one.annotation for one in each if one] + [
-                *arguments.defaults,
-                *arguments.kw_defaults,
-                node.returns,
-            ]
-        case ast.ClassDef():
-            known = {"torch", "typing", "enum", "abc", "collections"}
-            if node.keywords or any(
-                not {one.split(".")[0] for one in module.resolve(base)} & known for base in node.bases
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+        case ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.alias(name=name, asname=asname):
+            yield asname or name.split(".")[0]
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            yield from names
+        case _ if type(node).__name__ in ("TypeVar", "ParamSpec", "TypeVarTuple"):  # since Python 3.12
+            yield node.name  # type: ignore[attr-defined]
+
+
+def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, object]]:
+    """Names that a module's own statements give a plain value."""
+    for statement in body:
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=value))
             ):
-                return False  # a class of one's own may look at those that are made from it
-            early = [*node.bases]
-            for statement in node.body:
-                match statement:
-                    case ast.FunctionDef(name=name):
-                        if name in ("__init_subclass__", "__set_name__", "__class_getitem__") or not _waits(
-                            module, _renamed(statement)
-                        ):
-                            return False
-                    case ast.AnnAssign(annotation=annotation, value=value):
-                        early += [annotation, value]
-                    case ast.Assign(value=value) | ast.Expr(value=value):
-                        early.append(value)
-                    case ast.Pass():
-                        pass
-                    case _:
-                        return False
-        case _:
-            return False
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        meant = module.resolve(called) or {ast.unparse(called)}
-        if not meant <= PATIENT:
-            return False
-    acting = (ast.Call, ast.Lambda, ast.NamedExpr, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
-    return not any(isinstance(one, acting) for part in early if part is not None for one in ast.walk(part))
-
-
-def _decorating(node: ast.stmt) -> list[Unit]:
-    """What the decorators of a definition and of its methods are given: that is worked out even where nobody calls them."""
-    definitions = [node, *(node.body if isinstance(node, ast.ClassDef) else [])]
-    return [
-        Unit(None, ast.copy_location(ast.Expr(given), given), labels=True)
-        for definition in definitions
-        for decorator in getattr(definition, "decorator_list", [])
-        if isinstance(decorator, ast.Call)
-        for given in [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
-    ]
-
-
-def _renamed(method: ast.FunctionDef) -> ast.FunctionDef:
-    """The same under a plain name: a method with underscores is called by a class that somebody has to name first."""
-    copied = ast.FunctionDef(**dict(ast.iter_fields(method)))
-    copied.name = "method"
-    return copied
+                yield name, value
+            case _:
+                pass

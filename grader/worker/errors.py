@@ -15,6 +15,7 @@ MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
+NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's words, whatever the cause
 
 # Errors that a compiler, a linker, a driver or a disk causes, by the names of their classes; libraries raise them for other reasons too.
 TOOLCHAIN = frozenset({"OSError", "SubprocessError", "ImportError", "RuntimeError", "PTXASError"})
@@ -138,6 +139,11 @@ def _message(error: BaseException) -> str:
         text = str(seen)
     except BaseException as failure:
         text = f"(its message cannot be shown: {type(failure).__name__})"
+    if text == NO_SOURCE:
+        text = (
+            f"Triton compiles a kernel from the text of its file, and Python does not find it ({seen.__cause__}): a kernel must be written "
+            "in a .py file of the submission that is saved as UTF-8, and not be made by exec or as a lambda"
+        )
     if type(seen).__name__ == "PTXASError":  # which also has files of ours in it
         text = "\n".join(re.findall(r"^ptxas .*", text, re.MULTILINE)) or text
     return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)

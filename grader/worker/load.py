@@ -199,7 +199,7 @@ def _build_torch_extension(path: Path, entry: str, name: str, arch: str) -> Modu
 
     folder = Path(os.environ["TMPDIR"], f"extension-{os.getpid()}")
     folder.mkdir()
-    source = path.read_text(encoding="utf-8", errors="replace")
+    source = path.read_text(encoding="utf-8-sig", errors="replace")
     os.environ["TORCH_CUDA_ARCH_LIST"] = arch
     (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
     sources = [str(folder / path.name)]

@@ -140,3 +140,23 @@ def test_the_references_keep_their_policies(start_run: StartRun) -> None:
     ran = start_run(ROOT / "reference", "--device", "cpu", "--no-compile").finish()
     assert ran.report is not None, ran.errors
     assert ran.report.correctness.earned == ran.report.correctness.graded > 0
+
+
+def test_a_forward_of_ones_own_earns_its_points(start_run: StartRun, tmp_path: Path) -> None:
+    """PyTorch in the backward pass costs the part that calls it, in all its cases and properties."""
+    submission, right = tmp_path / "submission", ROOT / "tests" / "accepted" / "flash_attention" / "plain"
+    submission.mkdir()
+    source = (right / "flash_attention.py").read_text()
+    by_pytorch = "        q, k, v, o, lse = ctx.saved_tensors\n"
+    assert by_pytorch in source
+    source = source.replace(by_pytorch, f"{by_pytorch}        s = q @ k.mT\n")
+    (submission / "flash_attention.py").write_text(source)
+    ran = start_run(submission, "--assignment", "flash_attention", "--device", "cpu", "--no-compile").finish()
+    assert ran.report is not None, ran.errors
+    forward, backward = ran.report.assignments[0].parts
+    assert (forward.outcome, forward.points.earned) == ("passed", forward.points.graded)
+    assert (backward.outcome, backward.points.earned) == ("forbidden", 0)
+    assert {one.outcome for one in backward.cases} == {"forbidden", "skipped"}
+    line = source[: source.index("s = q @ k.mT")].count("\n") + 1
+    told = [one.message for one in backward.cases if one.outcome == "forbidden"]
+    assert all(f"flash_attention.py, line {line}: uses the operator @" in one for one in told)

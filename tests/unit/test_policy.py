@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from grader.verdict.policy import Operator, cuda_findings, foreign_operators, python_findings
+from grader.verdict.policy import Operator, cuda_findings, foreign_operators, read_python
 from tests.conftest import ROOT
 
 IMPORTS = ("torch", "triton", "math", "os", "sys")
@@ -18,7 +18,7 @@ HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
 
 def found(source: str, **others: str) -> list[str]:
     sources = {"softmax.py": source} | {f"{name}.py": text for name, text in others.items()}
-    findings = python_findings(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)
+    findings = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)[1].findings
     return [f"{one.file}:{one.line} {one.words}" for one in findings]
 
 
@@ -318,7 +318,7 @@ def test_what_nobody_can_read_is_refused(source: str) -> None:
 
 def test_a_name_that_the_policy_gives_in_full_is_found_though_it_does_no_harm() -> None:
     source = {"softmax.py": HEAD + "def softmax(x): return torch.nn.functional.pad(x, (0, 3))"}
-    (finding,) = python_findings(source, "softmax.py", "softmax", IMPORTS, ["torch.nn.functional.pad"])
+    (finding,) = read_python(source, "softmax.py", "softmax", IMPORTS, ["torch.nn.functional.pad"])[1].findings
     assert finding.words == "uses torch.nn.functional.pad"
 
 
@@ -335,7 +335,7 @@ def test_cuda_files_are_read_without_their_comments() -> None:
         "#include <torch/extension.h> // not at::gelu\n/* torch::gelu\n at::gelu */\n"
         'const char* words = "at::gelu";\ntorch::Tensor gelu(torch::Tensor x) { return at::gelu(x, "tanh"); }\n'
     )
-    findings = cuda_findings({"gelu.cu": source}, ("at::gelu", "torch::gelu", "cublas"))
+    findings = cuda_findings({"gelu.cu": source}, "gelu.cu", ("at::gelu", "torch::gelu", "cublas"))
     assert [(one.line, one.words) for one in findings] == [(5, "uses at::gelu")]
 
 
@@ -362,7 +362,7 @@ def test_cuda_files_are_read_without_their_comments() -> None:
     ],
 )
 def test_names_of_libraries_are_found(line: str) -> None:
-    assert len(cuda_findings({"gelu.cu": f"int n;\n{line}\n"}, ("at::gelu", "cublas", "cub"))) == 1
+    assert len(cuda_findings({"gelu.cu": f"int n;\n{line}\n"}, "gelu.cu", ("at::gelu", "cublas", "cub"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_names_of_libraries_are_found(line: str) -> None:
     ],
 )
 def test_a_variable_may_be_called_like_a_library(line: str) -> None:
-    assert cuda_findings({"gelu.cu": line}, ("at::gelu", "cublas", "cub")) == []
+    assert cuda_findings({"gelu.cu": line}, "gelu.cu", ("at::gelu", "cublas", "cub")) == []
 
 
 def test_names_of_another_file_are_followed() -> None:
@@ -393,9 +393,41 @@ def test_names_of_another_file_are_followed() -> None:
         assert found(f"{use}\n", tiles=tiles) == ["softmax.py:2 uses torch.softmax"]
 
 
-def test_headers_are_named_by_their_beginning() -> None:
-    findings = cuda_findings({"gelu.cu": "#include <cuda_runtime.h>\n#include <cublas_v2.h>\n"}, ("cublas",))
-    assert [(one.line, one.words) for one in findings] == [(2, "uses cublas")]
+@pytest.mark.parametrize(
+    "use",
+    [
+        "cublasHandle_t handle;",
+        "auto product = cublasSgemm;",
+        "namespace fast = cub;",
+        "#define LIBRARY cub\nLIBRARY::DeviceReduce::Sum(a, b);",
+        "CUB_NS_QUALIFIER::DeviceReduce::Sum(a, b);",
+        "#define JOIN(a, b) a##b\nJOIN(cubla, sSgemm)(handle);",
+    ],
+)
+def test_a_library_whose_header_is_included_is_found_under_other_names(use: str) -> None:
+    for include in ("#include <cublas_v2.h>\n#include <cub/cub.cuh>", "#define HEADER <x>\n#include HEADER"):
+        assert cuda_findings({"gelu.cu": f"{include}\n{use}\n"}, "gelu.cu", ("cublas", "cub"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "#include <cublas_v2.h>\n#include <cub/cub.cuh>\n#define CUBIC 0.044715f\nconst float cub = v * v * v, cub_of = CUBIC;\n",
+        '#include "cubic.cuh"\nfloat y = cubic(x);\n',
+        '#include "cublas_like.h"\nfloat y = cubic(x);\n',
+    ],
+)
+def test_a_header_alone_is_no_use(source: str) -> None:
+    own = {"cubic.cuh": "inline float cubic(float x) { return x; }", "cublas_like.h": '#include "cubic.cuh"\n'}
+    assert cuda_findings({"gelu.cu": source} | own, "gelu.cu", ("cublas", "cub")) == []
+
+
+def test_only_files_that_are_included_are_read() -> None:
+    product = "void f() { cublasSgemm(handle); }\n"
+    others = {"tried/before.cu": product, "parts/a.cuh": '#include "../b.txt"\n', "b.txt": product}
+    assert cuda_findings({"gelu.cu": "int n;\n"} | others, "gelu.cu", ("cublas",)) == []
+    (finding,) = cuda_findings({"gelu.cu": '#include "parts/a.cuh"\n'} | others, "gelu.cu", ("cublas",))
+    assert (finding.file, finding.line) == ("b.txt", 1)
 
 
 def test_operators_are_plumbing_allowed_or_foreign() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -52,7 +53,7 @@ def test_the_staffs_answers_are_read_and_their_kernels_found() -> None:
     assert softmax is not None
     assert cuda is not None
     assert plain is not None
-    assert (softmax.count, cuda.count, plain.count) == (0, 0, 0)
+    assert [one.gradients.count for one in (softmax, cuda, plain)] == [0, 0, 0]
     assert {"softmax_kernel", "softmax_long_row_kernel"} <= softmax.kernels
     assert cuda.kernels == frozenset()
 
@@ -61,7 +62,8 @@ def test_no_more_is_told_than_is_shown(tmp_path: Path) -> None:
     text = "import torch\ndef softmax(x):\n" + "    torch.softmax(x)\n" * 1000
     (found,) = read(tmp_path, submission(tmp_path, softmax=text), [ASKED])
     assert found is not None
-    assert (found.count, [one.line for one in found.findings], found.lines[0]) == (1000, [3, 4, 5], "torch.softmax(x)")
+    for uses in (found.plain, found.gradients):
+        assert (uses.count, [one.line for one in uses.findings], uses.lines[0]) == (1000, [3, 4, 5], "torch.softmax(x)")
 
 
 def test_who_cannot_be_read_in_time_loses_alone(tmp_path: Path) -> None:
@@ -102,15 +104,57 @@ def test_a_file_is_read_in_the_encoding_that_python_imports_it_by(tmp_path: Path
     hidden = b"# coding: unicode_escape\nimport torch\n# \\u000adef softmax(x): return torch.softmax(x)\n"
     (found,) = read(tmp_path, submission(tmp_path, softmax=hidden), [ASKED])
     assert found is not None
-    assert [one.words for one in found.findings] == ["uses torch.softmax"]
+    assert [one.words for one in found.plain.findings] == ["uses torch.softmax"]
 
 
-@pytest.mark.parametrize("text", [b"# coding: no_such_thing\n", b"x = '\xff'\n", b"x = (", b"\0"])
-def test_what_python_cannot_import_says_so_later(tmp_path: Path, text: bytes) -> None:
-    files = submission(tmp_path, softmax=text, other=KERNEL)
-    (found,) = read(tmp_path, files, [ASKED])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"# coding: no_such_thing\n", "softmax.py, line 1: the comment names the encoding no_such_thing"),
+        (b"x = '\xff'\n", "softmax.py, line 1: the byte 0xFF is not UTF-8"),
+        (b"import helper\n", "helper.py, line 2: the byte 0xE9 is not UTF-8"),
+        (b"x = 1\n\0", "softmax.py, line 2: there is a NUL byte"),
+        (b"x = (", ""),  # Python says it well
+        (b"def test(): import helper\n", ""),
+    ],
+)
+def test_what_python_cannot_import_is_told_with_its_line(tmp_path: Path, text: bytes, told: str) -> None:
+    files = submission(tmp_path, softmax=text, other=KERNEL, helper=b"\n# caf\xe9\n")
+    for asked in (ASKED, replace(ASKED, imports=None)):
+        (found,) = read(tmp_path, files, [asked])
+        assert found is not None
+        assert (found.gradients.count, found.kernels) == (0, {"kernel"})
+        assert found.unreadable.startswith(told) if told else found.unreadable == ""
+
+
+def test_a_comment_that_is_no_utf_8_hides_nothing(tmp_path: Path) -> None:
+    """Python imports such a file."""
+    hidden = b"# J\xf6rg\nimport torch\ndef softmax(x): return torch.softmax(x)\n"
+    (found,) = read(tmp_path, submission(tmp_path, softmax=hidden), [ASKED])
     assert found is not None
-    assert (found.count, found.kernels) == (0, {"kernel"})
+    assert [(one.line, one.words) for one in found.plain.findings] == [(3, "uses torch.softmax")]
+    assert found.plain.lines == ("def softmax(x): return torch.softmax(x)",)
+
+
+def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
+    text = "import torch\n# \u2028 \x0c \x0b\r\ndef softmax(x):\r    return torch.softmax(x)\n"
+    (found,) = read(tmp_path, submission(tmp_path, softmax=text), [ASKED])
+    assert found is not None
+    assert found.plain.lines == ("return torch.softmax(x)",)
+
+
+def test_cuda_files_are_text_too(tmp_path: Path) -> None:
+    asked = Question("gelu.cu", "gelu", "cuda", (), ())
+    (tmp_path / "wide.h").write_bytes("int n;".encode("utf-16"))
+    for source, told in (
+        ('\ufeff// “quoted”, \u00a0\nconst char* s = "“”";\n', ""),
+        ("int a;\nconst char* s = “a”;\n", "gelu.cu, line 2: a curly quote “ (U+201C): type a straight one"),
+        ('#include "wide.h"\n', "wide.h, line 1: the file is saved as UTF-16: save the file as UTF-8"),
+    ):
+        (tmp_path / "gelu.cu").write_text(source)
+        (found,) = read(tmp_path, ["gelu.cu", "wide.h"], [asked])
+        assert found is not None
+        assert found.unreadable == told
 
 
 def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:

@@ -290,11 +290,11 @@ def test_only_kinds_of_files_that_a_submission_needs_are_taken(
 
 
 def test_binary_contents_are_not_taken(source: Path, staged: Callable[..., Submission]) -> None:
-    (source / "gelu.cu").write_bytes(b"\x7fELF\0\0\0")
-    (source / "utf16.py").write_text("x = 1", encoding="utf-16")
-    refused = staged().refused
-    assert set(refused) == {"gelu.cu", "utf16.py"}
-    assert all(why.startswith("a binary file") for why in refused.values())
+    (source / "notes.txt").write_bytes(b"\x7fELF\0\0\0")
+    (source / "softmax.py").write_text("x = 1", encoding="utf-16")  # of which the judge tells more
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert taken.refused["notes.txt"].startswith("a binary file")
 
 
 @pytest.mark.timeout(20)  # where a pipe is opened to be read, it waits for a writer for ever

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,8 @@ CUDAS = re.compile(r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups
 STRUCTS = re.compile(r"[‘'](?:struct )?(?:cuda|CU)\w+[’']")
 # Headers whose contents only a GPU, or a library for one, can provide.
 FOREIGN = re.compile(
-    r'#\s*include\s*[<"]((?:cub|thrust|cooperative_groups|cuda/|mma|cublas|cudnn|curand|cutlass|torch/|ATen/|c10/)[^>"]*)[>"]'
+    r'#\s*include\s*[<"]((?:(?:cub|thrust|cooperative_groups|cuda|cutlass|torch|ATen|c10)/'
+    r'|(?:cooperative_groups|mma|cublas\w*|cudnn\w*|curand\w*)\.h)[^>"]*)[>"]'
 )
 
 TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10)/')
@@ -103,17 +105,20 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
     """Rewrite the file and its own headers, which lie in `folder` too, into `target`, with the places that they have."""
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
-    text = source.read_text(encoding="utf-8", errors="replace")
-    refuse_unsupported(text, header)
+    text = source.read_text(
+        encoding="utf-8-sig", errors="replace"
+    )  # the mark is for the first byte, and that is no longer its place
+    own = {name: (source.parent / name).resolve() for name in included(text)}
+    own = {name: found for name, found in own.items() if found.is_relative_to(folder) and found.is_file()}
+    refuse_unsupported(text, header, own)
     try:
         rewritten = rewrite(text)
     except RewriteError as error:
         raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
-    for name in included(text):
-        found = (source.parent / name).resolve()
-        if found.is_relative_to(folder) and found.is_file() and found not in seen and found != source.resolve():
+    for found in own.values():
+        if found not in seen and found != source.resolve():
             _translate(found, folder, target, seen | {source.resolve()})
 
 
@@ -155,10 +160,12 @@ def _refuse_unknown(said: str, source: str) -> None:
             raise Unsupported(int(line), member or name, header=header, known=False)
 
 
-def refuse_unsupported(source: str, header: str = "") -> None:
-    """Raise Unsupported for what is known to be beyond a CPU, with its line."""
+def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) -> None:
+    """Raise Unsupported for what is known to be beyond a CPU, with its line. `own` are headers of the student's, as they are included."""
     for token in tokenize(source):
         if token.kind == "directive" and (found := FOREIGN.search(token.text)):
+            if found.group(1) in own:
+                continue
             line = token.line + token.text[: found.start()].count("\n")
             raise Unsupported(line, f"the header {found.group(1)}", header=header)
         if token.kind == "name" and token.text in ("asm", "__asm__"):

@@ -1,0 +1,424 @@
+"""Which pieces of a submission's Python files run when its function is called: one walk, from the imports and the call.
+
+A piece runs as a whole or not at all: the statements of a file, the body of a function or of a class, an imported name, a plain
+assignment. It waits until a piece that runs mentions its name. What gets hold of a function in another way makes it run at once: a
+decorator that nobody knows, a metaclass, a base class that may call any method. Branches that a constant closes never run.
+
+A name may be mentioned by a library, as `print` calls `write` of what it prints to. So a method that nobody names in a class that runs is
+`unsure`: whoever reads it leaves to the watch at run time what the watch sees, and refuses what would blind it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from grader.verdict.sources import Module
+
+# Decorators after which a function or a class still waits until somebody calls it by its name.
+PATIENT = frozenset(
+    """
+    triton.jit triton.runtime.jit triton.runtime.jit.jit triton.autotune triton.heuristics triton.testing.perf_report
+    torch.no_grad torch.enable_grad torch.inference_mode torch.set_grad_enabled torch.autograd.no_grad torch.autograd.enable_grad
+    torch.autograd.set_grad_enabled torch.autograd.inference_mode torch.compile torch.compiler.disable torch.jit.script
+    torch.jit.ignore torch.jit.unused torch.autograd.function.once_differentiable torch.autocast torch.amp.autocast
+    torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.autocast torch.cuda.amp.custom_fwd torch.cuda.amp.custom_bwd
+    torch.cuda.nvtx.range torch.profiler.record_function torch.autograd.profiler.record_function torch.vmap torch.func.vmap
+    functools.lru_cache functools.cache functools.wraps functools.cached_property functools.total_ordering
+    contextlib.contextmanager contextlib.asynccontextmanager dataclasses.dataclass abc.abstractmethod jaxtyping.jaxtyped
+    typing.final typing.override typing.no_type_check typing_extensions.final typing_extensions.override
+    """.split()  # noqa: SIM905 (a list of strings is no easier to read)
+)
+PATIENT_BUILTINS = {"property", "classmethod", "staticmethod"}
+# What calls the backward methods of a torch.autograd.Function; nobody else does, unless gradients are asked for.
+ASKING_FOR_GRADIENTS = frozenset(
+    ["backward", "grad", "grad_and_value", "hessian", "hvp", "jacobian", "jacrev", "run_backward", "vhp", "vjp"]
+)
+BACKWARD = {"backward", "vjp"}
+FUNCTION = frozenset({"apply", "forward", "jvp", "setup_context", "vmap", *BACKWARD})
+# Base classes that call methods by these names alone, and by those that begin with an underscore.
+CALLED_BY = {
+    "torch.autograd.Function": FUNCTION,
+    "torch.autograd.function.Function": FUNCTION,
+    "torch.nn.Module": frozenset({"forward"}),
+    "torch.nn.modules.module.Module": frozenset({"forward"}),
+    **dict.fromkeys(
+        ("abc.ABC", "enum.Enum", "enum.IntEnum", "typing.Generic", "typing.NamedTuple", "typing.Protocol"),
+        frozenset[str](),
+    ),
+}
+ACTING = (ast.Call, ast.NamedExpr, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass(eq=False)
+class Piece:
+    """A piece of a module.
+
+    names: it runs when one of them is mentioned, `.name` as an attribute; without names it runs with the piece around it.
+    nodes: where it begins. mentions: names in it. imports: every part of the names of modules that it imports.
+    inner: pieces that stand in it. unsure: a method that a library might call without a mention.
+    """
+
+    names: frozenset[str] = frozenset()
+    unsure: bool = False
+    nodes: list[ast.AST] = field(default_factory=list)
+    mentions: set[str] = field(default_factory=set)
+    imports: set[str] = field(default_factory=set)
+    inner: list[Piece] = field(default_factory=list)
+
+    def add(self, names: Iterable[str], nodes: Iterable[ast.AST], unsure: bool = False) -> Piece:
+        self.inner.append(Piece(frozenset(names), unsure, list(nodes)))
+        return self.inner[-1]
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs of a module: all but the nodes of these ids, and of `unsure` ones perhaps."""
+
+    module: Module
+    dead: frozenset[int]
+    unsure: frozenset[int]
+
+
+def running(modules: Sequence[Module], entry: str, gradients: bool) -> list[Running]:
+    """What runs when the first of these modules, which may import the others, is imported and its `entry` is called.
+
+    Args:
+        gradients: whether gradients are asked for. Else no method of an autograd function runs that only computes them.
+
+    Raises:
+        RecursionError: expressions are nested too deeply.
+    """
+    if not modules:
+        return []
+    imported = {part for module in modules for part in module.imported}
+    walks = [_Walk(module, gradients, not imported.isdisjoint(module.parts)) for module in modules]
+    live = _live(walks, entry)
+    return [_running(walk, live) for walk in walks if walk.root in live]
+
+
+def _live(walks: Sequence[_Walk], entry: str) -> set[Piece]:
+    live, mentioned = set[Piece](), {entry}
+    waiting: dict[str, list[Piece]] = {}
+    unimported, todo = list(walks[1:]), [walks[0].root]
+    while todo:
+        piece = todo.pop()
+        if piece in live:
+            continue
+        live.add(piece)
+        fresh = piece.mentions - mentioned
+        mentioned |= fresh
+        for name in fresh:
+            todo += waiting.pop(name, [])
+        for inner in piece.inner:
+            if not inner.names or not inner.names.isdisjoint(mentioned):
+                todo.append(inner)
+            for name in inner.names:
+                waiting.setdefault(name, []).append(inner)
+        todo += [walk.root for walk in unimported if not piece.imports.isdisjoint(walk.module.parts)]
+    return live
+
+
+def _running(walk: _Walk, live: set[Piece]) -> Running:
+    dead, unsure, todo = set(walk.never), set[int](), [walk.root]
+    while todo:
+        for inner in todo.pop().inner:
+            if inner in live:
+                todo.append(inner)
+            else:
+                (unsure if inner.unsure else dead).update(map(id, inner.nodes))
+    return Running(walk.module, frozenset(dead), frozenset(unsure))
+
+
+class _Walk:
+    """Takes a module apart.
+
+    Attributes:
+        root: the module's own statements.
+        never: ids of nodes that do not run, whoever calls what.
+    """
+
+    def __init__(self, module: Module, gradients: bool, imported: bool) -> None:
+        self.module = module
+        self.never: set[int] = set()
+        self.root = Piece()
+        self._gradients = gradients
+        self._imported = imported
+        self._block(module.body, self.root, ast.Module)
+
+    def _block(self, body: Sequence[ast.stmt], piece: Piece, scope: type[ast.AST]) -> None:
+        for number, statement in enumerate(body):
+            self._visit(statement, piece, scope)
+            if self._leaves(statement):
+                self.never.update(map(id, body[number + 1 :]))
+                return
+
+    def _leaves(self, statement: ast.stmt) -> bool:
+        """Whether what follows it in its block is never reached."""
+        match statement:
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                return True
+            case ast.If(test=test, body=body, orelse=orelse):
+                truth = self.module.truth(test)
+                branches = [body] * (truth is not False) + [orelse] * (truth is not True)
+                return all(any(map(self._leaves, branch)) for branch in branches)
+            case _:
+                return False
+
+    def _visit(self, node: ast.AST, piece: Piece, scope: type[ast.AST], labels: bool = False) -> None:
+        """Put a node into a piece, or what waits of it into others that stand in that.
+
+        Args:
+            scope: of what kind the nearest definition around it is.
+            labels: its strings are labels, as those of a benchmark's lines, and name no function.
+        """
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return self._function(node, piece, scope)
+            case ast.ClassDef():
+                return self._class(node, piece, scope)
+            case ast.Import() | ast.ImportFrom():
+                return self._import(node, piece, scope)
+            case ast.Assign(targets=[ast.Name(id="__all__")]):
+                labels = True
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._waits(name, value, scope):
+                return self._visit(value, piece.add(self._reached(name, scope), [node]), scope)
+            case ast.AnnAssign(annotation=annotation) if scope is ast.FunctionDef or self.module.postponed:
+                self.never.add(id(annotation))
+            case ast.Expr() if _is_docstring(node):
+                return None
+            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+                truth = self.module.truth(test)
+                closed = [] if truth is None else node.orelse if truth else node.body
+                self.never.update(map(id, closed if isinstance(closed, list) else [closed]))
+            case ast.BoolOp(op=op, values=values):
+                ends = [self.module.truth(one) is isinstance(op, ast.Or) for one in values]
+                if True in ends:
+                    self.never.update(map(id, values[ends.index(True) + 1 :]))
+            case ast.AugAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Load() | ast.Del()):
+                piece.mentions.add(name)
+            case ast.Attribute(attr=name):
+                piece.mentions.add(f".{name}")
+            case ast.MatchClass(kwd_attrs=names):
+                piece.mentions.update(f".{name}" for name in names)
+            case ast.Constant(value=str(text)) if not labels:
+                piece.mentions |= {text, f".{text}"}
+            case _:
+                pass
+        for _, value in ast.iter_fields(node):
+            children = value if isinstance(value, list) else [value]
+            if children and all(isinstance(one, ast.stmt) for one in children):
+                if not self.never.issuperset(map(id, children)):
+                    self._block(children, piece, scope)
+            else:
+                for child in children:
+                    if isinstance(child, ast.AST) and id(child) not in self.never:
+                        self._visit(child, piece, scope, labels)
+        return None
+
+    def _waits(self, name: str, value: ast.expr, scope: type[ast.AST]) -> bool:
+        """Whether nothing is done with what a name is given until somebody uses the name."""
+        return scope is not ast.FunctionDef and "__" not in name and self._is_inert(value)
+
+    def _reached(self, name: str, scope: type[ast.AST]) -> set[str]:
+        """How a definition is mentioned: one of a module that nobody imports is no attribute of anything, nor is one in a function."""
+        is_attribute = scope is ast.ClassDef or (scope is ast.Module and self._imported)
+        return {name, f".{name}"} if is_attribute else {name}
+
+    def _import(self, node: ast.Import | ast.ImportFrom, piece: Piece, scope: type[ast.AST]) -> None:
+        """The import runs in any case; of a name in a file's own statements nobody takes notice whom nobody calls uses."""
+        piece.imports |= self.module.parts_imported(node)
+        for alias in node.names:
+            bound = alias.asname or alias.name.split(".")[0]
+            inside = piece
+            if scope is ast.Module and bound in self.module.mentioned:
+                inside = piece.add(self._reached(bound, scope), [alias])
+            inside.mentions |= {alias.name, f".{alias.name}"}
+
+    def _function(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef,
+        piece: Piece,
+        scope: type[ast.AST],
+        callers: frozenset[str] | None = frozenset(),
+    ) -> None:
+        """The header runs where the function is defined.
+
+        callers: names of methods that the class's bases call; None where they may call any.
+        """
+        names = self._reached(node.name, scope)
+        if callers is None or "__" in node.name or (callers and node.name.startswith("_")) or node.name in callers:
+            names = set()  # Python writes names with two underscores in other ways, and calls some
+        if callers and node.name in BACKWARD and not self._gradients:
+            names = {one for name in (node.name, *ASKING_FOR_GRADIENTS) for one in (name, f".{name}")}
+        names = names if self._decorate(node, piece, scope) else set()
+        inner = piece.add(names, node.body, unsure=scope is ast.ClassDef)
+        inner.nodes += self._applied_by_name(node)
+        for one in self._applied_by_name(node):
+            self._visit(one, inner, scope)
+        arguments = node.args
+        each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        annotations = [one for one in [*(one.annotation for one in each if one), node.returns] if one is not None]
+        if self.module.postponed:
+            self.never.update(map(id, annotations))
+            annotations = []
+        for one in [*annotations, *arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]:
+            self._visit(one, piece, scope)
+        self._block(node.body, inner, ast.FunctionDef)
+
+    def _class(self, node: ast.ClassDef, piece: Piece, scope: type[ast.AST]) -> None:
+        callers = _callers(self.module, node)
+        waits = self._decorate(node, piece, scope) and callers is not None and "__" not in node.name
+        waits = waits and not self.module.defines("__set_name__")
+        for base in [*node.bases, *node.keywords]:
+            self._visit(base, piece, scope)
+        if waits and not any(self._acts(statement) for statement in node.body):
+            piece = piece.add(self._reached(node.name, scope), node.body)
+            piece.nodes += self._applied_by_name(node)
+        for one in self._applied_by_name(node):
+            self._visit(one, piece, scope)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._function(statement, piece, ast.ClassDef, callers)
+            else:
+                self._visit(statement, piece, ast.ClassDef)
+
+    def _acts(self, statement: ast.stmt) -> bool:
+        """Whether a statement of a class's body does something that may get hold of the class."""
+        parts: list[ast.AST | None] = [statement]
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not all(map(self._is_patient, statement.decorator_list)):
+                return True
+            calls = [one for one in statement.decorator_list if isinstance(one, ast.Call)]
+            given = [part for one in calls for part in [*one.args, *one.keywords]]
+            parts = [*statement.args.defaults, *statement.args.kw_defaults, *given]
+        return any(isinstance(one, ACTING) for part in parts if part is not None for one in ast.walk(part))
+
+    # Decorators
+    # ---------------------------------------------------------------------------------------------------------------------
+
+    def _decorate(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, piece: Piece, scope: type[ast.AST]
+    ) -> bool:
+        """Put what runs of a definition's decorators into a piece; and whether the definition still waits after them."""
+        waiting = self._applied_by_name(node)
+        for decorator in node.decorator_list:
+            if not self._is_patient(decorator) or self._is_own(decorator):
+                self._visit(decorator, piece, scope)
+            elif isinstance(decorator, ast.Call):
+                for given in [*decorator.args, *(one.value for one in decorator.keywords)]:
+                    if given not in waiting:
+                        self._visit(given, piece, scope, labels=True)
+        return all(self._is_patient(one) for one in node.decorator_list)
+
+    def _applied_by_name(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
+        """Libraries' decorators that wait, and plain names that they are given: nobody cares what is done to what nobody calls."""
+        patient = [one for one in node.decorator_list if self._is_patient(one) and not self._is_own(one)]
+        calls = [one for one in patient if isinstance(one, ast.Call)]
+        given = [part for one in calls for part in [*one.args, *(keyword.value for keyword in one.keywords)]]
+        named = [one for one in given if not isinstance(one, ast.Constant) and self._is_inert(one)]
+        return [one.func if isinstance(one, ast.Call) else one for one in patient] + named
+
+    def _is_own(self, decorator: ast.expr) -> bool:
+        return self.module.definition(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
+
+    def _is_patient(self, decorator: ast.expr) -> bool:
+        """Whether what it is given runs only when somebody calls that by its name."""
+        match decorator:
+            case ast.Call(func=function, args=[first, *_]) if self.module.library(function) == {"functools.partial"}:
+                return self._is_patient(first)
+            case ast.Call(func=function):
+                called = function
+            case _:
+                called = decorator
+        if isinstance(called, ast.Name) and called.id in PATIENT_BUILTINS and self.module.is_builtin(called.id):
+            return True
+        own = self.module.definition(called)
+        if own is not None:
+            return _only_wraps(self.module, own, is_factory=isinstance(decorator, ast.Call))
+        meant = self.module.library(called)
+        return bool(meant) and meant <= PATIENT
+
+    def _is_inert(self, value: ast.expr | None) -> bool:
+        """Whether a value is worked out without running anything of the submission."""
+        match value:
+            case ast.Name() | ast.Constant():
+                return True
+            case ast.Attribute():
+                return bool(self.module.library(value))
+            case ast.Lambda(args=arguments):
+                return not arguments.defaults and not any(arguments.kw_defaults)
+            case ast.Call(func=function, args=args, keywords=keywords):
+                given = [*args, *(one.value for one in keywords)]
+                if isinstance(function, ast.Call):
+                    given += [*function.args, *(one.value for one in function.keywords)]
+                patient = self._is_patient(function) and not self._is_own(function)
+                return patient and all(self._is_inert(one) for one in given)
+            case _:
+                return False
+
+
+def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[str] | None:
+    """Names of methods that the bases of a class call; None where they may call any, or look at the class when it is made."""
+    if node.keywords or not depth:
+        return None
+    called = frozenset[str]()
+    for base in node.bases:
+        own = module.definition(base)
+        plain = base.value if isinstance(base, ast.Subscript) else base
+        if isinstance(base, ast.Name) and (base.id == "object" or base.id.endswith(("Error", "Exception"))):
+            names = frozenset[str]() if module.is_builtin(base.id) else None
+        elif own is not None:
+            seen = {getattr(one, "name", getattr(one, "id", "")) for one in ast.walk(own)}
+            looks = own.decorator_list or seen & {"__init_subclass__", "__class_getitem__", "__mro_entries__"}
+            names = _callers(module, own, depth - 1) if isinstance(own, ast.ClassDef) and not looks else None
+        else:
+            found = [CALLED_BY.get(one.replace("typing_extensions.", "typing.")) for one in module.library(plain)]
+            names = None if None in found or not found else frozenset(name for one in found for name in one or ())
+        if names is None:
+            return None
+        called |= names
+    return called
+
+
+def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
+    """Whether a decorator of the submission gives back a function around the one that it is given, and does nothing else with it."""
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    if is_factory:
+        match [one for one in function.body if not _is_docstring(one)]:
+            case [ast.FunctionDef(name=name) as decorate, ast.Return(value=ast.Name(id=returned))]:
+                return name == returned and _only_wraps(module, decorate, is_factory=False)
+            case _:
+                return False
+    held = {one.name for one in function.body if isinstance(one, ast.FunctionDef)}
+    held |= {one.arg for one in [*function.args.posonlyargs, *function.args.args][:1]}
+    for statement in function.body:
+        outside: list[ast.AST] = [statement]
+        match statement:
+            case ast.FunctionDef(args=arguments, returns=returns, decorator_list=decorators):
+                if not all(_is_wraps(module, one) for one in decorators):
+                    return False
+                outside = [arguments, *([returns] if returns else [])]
+            case ast.Return(value=ast.Name()):
+                outside = []
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name())], value=ast.Constant()):
+                outside = []
+            case _:
+                pass
+        if any(isinstance(one, ast.Name) and one.id in held for part in outside for one in ast.walk(part)):
+            return False
+    return bool(held)
+
+
+def _is_wraps(module: Module, decorator: ast.expr) -> bool:
+    match decorator:
+        case ast.Call(func=function, args=[ast.Name()], keywords=[]):
+            return module.library(function) == {"functools.wraps"}
+        case _:
+            return False
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -1,0 +1,133 @@
+"""Whether a source file is text that Python, Triton or a compiler can read; and where it is not, which line is to be mended, and how."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import io
+import re
+import tokenize
+import unicodedata
+import warnings
+
+SAVE = "save the file as UTF-8"
+# UTF-32 begins as UTF-16 does.
+MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+# Characters that word processors and web pages put in the place of ASCII's, and what to type.
+STANDS_FOR = {
+    "curly quote": ("type a straight one", "‘’‚‛“”„‟‹›«»′″"),
+    "long dash": ("type a hyphen, -", "‐‑‒–—―−"),
+    "multiplication sign": ("type *", "×"),
+    "ellipsis": ("type three dots", "…"),
+}
+INVALID = re.compile(r"invalid (?:non-printable )?character (?:'.' \()?U\+(?P<code>[0-9A-F]{4,6})")
+
+
+def decoded(source: bytes) -> str:
+    """A file's text for showing and searching, without a byte order mark: what is no UTF-8 is replaced."""
+    return source.decode("utf-8", errors="replace").removeprefix("\ufeff")
+
+
+def lines(text: str) -> list[str]:
+    """As Python and compilers count them."""
+    return re.split(r"\r\n|\r|\n", text)
+
+
+def fault(file: str, source: bytes) -> str:
+    """Why a file cannot be read, in one sentence with the line and the mend; nothing where it can, or where only the compiler will know.
+
+    A file that Python imports and nobody can read back as text counts too: Triton compiles kernels from that.
+    """
+    if told := _of_any(source) or (_of_python(source) if file.endswith(".py") else ""):
+        return f"{file}, {told}"
+    return ""
+
+
+def _of_any(source: bytes) -> str:
+    for mark, name in MARKS.items():
+        if source.startswith(mark):
+            return f"line 1: the file is saved as {name}: {SAVE}"
+    if (at := source.find(b"\0")) < 0:
+        return ""
+    wide = source.count(b"\0") > len(source) // 4
+    what = "the file looks as if it were saved as UTF-16" if wide else "there is a NUL byte, which no text has"
+    return f"line {_line(source, at)}: {what}: {SAVE}"
+
+
+def _of_python(source: bytes) -> str:
+    """First as Python imports it, then as it is read back."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(source)
+        why: SyntaxError | None = None
+    except SyntaxError as error:
+        why = error
+    except (ValueError, RecursionError, MemoryError):
+        return ""
+    if (told := _of_encoding(source)) or why is None:
+        return told
+    if found := INVALID.search(why.msg):
+        return f"line {why.lineno}: {_character(chr(int(found['code'], 16)))}"
+    return ""
+
+
+def _of_encoding(source: bytes) -> str:
+    declared = _declared(source)
+    name = declared or "utf-8"
+    try:
+        source.decode(name)
+        tokenize.detect_encoding(io.BytesIO(source).readline)
+    except UnicodeDecodeError as error:
+        what = "UTF-8" if declared is None else f"{declared}, the encoding that a comment at the top names"
+        mend = SAVE if declared is None else f"{SAVE}, and take that comment out"
+        return f"line {_line(source, error.start)}: the byte 0x{source[error.start]:02X} is not {what}: {mend}"
+    except (SyntaxError, LookupError, UnicodeError):
+        line = next(
+            (number for number, one in enumerate(source.splitlines()[:2], 1) if tokenize.cookie_re.match(_latin(one))),
+            1,
+        )
+        return f"line {line}: the comment names the encoding {name}, in which Python cannot read the file: {SAVE}, and take that out"
+    return ""
+
+
+def _declared(source: bytes) -> str | None:
+    """The encoding that a comment in one of the first two lines names, unless it is UTF-8."""
+    for number, line in enumerate(source.removeprefix(codecs.BOM_UTF8).splitlines()[:2]):
+        if found := tokenize.cookie_re.match(_latin(line)):
+            return None if found[1].lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig") else found[1][:40]
+        if number == 0 and not re.match(rb"^[ \t\f]*(?:[#\r\n]|$)", line):
+            return None
+    return None
+
+
+def _latin(line: bytes) -> str:
+    return line.decode("latin-1")
+
+
+def _line(source: bytes, at: int) -> int:
+    return len(re.findall(rb"\r\n|\r|\n", source[:at])) + 1
+
+
+def _character(character: str) -> str:
+    """What a character is that no program may have outside strings and comments, and what to type instead."""
+    code = f"U+{ord(character):04X}"
+    for what, (mend, characters) in STANDS_FOR.items():
+        if character in characters:
+            return f"a {what} {character} ({code}): {mend}".replace("a ellipsis", "an ellipsis")
+    name = unicodedata.name(character, "a character without a name").lower()
+    if unicodedata.category(character)[0] in "CZ":
+        return f"an invisible character ({code}, {name}): delete it, or type a plain space"
+    return f"the character {character} ({code}, {name}) means nothing in a program: delete it, or type what ASCII has for it"
+
+
+def stray_character(file: str, code: str) -> str:
+    """The first character of a word processor's in C++ without comments and strings, in one sentence; nothing where there is none."""
+    characters = "".join(characters for _, characters in STANDS_FOR.values()) + "\u00a0\u200b\u2028\ufeff"
+    if (found := re.search(f"[{re.escape(characters)}]", code)) is None:
+        return ""
+    return f"{file}, line {code.count(chr(10), 0, found.start()) + 1}: {_character(found.group())}"
