@@ -169,11 +169,12 @@ class JudgePlugin:
         self.judge.check_present(assignment)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
-        if not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
-            self.judge.hangs.check(place.assignment, place.part)
+        given_up = self.judge.hangs.has_given_up(place.assignment, place.part)
         if case is not None and self._interpreted_wrongly(case):
-            told = self.compilation.check(case)
+            told = "" if given_up else self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+        if given_up and not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
+            self.judge.hangs.check(place.assignment, place.part)
 
     def _interpreted_wrongly(self, case: BoundCase) -> bool:
         cpu, triton = self.judge.device_name == "cpu", case.assignment.spec.language == "triton"
