@@ -112,11 +112,15 @@ def run(
     sandbox: Annotated[
         Sandbox,
         typer.Option(
-            envvar="GRADER_SANDBOX", help="auto: a container where Docker and the image are there, else this host"
+            envvar="GRADER_SANDBOX",
+            help="auto: a container where Docker and the image are there; this host where nothing speaks of them",
         ),
     ] = Sandbox.auto,
     require_isolation: Annotated[
-        bool, typer.Option("--require-isolation", help="grade nothing that could not be confined")
+        bool,
+        typer.Option(
+            "--require-isolation", help="grade nothing that could reach this machine's files, processes, network"
+        ),
     ] = False,
     image: Annotated[
         str, typer.Option(envvar="GRADER_IMAGE", help="the container's image; `grader image build` makes it")

@@ -170,11 +170,12 @@ class JudgePlugin:
         self.judge.check_excused(assignment, place.part)
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
-        if not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
-            self.judge.hangs.check(place.assignment, place.part)
+        given_up = self.judge.hangs.has_given_up(place.assignment, place.part)
         if case is not None and self._interpreted_wrongly(case):
-            told = self.compilation.check(case)
+            told = "" if given_up else self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+        if given_up and not self.judge.lanes.expects(place.key):  # what ran ahead has asked for itself
+            self.judge.hangs.check(place.assignment, place.part)
         same_part = (
             one for one in self.cases if (one.assignment.name, one.part.name) == (place.assignment, place.part)
         )

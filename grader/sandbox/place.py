@@ -18,7 +18,7 @@ class Place:
 
     sandbox: `auto` is `docker` where a daemon and the image are there, else `host`; see `choose`.
     device: `auto` is the GPU where there is one.
-    require_isolation: refuse to run a submission that nothing confines.
+    require_isolation: refuse to run a submission that could reach the machine (see `Isolation.isolated`).
     image: the name of the grading image.
     gpu: UUID of the GPU to grade on; None takes the first.
     memory_gib, cpus: limits of a container; None is most of the machine.
