@@ -131,6 +131,7 @@ class Compiler:
         for name, described in self._failures:
             if ended and described["original"] == _essence(ended):
                 failed, error = name, {key: value for key, value in described.items() if key != "original"}
+                error["traceback"] = error["traceback"] or ended["traceback"]  # where it was launched
         compiled = {
             "arch": arch,
             "kernels": self._launched[:MAX_KERNELS],

@@ -86,6 +86,25 @@ def test_wrong_kernels_are_told_what_is_wrong(
     assert ran.left == []
 
 
+@pytest.mark.parametrize(
+    ("formula", "graded", "earned", "note"),
+    [("0.0f * (v > 1.0f)", 0, 0, "its values show on a GPU only, and other cases went wrong"), (RIGHT, 2, 2, "")],
+    ids=["zeros", "right"],
+)
+def test_values_that_nobody_saw_earn_points_only_where_the_others_were_right(
+    start_run: StartRun, tmp_path: Path, formula: str, graded: float, earned: float, note: str
+) -> None:
+    ran = grade(start_run, tmp_path, KERNEL.replace("FORMULA", formula))
+    assert ran.report is not None
+    (part,) = ran.report.assignments[0].parts
+    (huge,) = [group for group in part.groups if group.name == "huge"]
+    assert [case.outcome for case in huge.cases] == ["passed"]
+    assert (huge.points.earned, huge.points.graded, huge.points.possible) == (earned, graded, 2)
+    assert "beyond-2-31: only where it reads and writes was looked at: its values show on a GPU" in ran.output
+    assert note in ran.output
+    assert ("other cases went wrong" in ran.output) == bool(note)
+
+
 def test_without_a_compiler_it_is_skipped_and_says_how_to_get_one(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "CXX"}
     done = subprocess.run(
