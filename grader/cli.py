@@ -33,6 +33,7 @@ from grader.report.json_file import check_writable, write_report
 from grader.report.model import Points, json_schema
 from grader.report.style import plain
 from grader.report.terminal import Progress, ReportConsole, print_report
+from grader.runfolder import alone_in
 from grader.sandbox.base import InfraError, UsageError
 from grader.sandbox.place import DEFAULT_IMAGE, Place
 from grader.submission import SubmissionError
@@ -183,7 +184,8 @@ def run(
     if table:
         _print_table(benchmarks)
     try:
-        path = write_report(report, folder, benchmarks[-1] if benchmarks else None, _note)
+        with alone_in(folder):
+            path = write_report(report, folder, benchmarks[-1] if benchmarks else None, _note)
         console.print(f"report: {path}", soft_wrap=True, markup=False)
     except OSError as error:
         _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)

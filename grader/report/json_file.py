@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from grader.report.model import Report
@@ -36,12 +35,12 @@ def write_report(
     """Write `folder/report.json`, whole or not at all, and pytest-benchmark's record beside it; return the report's path.
 
     A report of the same submission is replaced; one of another, or a file that is no report, is kept under another name, and
-    `tell` takes a sentence about it. Of two runs into one folder, one publishes its files after the other. Raises OSError.
+    `tell` takes a sentence about it. Two runs must not do this at the same time (see `alone_in`). Raises OSError.
     """
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {REPORT: report.model_dump_json(indent=2) + "\n"} | ({} if benchmark is None else {BENCHMARK: benchmark})
-    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as drafts, _alone_in(folder):
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as drafts:
         for name, text in texts.items():
             Path(drafts, name).write_text(text, encoding="utf-8")
         if kept := _set_aside(folder, report.submission.path):
@@ -50,18 +49,6 @@ def write_report(
         for name in texts:
             Path(drafts, name).replace(folder / name)
     return folder / REPORT
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until nobody else publishes here; on a file system that locks no folders, nobody is waited for."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _set_aside(folder: Path, submission: str) -> Path | None:

@@ -100,8 +100,8 @@ HIDDEN = {
         USES,
     ),
     "by a pattern": (
-        "class R:\n    @property\n    def y(self): return torch.softmax(self, -1)\n"
-        "def softmax(x):\n    match R():\n        case R(y=y): return y",
+        "class R:\n    @property\n    def run(self): return torch.softmax(self, -1)\n"
+        "def softmax(x):\n    match R():\n        case R(run=y): return y",
         USES,
     ),
     "by a pattern of a tensor": (

@@ -426,6 +426,8 @@ def test_only_files_that_are_included_are_read() -> None:
     product = "void f() { cublasSgemm(handle); }\n"
     others = {"tried/before.cu": product, "parts/a.cuh": '#include "../b.txt"\n', "b.txt": product}
     assert cuda_findings({"gelu.cu": "int n;\n"} | others, "gelu.cu", ("cublas",)) == []
+    named = '#define HEADER "tried/before.cu"\n#include HEADER\n'
+    assert len(cuda_findings({"gelu.cu": named} | others, "gelu.cu", ("cublas",))) == 2  # nobody knows which
     (finding,) = cuda_findings({"gelu.cu": '#include "parts/a.cuh"\n'} | others, "gelu.cu", ("cublas",))
     assert (finding.file, finding.line) == ("b.txt", 1)
 

@@ -32,6 +32,7 @@ from grader.report.model import (
     WorkerLog,
     json_schema,
 )
+from grader.runfolder import alone_in
 
 INF = math.inf
 SCHEMA = Path(model.__file__).parent / "schema.json"
@@ -279,8 +280,13 @@ def test_the_name_of_a_kept_report_stays_in_its_folder(tmp_path: Path, rich_repo
 def test_many_runs_into_one_folder_do_not_mix(tmp_path: Path, rich_report: Report) -> None:
     """Whichever comes last, each report has its own benchmarks beside it."""
     names = [f"/subs/s{number}" for number in range(24)]
+
+    def publish(name: str) -> None:
+        with alone_in(tmp_path):
+            write_report(of(rich_report, name), tmp_path, f"times of {name}")
+
     with ThreadPoolExecutor(12) as pool:
-        list(pool.map(lambda name: write_report(of(rich_report, name), tmp_path, f"times of {name}"), names))
+        list(pool.map(publish, names))
     assert sorted(owners(tmp_path).values()) == sorted(names)
     for name, owner in owners(tmp_path).items():
         assert (tmp_path / name.replace("report", "benchmark")).read_text() == f"times of {owner}"
