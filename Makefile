@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test quick lint types gpu-test gpu-corpus attacks soak schema clean
+.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus attacks soak schema clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -12,7 +12,9 @@ types: install ; .venv/bin/mypy
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
-gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider --durations 12
+gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
+# What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
+gpu-memory: ; python3 -m pytest tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
 gpu-corpus: ; python3 -m pytest $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider

@@ -195,7 +195,9 @@ def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
         if time.monotonic() - taken_at >= age_s:
             found = descendants()
             _last_look = time.monotonic(), found
-    return [one for one in found if one.root not in others]
+    # A program that a library has this process run, as `ldconfig`, is in this process's group, into which no worker's process can come.
+    own = {one.pid for one in found if one.pid == one.root != pid and one.group == os.getpgrp()}
+    return [one for one in found if one.root not in others | own]
 
 
 def thaw(process: subprocess.Popen[bytes]) -> None:

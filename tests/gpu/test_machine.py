@@ -48,16 +48,29 @@ def graded(start_run: StartRun, folder: Path, files: dict[str, str | None], *ass
     return start_run(mine, *chosen, "--device", "cuda", "--no-speed", "--quick", jailed=False).finish()
 
 
-@pytest.mark.parametrize("name", ["ld", "gcc", "nvcc"])
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("ld", ("softmax.py", "gelu.cu")),
+        ("gcc", ("softmax.py",)),
+        ("nvcc", ("gelu.cu",)),
+        ("ptxas", ("triton_gelu.py",)),
+    ],
+)
 def test_a_tool_that_does_not_work_takes_points_from_nobody(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: tuple[str, ...]
 ) -> None:
     tool = broken(tmp_path, name)
+    if name == "ptxas":  # Triton brings one of its own, and asks it for its release
+        tool.write_text(tool.read_text().replace("exec true", "echo 'release 12.8, V12.8.93'; exit; true"))
+        tool.write_text(tool.read_text().replace("exec /", "echo 'release 12.8, V12.8.93'; exit; exec /"))
+        monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     if name == "nvcc":
         monkeypatch.delenv("CUDA_HOME", raising=False)
         monkeypatch.delenv("CUDA_PATH", raising=False)
-    ran = graded(start_run, tmp_path, {"softmax.py": None, "gelu.cu": None}, "softmax", "cuda_gelu")
+    assignments = {"softmax.py": "softmax", "gelu.cu": "cuda_gelu", "triton_gelu.py": "triton_gelu"}
+    ran = graded(start_run, tmp_path, dict.fromkeys(files), *(assignments[file] for file in files))
     assert ran.report is not None, ran.errors
     assert ran.code == 3, ran.output
     assert ran.report.score.earned == ran.report.score.graded, ran.output

@@ -140,6 +140,18 @@ def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.
     assert policies[-1] & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
 
 
+def test_a_program_that_a_library_starts_is_no_workers_process(family: subprocess.Popen[bytes]) -> None:
+    """As `ctypes.util.find_library` does: once its `ldconfig` was taken for a worker's that had asked the kernel to spare it."""
+    own = subprocess.Popen(["sleep", "60"])
+    try:
+        assert own.pid not in [one.pid for one in processes.tree(family.pid)]
+        processes.end(family)
+        assert own.poll() is None, "it was ended with the worker"
+    finally:
+        own.kill()
+        own.wait()
+
+
 def test_ending_a_worker_leaves_alone_what_the_judge_runs_for_itself() -> None:
     """`du` and `rm` are children of the judge that no worker has started."""
     with ThreadPoolExecutor(1) as threads:
