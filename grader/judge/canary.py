@@ -129,12 +129,13 @@ class Canary:
         compare(self._judge, case, call, answer(self._judge, case, worker, call, Evidence()), Evidence(), drawn=True)
 
     def _case(self, assignment: Assignment) -> BoundCase | None:
-        """The first case that is an ordinary call here."""
+        """The first case that is an ordinary call here: one with something to compute."""
         device = self._judge.device_name
         for one in self._cases:
             case = one.case
             interpreted = device == "cpu" and assignment.spec.language == "triton"
-            special = case.tool or case.memory_gib or case.max_extra_mib or (device == "cpu" and case.cpu_windows > 1)
+            special = case.tool or case.memory_gib or case.max_extra_mib or case.degenerate
+            special = special or (device == "cpu" and case.cpu_windows > 1)
             if one.assignment.name == assignment.name and device in case.devices and not special:
                 if interpreted and case.dtype == "bfloat16":
                     continue

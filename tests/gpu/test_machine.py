@@ -21,14 +21,15 @@ import triton.language as tl
 
 @triton.jit
 def product(x_ptr, y_ptr, n, block: tl.constexpr):
-    i = tl.arange(0, block)
-    a = tl.load(x_ptr + i[:, None] * block + i[None, :])
-    tl.store(y_ptr + i[:, None] * block + i[None, :], tl.dot(a, a))
+    i, k = tl.arange(0, block), tl.arange(0, 2 * block)
+    a = tl.load(x_ptr + i[:, None] + k[None, :])
+    b = tl.load(x_ptr + k[:, None] + i[None, :])
+    tl.store(y_ptr + i[:, None] * block + i[None, :], tl.dot(a, b))
 
 
 def triton_gelu(x):
     y = torch.empty_like(x)
-    product[(1,)](x, y, x.numel(), 512)
+    product[(1,)](x, y, x.numel(), 128)
     return y
 """
 BAD_LAUNCH = """
@@ -66,6 +67,8 @@ def test_a_tool_that_does_not_work_takes_points_from_nobody(
         tool.write_text(tool.read_text().replace("exec /", "echo 'release 12.8, V12.8.93'; exit; exec /"))
         monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    if name == "gcc":
+        monkeypatch.setenv("CC", str(tool))  # which Triton asks first
     if name == "nvcc":
         monkeypatch.delenv("CUDA_HOME", raising=False)
         monkeypatch.delenv("CUDA_PATH", raising=False)
