@@ -8,10 +8,11 @@ every case of an assignment failed in one and the same way.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
@@ -150,4 +151,9 @@ class Canary:
 def _is_missing(module: str, assignment: Assignment) -> bool:
     """Whether a module that submissions may import is not here."""
     policy = assignment.spec.policy
-    return policy is not None and module in policy.imports and importlib.util.find_spec(module) is None
+    return policy is not None and module in policy.imports and module not in _installed()
+
+
+def _installed() -> set[str]:
+    """Names of the modules and packages that can be imported here."""
+    return {*sys.stdlib_module_names, *(one.name for one in iter_modules())}

@@ -7,11 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import ROOT, Ran, StartRun
 from tests.judge.test_canary import SAYS, broken
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
 HUGE_BLOCK = """
 import torch

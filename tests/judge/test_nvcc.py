@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 
+MINE = "// handed in"  # which the staff's file does not say
 TOLD = """\
 ptxas info    : Compiling entry function '_Z11gelu_kernelPKfPfl' for 'sm_90'
 ptxas info    : Function properties for _Z11gelu_kernelPKfPfl
@@ -31,7 +32,8 @@ def grade(start_run: StartRun, folder: Path, monkeypatch: pytest.MonkeyPatch, sc
         f'#!/bin/sh\n[ "$1" = --version ] && exit\necho "$@" > \'{folder}/asked\'\n{script}\n'
     )
     (programs / "nvcc").chmod(0o755)
-    shutil.copy(ROOT / "reference" / "gelu.cu", mine)
+    source = (ROOT / "reference" / "gelu.cu").read_text(encoding="utf-8")
+    (mine / "gelu.cu").write_text(f"{source}\n{MINE}\n", encoding="utf-8")
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     return start_run(mine, "--assignment", "cuda_gelu", "--device", "cpu", jailed=False).finish()
 
@@ -51,9 +53,22 @@ def test_registers_spills_and_shared_memory_are_shown(
 def test_what_nvcc_refuses_would_fail_on_the_gpu_too(
     start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = grade(start_run, tmp_path, monkeypatch, "echo 'gelu.cu(7): error: a nonstandard use' >&2; exit 2")
+    ran = grade(
+        start_run,
+        tmp_path,
+        monkeypatch,
+        f"grep -q '{MINE}' gelu.cu || exit 0; echo 'gelu.cu(7): error: a nonstandard use' >&2; exit 2",
+    )
     case = ran.case("cuda_gelu", "n-1")
     assert (case.outcome, case.message) == ("build_failed", "gelu.cu(7): error: a nonstandard use")
+
+
+def test_what_nvcc_refuses_of_the_staffs_file_too_is_the_machines_fault(
+    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = grade(start_run, tmp_path, monkeypatch, "echo 'gelu.cu(7): error: a nonstandard use' >&2; exit 2")
+    assert ran.code == 3
+    assert ran.case("cuda_gelu", "n-1").outcome == "infra_error"
 
 
 @pytest.mark.parametrize(
