@@ -56,6 +56,7 @@ USUAL_IMPORTS = (
         "os",
     ),
     *("pathlib", "sys", "time", "typing", "typing_extensions", "warnings"),
+    *("argparse", "copy", "json", "random", "re", "textwrap"),  # for tests and benchmarks of one's own
     *("einops", "jaxtyping", "numpy", "torch", "triton"),  # what grades installs each of them (pyproject.toml)
 )
 

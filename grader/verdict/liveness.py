@@ -36,13 +36,23 @@ ASKING_FOR_GRADIENTS = frozenset(
     ["backward", "grad", "grad_and_value", "hessian", "hvp", "jacobian", "jacrev", "run_backward", "vhp", "vjp"]
 )
 BACKWARD = {"backward", "vjp"}
-FUNCTION = frozenset({"apply", "forward", "jvp", "setup_context", "vmap", *BACKWARD})
-# Base classes that call methods by these names alone, and by those that begin with an underscore.
+# Attributes of a Function and of a Module that begin with one underscore: a method of such a name takes the place of PyTorch's.
+UNDERSCORED = frozenset(
+    """
+    _backward_cls _compiled_autograd_backward_state _compiled_autograd_key _get_compiled_autograd_symints _input_metadata
+    _is_pure_view _materialize_non_diff_grads _raw_saved_tensors _register_hook _register_hook_dict _sequence_nr _set_sequence_nr
+    _apply _call_impl _compiled_call_impl _get_backward_hooks _get_backward_pre_hooks _get_name _load_from_state_dict
+    _maybe_warn_non_full_backward_hook _named_members _register_load_state_dict_pre_hook _register_state_dict_hook
+    _replicate_for_data_parallel _save_to_state_dict _slow_forward _wrapped_call_impl
+    """.split()  # noqa: SIM905 (as above)
+)
+FUNCTION = frozenset({"apply", "forward", "jvp", "setup_context", "vmap", *BACKWARD, *UNDERSCORED})
+# Base classes that call methods by these names alone.
 CALLED_BY = {
     "torch.autograd.Function": FUNCTION,
     "torch.autograd.function.Function": FUNCTION,
-    "torch.nn.Module": frozenset({"forward"}),
-    "torch.nn.modules.module.Module": frozenset({"forward"}),
+    "torch.nn.Module": frozenset({"forward", *UNDERSCORED}),
+    "torch.nn.modules.module.Module": frozenset({"forward", *UNDERSCORED}),
     **dict.fromkeys(
         ("abc.ABC", "enum.Enum", "enum.IntEnum", "typing.Generic", "typing.NamedTuple", "typing.Protocol"),
         frozenset[str](),
@@ -248,10 +258,10 @@ class _Walk:
         callers: names of methods that the class's bases call; None where they may call any.
         """
         names = self._reached(node.name, scope)
-        if callers is None or "__" in node.name or (callers and node.name.startswith("_")) or node.name in callers:
+        if callers is None or "__" in node.name or node.name in callers:
             names = set()  # Python writes names with two underscores in other ways, and calls some
         if callers and node.name in BACKWARD and not self._gradients:
-            names = {one for name in (node.name, *ASKING_FOR_GRADIENTS) for one in (name, f".{name}")}
+            names = _names_of_backward(node.name)
         names = names if self._decorate(node, piece, scope) else set()
         inner = piece.add(names, node.body, unsure=scope is ast.ClassDef)
         inner.nodes += self._applied_by_name(node)
@@ -281,8 +291,14 @@ class _Walk:
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._function(statement, piece, ast.ClassDef, callers)
-            else:
-                self._visit(statement, piece, ast.ClassDef)
+                continue
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute()) if (
+                    callers and name in BACKWARD and not self._gradients
+                ):  # as `backward = Other.backward`
+                    self._visit(statement, piece.add(_names_of_backward(name), [statement]), ast.ClassDef)
+                case _:
+                    self._visit(statement, piece, ast.ClassDef)
 
     def _acts(self, statement: ast.stmt) -> bool:
         """Whether a statement of a class's body does something that may get hold of the class."""
@@ -380,6 +396,11 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
             return None
         called |= names
     return called
+
+
+def _names_of_backward(name: str) -> set[str]:
+    """What is mentioned where a backward method of this name is called."""
+    return {one for called in (name, *ASKING_FOR_GRADIENTS) for one in (called, f".{called}")}
 
 
 def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:

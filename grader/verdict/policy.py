@@ -107,7 +107,9 @@ ESCAPES = _words(
     """
 )
 # Python has modules of these names too; what other modules call so is something else, or does no harm.
-NO_ESCAPES = _words("abc array chunk code copy functools math profile random select signal trace types warnings")
+NO_ESCAPES = _words(
+    "abc array chunk code copy functools math platform profile random select signal time trace types warnings"
+)
 # Of PyTorch's own modules and classes, those that may be looked into: others import what they please, as torch.functional.F.
 FAMILIAR = _words(
     """
@@ -244,7 +246,7 @@ def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str
             if "::" in name
             else [rf"{word}(?=\s*::)", rf"{word}[A-Z]\w*(?=\s*\()", rf"(?<=namespace ){word}(?=\s*;)"]
         )
-        if "::" not in name and (anything or any(one.startswith(name) for one in headers)):
+        if "::" not in name and (anything or any(_is_of_library(one, name) for one in headers)):
             named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;|[ \t]*$)"]
             named += [rf"^[ \t]*#[ \t]*define\b[^\n]*\b{word}\b", "##"]
         before = {True: "", False: r"(?<!\w)(?<!\w::)"}
@@ -254,6 +256,11 @@ def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str
                 words = f"pastes names together, beside a header of {name}" if match.group() == "##" else f"uses {name}"
                 found.append(Finding(file_name, code.count("\n", 0, match.start()) + 1, words))
     return sorted(set(found), key=lambda one: (one.file != file, one.file, one.line))
+
+
+def _is_of_library(header: str, name: str) -> bool:
+    """Whether a header is a library's, as `cublas_v2.h` and `<./thrust/transform.h>` are, by whatever way the path takes."""
+    return any(part.startswith(name) for part in posixpath.normpath(header).split("/"))
 
 
 def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[Operator]:
@@ -422,13 +429,14 @@ def _is_library(meant: str) -> bool:
     return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
-INCLUDE = re.compile(r'#\s*include\s*[<"]([^\n>"]{1,250})[>"]')
-COMPUTED_INCLUDE = re.compile(r"#\s*include\s+[A-Za-z_]")
+_INCLUDES = r"\#\s*(?:include(?:_next)?|import)"
+INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250})[>"]')
+COMPUTED_INCLUDE = re.compile(_INCLUDES + r"\s+[A-Za-z_]")
 # What is no code in C++: strings, also raw ones; characters, which an apostrophe within a number does not begin; comments. Names of headers
 # are kept. What is not closed goes on as far as it may, or is short: so no text is looked at again and again.
 _NO_CODE = re.compile(
     r"""
-    \#\s*include\s*[<"][^\n>"]{0,250}[>"]
+    \#\s*(?:include(?:_next)?|import)\s*[<"][^\n>"]{0,250}[>"]
     | (?<!\w)(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
     | "(?:\\.|[^"\\\n])*"?
     | (?<![\w'])(?:u8|[uUL])?'(?:\\.|[^'\\\n]){1,12}'
@@ -448,5 +456,6 @@ def _without_comments(text: str) -> str:
     def join(match: re.Match[str]) -> str:
         return re.sub(r"\\[ \t]*\r?\n", "", match.group()) + "\n" * match.group().count("\n")
 
+    text = text.replace("%:%:", "##  ").replace("%:", "# ")  # the digraphs of # and ##
     # Where a line goes on with the next one, in the middle of a name perhaps.
     return _NO_CODE.sub(blank, re.sub(r"(?:\\[ \t]*\r?\n[^\s\\]*)+", join, text))

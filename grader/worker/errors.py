@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from grader.worker.gpu_only import line_that_needs_one
+from grader.worker import gpu_only
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
@@ -101,10 +101,11 @@ def _raised_by(error: BaseException) -> str:
 def _needs_gpu(error: BaseException) -> str:
     """Which line needs a GPU, where an error on a CPU has no other reason."""
     frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
-    if not frames:
-        return ""
-    said, last = "\n".join(str(one) for one in _chain(error)), frames[-1]
-    asked = line_that_needs_one(error, said, last.filename, last.lineno or 0)
+    said = "\n".join(str(one) for one in _chain(error))
+    if not frames:  # as of a decorator of a library's
+        return f"needs a GPU: {said.splitlines()[0][:200]}" if gpu_only.REFUSALS.search(said) else ""
+    last = frames[-1]
+    asked = gpu_only.line_that_needs_one(error, said, last.filename, last.lineno or 0)
     if not asked:
         return ""
     name = last.filename.removeprefix(f"{_root}{os.sep}")

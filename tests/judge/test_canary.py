@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import USUAL_IMPORTS, load_course
+from grader.worker.gpu_only import line_that_needs_one
 from tests.conftest import IMPORTS, ROOT, TWICE, Course, Ran, StartRun
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -201,6 +202,9 @@ def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(
         "torch.empty(3, device='cuda')",
         "torch.cuda.current_stream()",
         "triton.runtime.driver.active.get_current_device()",
+        "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
+        "if not x.is_cuda: raise SystemExit(1)",
+        "torch.cuda.nvtx.range_push('double')",
         "twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).n_regs",
     ],
 )
@@ -221,6 +225,19 @@ def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(
         case = ran.case("task", name)
         assert case.outcome == "skipped"
         assert case.message.startswith("needs a GPU: task.py, line 12: ")
+
+
+@pytest.mark.parametrize(
+    "beginning", ["\ufeff", "# -*- coding: latin-1 -*-\n# caf\xe9\n", "\f\n"], ids=["BOM", "cookie", "feed"]
+)
+def test_a_line_that_asks_for_a_gpu_is_found_in_whatever_way_the_file_is_written(
+    tmp_path: Path, beginning: str
+) -> None:
+    source = f"{beginning}ON_GPU = False\nif not ON_GPU:\n    raise ValueError('not here')  # is_cuda\n"
+    file = tmp_path / "softmax.py"
+    file.write_bytes(source.encode("latin-1" if "latin-1" in beginning else "utf-8"))
+    line = 3 + beginning.count("\n")
+    assert line_that_needs_one(ValueError(""), "", str(file), line).startswith("raise ValueError('not here')")
 
 
 def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(

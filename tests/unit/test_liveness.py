@@ -308,3 +308,52 @@ def test_a_forward_pass_that_asks_for_gradients_is_read_with_them(asked: str) ->
 def test_what_hides_is_refused_in_a_backward_pass_in_any_case() -> None:
     source = HEAD + BACKWARD.format(product="g").replace("return by_hand(g)", "return exec(g)")
     assert found(source, gradients=False) == ["runs code from a string (exec)"]
+
+
+ELSEWHERE = """
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def backward(ctx, g):
+        return g @ g
+
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    backward = Plain.backward
+
+softmax = F.apply
+"""
+UNDERSCORED = """
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return F.{name}(g)
+
+    @staticmethod
+    def {name}(g):
+        return g @ g
+
+softmax = F.apply
+"""
+
+
+@pytest.mark.parametrize(
+    "source", [ELSEWHERE, UNDERSCORED.format(name="_by_hand")], ids=["another class's", "a helper with an underscore"]
+)
+def test_what_a_backward_pass_alone_uses_is_read_with_gradients_alone(source: str) -> None:
+    assert found(HEAD + source, gradients=False) == []
+    assert "uses the operator @" in found(HEAD + source, gradients=True)
+
+
+def test_a_method_that_takes_the_place_of_pytorchs_own_is_read() -> None:
+    module = (
+        HEAD
+        + "class M(torch.nn.Module):\n    def _call_impl(self, x):\n        return torch.softmax(x, -1)\nsoftmax = M()\n"
+    )
+    assert USES in found(module)

@@ -452,3 +452,13 @@ def test_watching_operators_costs_no_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "['add', 'zeros'] False\n"
+
+
+@pytest.mark.parametrize(
+    "include",
+    ["#include <./thrust/transform.h>", "%:include <thrust/transform.h>", "#include <cub/../thrust/transform.h>",
+     "#include </usr/local/cuda/include/thrust/transform.h>", "#include_next <thrust/transform.h>"],
+)  # fmt: skip
+def test_a_librarys_header_is_one_by_whatever_way_it_is_included(include: str) -> None:
+    source = f"{include}\nnamespace T = thrust;\nvoid f() {{ T::transform(1); }}\n"
+    assert cuda_findings({"gelu.cu": source}, "gelu.cu", ["thrust"])

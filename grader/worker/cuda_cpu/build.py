@@ -44,6 +44,10 @@ FOREIGN = re.compile(
     r'|(?:cooperative_groups|mma|cublas\w*|cudnn\w*|curand\w*)\.h)[^>"]*)[>"]'
 )
 
+# How nvcc says that a library of CUDA's is not installed.
+NO_LIBRARY = re.compile(
+    r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
+)
 TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10)/')
 
 

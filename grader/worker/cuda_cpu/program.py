@@ -12,7 +12,7 @@ from typing import Any
 
 from grader import protocol
 from grader.worker import nvcc, windows
-from grader.worker.cuda_cpu.build import TORCH_HEADER, BuildFailed, Library, Unsupported, compile_library
+from grader.worker.cuda_cpu.build import NO_LIBRARY, TORCH_HEADER, BuildFailed, Library, Unsupported, compile_library
 from grader.worker.errors import LoadError, set_root
 from grader.worker.windows import ELEMENT_BYTES, Floats
 
@@ -99,9 +99,13 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
 
 
 def _told(trial: nvcc.Trial, name: str) -> str:
-    """What ptxas told; nothing where nvcc itself does not work. Raises nvcc.CompileError."""
+    """What ptxas told; nothing where nvcc itself does not work, or lacks a library's header. Raises nvcc.CompileError."""
     try:
         return trial.finish()
+    except nvcc.CompileError as error:
+        if NO_LIBRARY.search(str(error)):
+            return ""  # what is to be said of such a header, the CPU says
+        raise
     except nvcc.NvccUnusable as error:
         print(f"nvcc does not work here, so {name} was only built for the CPU:\n{error}", file=sys.stderr)
         return ""
