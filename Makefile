@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus attacks soak schema clean
+.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus attacks soak schema records clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -9,6 +9,15 @@ test: install ; bash scripts/test.sh
 quick: install ; .venv/bin/pytest tests/unit
 lint: install ; .venv/bin/ruff check . && .venv/bin/ruff format --check .
 types: install ; .venv/bin/mypy
+# The records in their form, an entry a line, and every page that is made from one. Nothing is measured.
+records: install
+	$(PYTHON) benchmarks/records.py
+	$(PYTHON) benchmarks/reference_record.py --render --readme
+	$(PYTHON) benchmarks/speed_record.py --render
+	$(PYTHON) benchmarks/speed_record.py --render --output benchmarks/speed_record_slow
+	$(PYTHON) benchmarks/sample_report.py --render
+	$(PYTHON) -m tests.quality --render
+	$(PYTHON) -m tests.exploits.table
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.

@@ -1,8 +1,10 @@
 """Holds the reference kernels against what a GPU can do and against the best there is, on the sizes they were made for.
 
     python benchmarks/reference_record.py [--row NAME ...] [--again] [--submission FOLDER] [--readme] [--output benchmarks/reference_record]
+    python benchmarks/reference_record.py --render [--readme] [--output NAME]    write the pages again from the record, measure nothing
 
-Writes NAME.json, everything that was measured, and NAME.md, the table made from it; with --readme the table in README.md too. Every row
+Writes NAME.json, everything that was measured, and NAME.md, the table made from it; with --readme also the table in docs/KERNELS.md,
+three rows of which stand in README.md. Every row
 is a race as grading has it (`grader/judge/race.py`): interleaved rounds, each contender in a worker of its own, new inputs for every timed
 call, every answer checked. A goal is a ratio, such as "at least 0.99 times as fast as a device copy".
 """
@@ -28,6 +30,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.records import text_of  # noqa: E402
 from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session, start  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
 from grader.contender.contender import WorkerUnavailable  # noqa: E402
@@ -46,6 +49,12 @@ REFERENCE = ROOT / "reference"
 OUTDATED = "‡ Measured before the kernel was changed for the last time."
 TOO_SHORT = "† By the worker's clock: a batch is too short for the judge's, which is told to a millisecond or so."
 BEGIN, END = "<!-- reference_record.py writes from here", "<!-- to here -->"
+README, KERNELS = ROOT / "README.md", ROOT / "docs" / "KERNELS.md"
+README_ROWS = (
+    "CUDA GeLU float32 2²⁸",
+    "softmax float32 16384 × 16384",
+    "attention, forward, causal bfloat16 (48, 4096, 64)",
+)
 NAMES = {
     "sdpa_flash": "flash",
     "sdpa_cudnn": "cuDNN",
@@ -174,7 +183,8 @@ def main() -> None:
     parser.add_argument("--row", action="append", default=[], help="a part of a row's title; may be repeated")
     parser.add_argument("--again", action="store_true", help="keep the record there is, but for the rows measured now")
     parser.add_argument("--submission", default=str(ROOT / "reference"))
-    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--readme", action="store_true", help="write the tables into README.md and docs/KERNELS.md")
+    parser.add_argument("--render", action="store_true", help="write the pages again from the record")
     parser.add_argument("--output", default=str(ROOT / "benchmarks" / "reference_record"))
     arguments = parser.parse_args()
     chosen = [row for row in ROWS if not arguments.row or any(part in row.title for part in arguments.row)]
@@ -182,13 +192,15 @@ def main() -> None:
         parser.error(f"no row is called {' or '.join(arguments.row)}")
     if arguments.readme and arguments.row and not arguments.again:
         parser.error("--readme with --row needs --again, or the table would lose the other rows")
-    folder = Path(arguments.submission).resolve()
-    readme = ROOT / "README.md"
+    output = Path(arguments.output)
     if arguments.readme:
-        with_table(readme.read_text(encoding="utf-8"), [])  # or say at once that it has no place for a table
+        documents([])  # or say at once that one of them has no place for a table
+    if arguments.render:
+        write_pages(json.loads(output.with_suffix(".json").read_text(encoding="utf-8")), output, arguments.readme)
+        return
+    folder = Path(arguments.submission).resolve()
     command = shlex.join(["python", "benchmarks/reference_record.py", *sys.argv[1:]])
     record: dict[str, Any] = {"environment": environment(), "rows": []}
-    output = Path(arguments.output)
     if arguments.again:
         record = continued(json.loads(output.with_suffix(".json").read_text(encoding="utf-8")), record)
     found = {row["title"]: row for row in record["rows"]}
@@ -204,11 +216,26 @@ def main() -> None:
             print("\n".join(details(found[row.title])), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
             record["rows"] = [found[one.title] for one in ROWS if one.title in found]
-            output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-            output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+            output.with_suffix(".json").write_text(text_of(record, "reference_record"), encoding="utf-8")
+            write_pages(record, output, readme=False)
     print("\n".join(table(record["rows"])))
-    if arguments.readme:
-        readme.write_text(with_table(readme.read_text(encoding="utf-8"), table(record["rows"])), encoding="utf-8")
+    write_pages(record, output, arguments.readme)
+
+
+def write_pages(record: dict[str, Any], output: Path, readme: bool) -> None:
+    """NAME.md from the record, and with `readme` the tables in the documents."""
+    output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+    for path, text in documents(record["rows"]).items() if readme else ():
+        path.write_text(text, encoding="utf-8")
+
+
+def documents(rows: Sequence[dict[str, Any]]) -> dict[Path, str]:
+    """The text of each document with a table of these rows, README.md with three of them. Raises AssertionError."""
+    few = [row for row in rows if row["title"] in README_ROWS]
+    return {
+        path: with_table(path.read_text(encoding="utf-8"), table(chosen))
+        for path, chosen in ((README, few), (KERNELS, rows))
+    }
 
 
 def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -338,11 +365,11 @@ def details(row: dict[str, Any]) -> list[str]:
 
 
 def with_table(text: str, lines: Sequence[str]) -> str:
-    """README's text with these lines between its two marks."""
+    """A document's text with these lines between its two marks. Raises AssertionError."""
     before, begin, rest = text.partition(BEGIN)
     inside, end, after = rest.partition(END)
-    assert begin, "README.md has lost its marks"
-    assert end, "README.md has lost its marks"
+    assert begin, "the document has lost its marks"
+    assert end, "the document has lost its marks"
     comment = inside.partition("\n")[0]
     return "\n".join([before + begin + comment, *lines, END]) + after
 

@@ -1,6 +1,7 @@
 """Measures every speed case on this GPU, contender by contender, and how well a verdict repeats.
 
     python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ... [--again]] [--output NAME]
+    python benchmarks/speed_record.py --render [--output NAME]      write the page again from the record, measure nothing
 
 Writes NAME.json, everything that was measured, and NAME.md, the tables made from it; `benchmarks/speed_record` unless told otherwise.
 With `--again` what an earlier record there has of other cases stays. Each repetition is a race of its own with a
@@ -27,22 +28,25 @@ from typing import Any
 
 import torch
 
-from grader.assignment import load_course
-from grader.contender.contender import Contender
-from grader.contender.cuda_cpu import cache_folder
-from grader.contender.pool import WorkerPool
-from grader.job import Job
-from grader.judge.cases import BoundSpeedCase, bind_speed_cases
-from grader.judge.environment import describe_environment
-from grader.judge.evidence import Evidence
-from grader.judge.heats import run_heat, run_second_heat
-from grader.judge.loading import load_file
-from grader.judge.measurement import band_results
-from grader.judge.state import Judge
-from grader.protocol import MATRIX
-from grader.report.model import SubmissionInfo
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.records import text_of  # noqa: E402
+from grader.assignment import load_course  # noqa: E402
+from grader.contender.contender import Contender  # noqa: E402
+from grader.contender.cuda_cpu import cache_folder  # noqa: E402
+from grader.contender.pool import WorkerPool  # noqa: E402
+from grader.job import Job  # noqa: E402
+from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
+from grader.judge.environment import describe_environment  # noqa: E402
+from grader.judge.evidence import Evidence  # noqa: E402
+from grader.judge.heats import run_heat, run_second_heat  # noqa: E402
+from grader.judge.loading import load_file  # noqa: E402
+from grader.judge.measurement import band_results  # noqa: E402
+from grader.judge.state import Judge  # noqa: E402
+from grader.protocol import MATRIX  # noqa: E402
+from grader.report.model import SubmissionInfo  # noqa: E402
+
 MATMUL = (
     f"`matmul`, the roofline of attention, is one bfloat16 product of two {MATRIX} × {MATRIX} matrices, beside float32 too: "
     "TF32 reaches half of that at the most."
@@ -52,15 +56,19 @@ CACHES = (cache_folder() or Path(tempfile.gettempdir())) / "speed-record"
 
 def main() -> None:
     arguments = parse()
+    output = Path(arguments.output)
+    if arguments.render:
+        record = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
+        output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+        return
     folder = Path(arguments.submission).resolve()
-    record: dict[str, Any] = {
+    record = {
         "command": shlex.join(["python", "benchmarks/speed_record.py", *sys.argv[1:]]),
         "environment": environment(),
         "submission": folder.name,
         "cases": [],
     }
     chosen = dict(part.partition("=")[::2] for part in arguments.case)
-    output = Path(arguments.output)
     if arguments.again:
         record = with_earlier(record, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
     sizes = bind_speed_cases(load_course(ROOT))
@@ -79,7 +87,7 @@ def main() -> None:
             record["missing"] = [one.id for one in cases if one.id not in {there["id"] for there in record["cases"]}]
             print("\n".join(tables({**record, "cases": [measured]})), flush=True)
             # After each, so that what was measured is kept if a later one ends badly.
-            output.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            output.with_suffix(".json").write_text(text_of(record, "speed_record"), encoding="utf-8")
             output.with_suffix(".md").write_text(page(record), encoding="utf-8")
 
 
@@ -115,6 +123,7 @@ def parse() -> argparse.Namespace:
         help="as softmax-softmax-speed-wide, or with =3 repetitions; may be repeated",
     )
     parser.add_argument("--again", action="store_true", help="keep what the record has of other cases")
+    parser.add_argument("--render", action="store_true", help="write the page again from the record")
     parser.add_argument("--output", default=str(ROOT / "benchmarks" / "speed_record"))
     return parser.parse_args()
 

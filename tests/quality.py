@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 import torch
 
+from benchmarks.records import text_of
 from grader.assignment import Device
 from tests import steady
 from tests.conftest import ROOT
@@ -96,7 +97,7 @@ class Record:
             self.mine[kind] = {
                 name: there[name] for name, (of, _) in self.listed.items() if of == kind and name in there
             }
-        _replace(self._path, json.dumps(self.whole, indent=1) + "\n")
+        _replace(self._path, text_of(self.whole, "grader_quality"))
 
 
 def _replace(path: Path, text: str) -> None:

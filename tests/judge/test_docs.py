@@ -7,10 +7,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer
 
+from grader import cli
 from grader.assignment import load_course
 from tests.conftest import ROOT, StartRun
 
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted((ROOT / "assignments").glob("*/README.md")),
+]
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE_BLOCK = re.compile(r"^```.*?^```$|^    [^\n]*$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^(At the end of )?`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -67,6 +77,68 @@ def test_the_readme_test_command_is_what_ci_runs() -> None:
     assert len(commands) == 2
     assert commands[0].endswith("grader run reference/")
     assert commands[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the table whose first line begins with this one, below its rule."""
+    lines = text[text.index(f"\n| {heading}") :].splitlines()[3:]
+    table = lines[: next((number for number, line in enumerate(lines) if not line.startswith("|")), len(lines))]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+
+
+def test_the_readme_is_two_screens_of_short_sentences() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+    paragraphs = re.split(r"\n\n|^[|#].*$", CODE_BLOCK.sub("", text), flags=re.MULTILINE)
+    sentences = [one for part in paragraphs for one in re.split(r"(?<=[.:])\s", part.replace("\n", " "))]
+    shown = [re.sub(r"\]\([^)]*\)", "", one) for one in sentences]  # without the addresses of links
+    assert [one for one in shown if len(one) > 240] == []
+
+
+def test_the_readmes_options_are_those_of_grader_run() -> None:
+    told = re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows((ROOT / "README.md").read_text(), "option of")))
+    command = typer.main.get_command(cli.app).commands["run"]  # type: ignore[attr-defined]
+    names = [[name for name in (*one.opts, *one.secondary_opts) if name.startswith("--")] for one in command.params]
+    assert set(told) <= {name for one in names for name in one}
+    untold = [one for one in names if one and not set(one) & set(told)]
+    assert untold == [["--course"]], "README.md's table lacks an option"
+
+
+def test_the_readmes_exit_codes_are_the_commands() -> None:
+    codes = {name: value for name, value in vars(cli).items() if name.startswith("EXIT_")}
+    assert {int(row[0]) for row in rows((ROOT / "README.md").read_text(), "exit code")} == {0, *codes.values()}
+
+
+def test_the_page_of_grading_has_the_points_of_the_course() -> None:
+    told = [[float(cell) for cell in row[1:]] for row in rows((ROOT / "docs" / "GRADING.md").read_text(), "| correct")]
+    parts = [part for assignment in load_course(ROOT) for part in assignment.spec.parts]
+    assert told == [[part.correctness_points, part.speed_points] for part in parts]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(CODE_BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name}: {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in anchors, f"{page.name}: {target}#{anchor}"
+
+
+def test_every_handout_has_the_same_first_steps() -> None:
+    steps = set()
+    for assignment in load_course(ROOT):
+        handout = (assignment.folder / "README.md").read_text(encoding="utf-8")
+        commands = re.findall(r"^```sh\n(.+?)^```$", handout, re.MULTILINE | re.DOTALL)[:2]
+        words = [re.sub(r"\s+#.*", "", line) for block in commands for line in block.splitlines()]
+        assert all(assignment.name in word for word in words[-2:])
+        steps.add("\n".join(words).replace(assignment.name, "NAME"))
+    (same,) = steps
+    assert re.findall(r"^grader (\w+)", same, re.MULTILINE) == ["init", "check", "run"]
 
 
 def test_every_handout_names_its_file_and_its_points() -> None:
