@@ -61,7 +61,7 @@ GIB = 1 << 30
 # Where the machine runs out of memory, workers are ended first. Set by root with all rights, it cannot be taken back; else one looks.
 FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
 NO_ANSWER, STOPPED = "no answer within", ": stopped"  # how the message of a call begins and ends that took too long
-LAST_WORDS = "Timeout ("  # how faulthandler begins
+LAST_WORDS = "Timeout ("  # how they begin
 LAST_WORDS_S = 3.0  # on a busy machine the thread that writes them has to wait for its turn
 # Triton's interpreter, where it calls a function for each element.
 ELEMENT_BY_ELEMENT = re.compile(r'/triton/runtime/interpreter\.py", line \d+ in (generic_reduce|generic_scan)\n')

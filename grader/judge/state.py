@@ -43,7 +43,7 @@ GRADER_FRAME = re.compile(
     r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
 )
 # Where Python says that a worker was when its time was up: the case's result has that, as far as it is the student's.
-LAST_WORDS = re.compile(r"^Timeout \([\d:.]+\)!\n(Thread 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
+LAST_WORDS = re.compile(r"^Timeout \([\d.e+]+ s\)!\n((Thread|Current thread) 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 

@@ -30,6 +30,8 @@ def findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fi
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(engine, "is_there", lambda: False)
+    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
+    monkeypatch.setattr(engine, "why_image_is_expected", lambda _: "")
     if request.param == "without a jail":
         monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
     there = {one.pid for one in children()}

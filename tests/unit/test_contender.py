@@ -342,7 +342,7 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
         assert "times_s" in (contender._reader.receive() or {})
 
 
-ENDLESS = b"""Timeout (0:00:10)!
+ENDLESS = b"""Timeout (10 s)!
 Thread 0x00007f865f0b1b80 (most recent call first):
   File "/s/softmax.py", line 5 in combine
   File "/opt/triton/runtime/interpreter.py", line 961 in generic_reduce
@@ -466,9 +466,9 @@ def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.M
     """Python writes a line after the other, and whoever is ended says no more."""
     said = [
         "",
-        "Timeout (0:00:02)!\n",
-        "Timeout (0:00:02)!\nThread 1:\n",
-        "Timeout (0:00:02)!\nThread 1:\n  File x\n",
+        "Timeout (2 s)!\n",
+        "Timeout (2 s)!\nThread 1:\n",
+        "Timeout (2 s)!\nThread 1:\n  File x\n",
     ]
     looks: list[str] = []
     ended_at: list[str] = []
