@@ -26,6 +26,7 @@ from rich.table import Table
 
 import grader
 from grader.assignment import CourseError, load_course
+from grader.course import own_course
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
@@ -71,8 +72,14 @@ class Sandbox(StrEnum):
 
 
 def default_course() -> Path:
-    """The course this grader came with: the folder that holds the package `grader`."""
-    return Path(os.environ.get("GRADER_COURSE") or Path(grader.__file__).resolve().parent.parent)
+    """The course that GRADER_COURSE names, else the one that this grader came with."""
+    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
+    if course is None:
+        _stop(
+            "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
+            EXIT_USAGE,
+        )
+    return course
 
 
 Course = Annotated[

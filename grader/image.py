@@ -28,7 +28,7 @@ def build(
     """
     if not (source / "Dockerfile").is_file():
         raise UsageError(
-            f"{source}: has no Dockerfile; run this in a checkout of the grader, or name one with --course"
+            f"{source}: has no Dockerfile; name a checkout of the grader with --course"
         )
     client = engine.connect(BUILD_TIMEOUT_S)
     try:

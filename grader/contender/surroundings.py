@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader import protocol
+from grader.course import own_course
 from grader.contender import processes
 
 DU_LIMIT_S = 5.0
@@ -116,8 +117,10 @@ def environment(
 
 
 def _import_path() -> list[str]:
-    """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
-    ours = Path(protocol.__file__).resolve().parent.parent
+    """Folders given by PYTHONPATH, without a checkout that `grader` itself was imported from: the course lies in it."""
+    hidden = own_course()
     return [
-        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours
+        entry
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry and Path(entry).resolve() != hidden
     ]
