@@ -46,17 +46,19 @@ RUN if [ "$DEVICE" = cuda ]; then \
 # students' code, a user without a name that is new in each grading, cannot.
 RUN groupadd --gid 10001 judge
 
-COPY pyproject.toml README.md LICENSE /tmp/build/
+COPY pyproject.toml setup.py README.md LICENSE /tmp/build/
 COPY grader /tmp/build/grader
+COPY assignments /tmp/build/assignments
+COPY reference /tmp/build/reference
+COPY starter /tmp/build/starter
+# The course comes with the package, and is taken out of it: everybody may read Python's packages.
 RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation /tmp/build && rm -r /tmp/build \
+ && mv "$(python -c 'from grader.course import own_course; print(own_course())')" /opt/course \
+ && chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course \
  && python -m grader.contender.cuda_cpu
 
 # Docker Desktop does not tell a container of every file that is saved outside: `grader check --watch` is to look for itself.
 ENV GRADER_COURSE=/opt/course WATCHFILES_FORCE_POLLING=true
-COPY assignments /opt/course/assignments
-COPY reference /opt/course/reference
-COPY starter /opt/course/starter
-RUN chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course
 
 # By which `grader run --sandbox docker` knows whether to give a container a GPU.
 LABEL gpu-lab-grader.device=$DEVICE

@@ -6,7 +6,11 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOMS = ("assignments", "reference", "starter")  # as in grader/course.py, which this file cannot import where it is built
+ROOMS = (
+    "assignments",
+    "reference",
+    "starter",
+)  # as in grader/course.py, which this file cannot import where it is built
 ROOT = Path(__file__).parent
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from grader import protocol
-from grader.course import own_course
 from grader.contender import processes
+from grader.course import own_course
 
 DU_LIMIT_S = 5.0
 SHARE_OF_DISK = 1 / 8  # of what is free, that one worker may fill: others, and the judge, have to write too
