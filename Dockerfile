@@ -21,19 +21,21 @@ ARG TORCH_INDEX_URL=
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
-# torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same release; ninja builds the torch form.
+# torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same release, unless the base image has one; ninja builds
+# the torch form.
 ENV LANG=C.UTF-8 PATH=/opt/venv/bin:$PATH
 COPY pyproject.toml constraints.txt /tmp/build/
 RUN cd /tmp/build \
  && python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
- && case "$DEVICE" in cpu) ;; cuda) printf '%s\n' 'cuda-toolkit[nvcc,cccl]' ninja ;; *) echo "DEVICE is cpu or cuda" >&2; exit 1 ;; esac >> requirements.txt \
+ && case "$DEVICE" in cpu) ;; cuda) echo ninja; [ -x /usr/local/cuda/bin/nvcc ] || echo 'cuda-toolkit[nvcc,cccl]' ;; \
+    *) echo "DEVICE is cpu or cuda" >&2; exit 1 ;; esac >> requirements.txt \
  && python3 -m venv /opt/venv \
  && pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --requirement requirements.txt \
     ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
  && rm -r /tmp/build
 
 # The grader looks for nvcc in /usr/local/cuda; the packages lack two names that a toolkit has there.
-RUN if [ "$DEVICE" = cuda ]; then \
+RUN if [ "$DEVICE" = cuda ] && [ ! -x /usr/local/cuda/bin/nvcc ]; then \
         ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/nvidia/cu13" /usr/local/cuda \
      && ln -s lib /usr/local/cuda/lib64 \
      && ln -s libcudart.so.13 /usr/local/cuda/lib/libcudart.so \
