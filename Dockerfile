@@ -21,19 +21,21 @@ ARG TORCH_INDEX_URL=
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
-# torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same release; ninja builds the torch form.
+# torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same release, unless the base image has one; ninja builds
+# the torch form.
 ENV LANG=C.UTF-8 PATH=/opt/venv/bin:$PATH
 COPY pyproject.toml constraints.txt /tmp/build/
 RUN cd /tmp/build \
  && python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
- && case "$DEVICE" in cpu) ;; cuda) printf '%s\n' 'cuda-toolkit[nvcc,cccl]' ninja ;; *) echo "DEVICE is cpu or cuda" >&2; exit 1 ;; esac >> requirements.txt \
+ && case "$DEVICE" in cpu) ;; cuda) echo ninja; [ -x /usr/local/cuda/bin/nvcc ] || echo 'cuda-toolkit[nvcc,cccl]' ;; \
+    *) echo "DEVICE is cpu or cuda" >&2; exit 1 ;; esac >> requirements.txt \
  && python3 -m venv /opt/venv \
  && pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --requirement requirements.txt \
     ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} \
  && rm -r /tmp/build
 
 # The grader looks for nvcc in /usr/local/cuda; the packages lack two names that a toolkit has there.
-RUN if [ "$DEVICE" = cuda ]; then \
+RUN if [ "$DEVICE" = cuda ] && [ ! -x /usr/local/cuda/bin/nvcc ]; then \
         ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/nvidia/cu13" /usr/local/cuda \
      && ln -s lib /usr/local/cuda/lib64 \
      && ln -s libcudart.so.13 /usr/local/cuda/lib/libcudart.so \
@@ -46,17 +48,19 @@ RUN if [ "$DEVICE" = cuda ]; then \
 # students' code, a user without a name that is new in each grading, cannot.
 RUN groupadd --gid 10001 judge
 
-COPY pyproject.toml README.md LICENSE /tmp/build/
+COPY pyproject.toml setup.py README.md LICENSE /tmp/build/
 COPY grader /tmp/build/grader
+COPY assignments /tmp/build/assignments
+COPY reference /tmp/build/reference
+COPY starter /tmp/build/starter
+# The course comes with the package, and is taken out of it: everybody may read Python's packages.
 RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation /tmp/build && rm -r /tmp/build \
+ && mv "$(python -c 'from grader.course import own_course; print(own_course())')" /opt/course \
+ && chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course \
  && python -m grader.contender.cuda_cpu
 
 # Docker Desktop does not tell a container of every file that is saved outside: `grader check --watch` is to look for itself.
 ENV GRADER_COURSE=/opt/course WATCHFILES_FORCE_POLLING=true
-COPY assignments /opt/course/assignments
-COPY reference /opt/course/reference
-COPY starter /opt/course/starter
-RUN chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course
 
 # By which `grader run --sandbox docker` knows whether to give a container a GPU.
 LABEL gpu-lab-grader.device=$DEVICE

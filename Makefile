@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus attacks soak schema records clean
+.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus gpu-docker attacks soak schema records clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -27,6 +27,13 @@ gpu-memory: ; python3 -m pytest tests/gpu/test_memory.py -m gpu -s -p no:cachepr
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
 gpu-corpus: ; python3 -m pytest $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
+
+# On a machine with a GPU and neither Docker nor a network: the engine that `scripts/gpu-image.sh pack` put into FOLDER elsewhere, the
+# image, gradings in a container beside those on the host. As root; python3, or PYTHON=..., imports torch.
+gpu-docker:
+	environment=$$(scripts/gpu-image.sh start $(FOLDER)) && eval "$$environment" && \
+	    $${PYTHON:-python3} -m pytest tests/gpu/test_container.py -m gpu -s -p no:cacheprovider; \
+	code=$$?; scripts/gpu-image.sh stop $(FOLDER); exit $$code
 
 # Every attack in every place that this machine has, and the table of docs/SECURITY.md from what became of them.
 attacks: install

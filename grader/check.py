@@ -206,7 +206,10 @@ class _Sources(DefaultFilter):
 
 
 def check_and_watch(
-    request: Request, new_view: Callable[[set[Path]], CheckView], complain: Callable[[str], None]
+    request: Request,
+    new_view: Callable[[set[Path]], CheckView],
+    complain: Callable[[str], None],
+    waiting: Callable[[], None],
 ) -> None:
     """Check everything, then what was saved, again and again, until interrupted.
 
@@ -215,6 +218,7 @@ def check_and_watch(
     Args:
         new_view: makes the view of one check, from the files whose saving led to it.
         complain: takes the words of a check that could not be done; the next save tries again.
+        waiting: called when nothing is left to do until a file is saved.
 
     Raises:
         CourseError, SubmissionError: there is nothing to watch.
@@ -227,12 +231,17 @@ def check_and_watch(
         names = {files.get(path.as_posix()) for path in saved}
         return set(files.values()) if None in names else {name for name in names if name}
 
+    def next_saved() -> set[Path]:
+        if not watcher.pending():
+            waiting()
+        return watcher.wait()
+
     with Watcher(request.submission) as watcher:
         while True:
             try:
                 with Grading(request.place) as grading:
                     if not todo:
-                        saved = watcher.wait()
+                        saved = next_saved()
                         todo = concerned()
                     with new_view(saved) as view:
                         looks = [one for one in look(request) if one.assignment.name in todo]
@@ -244,5 +253,5 @@ def check_and_watch(
                 complain(str(error))
             else:
                 continue
-            saved = watcher.wait()
+            saved = next_saved()
             todo |= concerned()

@@ -26,6 +26,7 @@ from rich.table import Table
 
 import grader
 from grader.assignment import CourseError, load_course
+from grader.course import own_course
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
@@ -43,6 +44,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     help="Grade GPU lab assignments: CUDA and Triton kernels.",
 )
 images = typer.Typer(no_args_is_help=True, help="The grading image.")
@@ -71,74 +73,94 @@ class Sandbox(StrEnum):
 
 
 def default_course() -> Path:
-    """The course this grader came with: the folder that holds the package `grader`."""
-    return Path(os.environ.get("GRADER_COURSE") or Path(grader.__file__).resolve().parent.parent)
+    """The course that GRADER_COURSE names, else the one that this grader came with."""
+    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
+    if course is None:
+        _stop(
+            "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
+            EXIT_USAGE,
+        )
+    return course
 
 
 Course = Annotated[
     Path | None,
     typer.Option(
         "--course",
-        help="folder with assignments/, reference/ and starter/ (default: $GRADER_COURSE, else the grader's own)",
+        metavar="DIR",
+        help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
     ),
 ]
 
 
 @app.command()
 def run(
-    submission: Annotated[Path, typer.Argument(help="the folder with your files")],
+    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")],
     assignment: Annotated[
-        list[str] | None, typer.Option("--assignment", "-a", help="grade only this assignment; may be repeated")
+        list[str] | None,
+        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
     ] = None,
-    device: Annotated[Device, typer.Option(help="auto: the GPU where there is one")] = Device.auto,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="replay a run: the seed in its report")] = None,
+    device: Annotated[
+        Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+    ] = Device.auto,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier run: the seed in its report"),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="folder for report.json (default: ./grader-report)")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="where report.json goes (default: grader-report)"),
     ] = None,
-    fail_under: Annotated[float | None, typer.Option(help="exit with 1 when fewer points are earned")] = None,
-    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="measure speed where there is a CUDA GPU")] = True,
+    fail_under: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="exit with 1 when fewer points are earned")
+    ] = None,
+    speed: Annotated[
+        bool, typer.Option("--speed/--no-speed", show_default=False, help="measure speed where there is a CUDA GPU")
+    ] = True,
     compilation: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="compile Triton kernels for GPUs where there is none")
+        bool,
+        typer.Option(
+            "--compile/--no-compile", show_default=False, help="compile Triton kernels for GPUs where there is none"
+        ),
     ] = True,
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="leave out the largest cases and compute-sanitizer, and time few rounds: for a first look"
-        ),
+        typer.Option("--quick", help="a first look: no largest cases, no compute-sanitizer, few rounds"),
     ] = False,
     table: Annotated[
         bool,
-        typer.Option("--table", help="time the reference and vendors' kernels too; print pytest-benchmark's table"),
+        typer.Option("--table", help="time the reference and vendors' kernels too, into a table"),
     ] = False,
     sandbox: Annotated[
         Sandbox,
         typer.Option(
             envvar="GRADER_SANDBOX",
-            help="auto: a container where Docker and the image are there; this host where nothing speaks of them",
+            show_default=False,
+            help="auto, the default, is a container where Docker and the image are there, else this host",
         ),
     ] = Sandbox.auto,
     require_isolation: Annotated[
         bool,
-        typer.Option(
-            "--require-isolation", help="grade nothing that could reach this machine's files, processes, network"
-        ),
+        typer.Option("--require-isolation", help="grade nothing that could reach this machine"),
     ] = False,
     image: Annotated[
-        str, typer.Option(envvar="GRADER_IMAGE", help="the container's image; `grader image build` makes it")
+        str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the container's image")
     ] = DEFAULT_IMAGE,
     gpu: Annotated[
         str | None,
         typer.Option(
-            envvar="GRADER_GPU", help="UUID of the GPU to grade on, as `nvidia-smi -L` lists it (default: the first)"
+            envvar="GRADER_GPU", metavar="UUID", help="the GPU, as `nvidia-smi -L` lists it (default: the first)"
         ),
     ] = None,
     memory_gib: Annotated[
-        float | None, typer.Option(min=1, help="memory of the container (default: 80 % of the machine's)")
+        float | None, typer.Option(min=1, metavar="N", help="the container's memory (default: 80 % of the machine's)")
     ] = None,
-    cpus: Annotated[float | None, typer.Option(min=0.1, help="processors of the container (default: all)")] = None,
+    cpus: Annotated[
+        float | None, typer.Option(min=0.1, metavar="N", help="the container's processors (default: all)")
+    ] = None,
     course: Course = None,
 ) -> None:
-    """Grade a folder: correctness and speed of every assignment found in it, into a report."""
+    """Grade a folder: correctness and speed, into a report."""
     from grader import doctor
 
     _catch_signals()
@@ -199,16 +221,21 @@ def run(
 
 @app.command("check")
 def check_(
-    submission: Annotated[Path, typer.Argument(help="the folder with your files")] = Path(),
+    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
     assignment: Annotated[
-        list[str] | None, typer.Option("--assignment", "-a", help="check only this assignment; may be repeated")
+        list[str] | None,
+        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
-    device: Annotated[Device, typer.Option(help="auto: the GPU where there is one")] = Device.auto,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="the inputs of an earlier check")] = None,
+    device: Annotated[
+        Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+    ] = Device.auto,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
+    ] = None,
     course: Course = None,
 ) -> None:
-    """Find the first mistake of each assignment, quickly: for while you write. Without a GPU too."""
+    """Find the first mistake in each file, while you write. Needs no GPU."""
     from grader import check
 
     _catch_signals()
@@ -228,7 +255,14 @@ def check_(
     with _failures("interrupted"):
         if watch:
             with suppress(KeyboardInterrupt):  # how watching is ended
-                check.check_and_watch(request, new_view, lambda words: complaints.print(words, markup=False))
+                check.check_and_watch(
+                    request,
+                    new_view,
+                    complain=lambda words: complaints.print(words, markup=False),
+                    waiting=lambda: console.print(
+                        plain("waiting for the next save of a file; Ctrl-C ends this", "dim")
+                    ),
+                )
             raise typer.Exit
         looks = check.look(request)
         with new_view(set()) as view:
@@ -241,9 +275,10 @@ def check_(
 
 @app.command("init")
 def init_(
-    folder: Annotated[Path, typer.Argument(help="a new folder")] = Path("gpu-labs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a new folder")] = Path("gpu-labs"),
     assignment: Annotated[
-        list[str] | None, typer.Option("--assignment", "-a", help="only this assignment; may be repeated")
+        list[str] | None,
+        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
     ] = None,
     course: Course = None,
 ) -> None:
@@ -287,16 +322,20 @@ def list_(course: Course = None) -> None:
 
 @images.command("build")
 def build_image(
-    tag: Annotated[str, typer.Option("--tag", "-t", envvar="GRADER_IMAGE", help="the image's name")] = DEFAULT_IMAGE,
+    tag: Annotated[
+        str, typer.Option("--tag", "-t", envvar="GRADER_IMAGE", metavar="NAME", help="the image's name")
+    ] = DEFAULT_IMAGE,
     device: Annotated[ImageDevice, typer.Option(help="cpu: smaller, grades correctness alone")] = ImageDevice.cuda,
-    base_image: Annotated[str | None, typer.Option(help="a Debian or Ubuntu with Python >= 3.11, venv and pip")] = None,
-    build_arg: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE of another ARG in the Dockerfile; may be repeated")
+    base_image: Annotated[
+        str | None, typer.Option(metavar="NAME", help="a Debian or Ubuntu with Python >= 3.11, venv and pip")
     ] = None,
-    network: Annotated[str | None, typer.Option(help="network of the build, as `host`")] = None,
+    build_arg: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="another ARG of the Dockerfile; may be repeated")
+    ] = None,
+    network: Annotated[str | None, typer.Option(metavar="NAME", help="network of the build, as `host`")] = None,
     course: Course = None,
 ) -> None:
-    """Build the image that `grader run --sandbox docker` grades in, from the Dockerfile beside the course."""
+    """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
     from grader.image import build
 
     _catch_signals()
@@ -314,10 +353,12 @@ def build_image(
 @app.command("doctor")
 def doctor_(
     quick: Annotated[bool, typer.Option("--quick", help="without the small gradings at the end")] = False,
-    image: Annotated[str, typer.Option(envvar="GRADER_IMAGE", help="the grading image's name")] = DEFAULT_IMAGE,
+    image: Annotated[
+        str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the grading image's name")
+    ] = DEFAULT_IMAGE,
     course: Course = None,
 ) -> None:
-    """Say what is fine on this machine, what is missing and how to mend it; then try small gradings."""
+    """Say what this machine has, lacks, and how to mend that. Then try small gradings."""
     from grader import doctor
 
     _catch_signals()
@@ -332,7 +373,7 @@ def doctor_(
 
 @app.command("cleanup")
 def cleanup_() -> None:
-    """Remove containers, processes and folders of runs that were killed. Runs that still go on are left alone."""
+    """Remove what killed runs left: containers, processes, folders. Runs that still go on are left alone."""
     from grader.cleanup import cleanup
 
     removed = 0

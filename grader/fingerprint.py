@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grader
+from grader.course import INSTALLED, ROOMS
 
-ROOMS = ("assignments", "reference", "starter")
 CODE = {".py", ".ini", ".json", ".cpp", ".h"}
 
 
 def fingerprint(course: Path) -> str:
-    """SHA-256, in hexadecimal, over names and contents of the package `grader` and of the three rooms of `course`."""
+    """SHA-256, in hexadecimal, over names and contents of the package `grader` and of the three rooms of `course`.
+
+    The same for a checkout and for what `pip install` makes of it: a course inside the package counts as a course alone.
+    """
     digest = hashlib.sha256()
     package = Path(grader.__file__).parent
-    files = [(path, package.parent) for path in _files(package) if path.suffix in CODE]
+    code = (path for path in _files(package) if path.suffix in CODE and package / INSTALLED not in path.parents)
+    files = [(path, package.parent) for path in code]
     files += [(path, course) for room in ROOMS for path in _files(course / room)]
     for path, root in files:
         content = path.read_bytes()

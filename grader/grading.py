@@ -122,7 +122,7 @@ def grade(
 def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
     """Where the files of these assignments lie in the submission. Raises SubmissionError."""
     stubs = request.course / "starter"
-    known = [path.name for path in stubs.iterdir()] if stubs.is_dir() else []
+    known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
     return survey(request.submission, [one.spec.file for one in assignments], known)
 
 

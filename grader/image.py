@@ -27,9 +27,7 @@ def build(
         InfraError: the daemon or the build failed.
     """
     if not (source / "Dockerfile").is_file():
-        raise UsageError(
-            f"{source}: has no Dockerfile; run this in a checkout of the grader, or name one with --course"
-        )
+        raise UsageError(f"{source}: has no Dockerfile; name a checkout of the grader with --course")
     client = engine.connect(BUILD_TIMEOUT_S)
     try:
         with engine.in_words("build the image"):

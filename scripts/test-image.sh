@@ -12,13 +12,9 @@ folder=$(mkdir -p "${2:?a folder}" && cd "$2" && pwd)
 cd "$(dirname "$0")/.."
 say() { echo "test-image: $*" >&2; }
 
+. scripts/dockerd.sh
 if [ "$verb" = stop ]; then
-    tries=0
-    while [ -f "$folder/dockerd.pid" ] && kill "$(cat "$folder/dockerd.pid")" 2>/dev/null && [ $tries -lt 40 ]; do
-        tries=$((tries + 1))
-        sleep 0.5
-    done
-    umount "$folder"/exec/netns/* 2>/dev/null || true
+    stop_dockerd
     exit 0
 fi
 
@@ -35,18 +31,7 @@ fi
 DOCKER_HOST=${DOCKER_HOST:-unix://$folder/docker.sock}
 export DOCKER_HOST
 ask() { .venv/bin/python -m tests.ask_docker "$@"; }
-if ! ask ping; then
-    say "starting a daemon"
-    # No bridge: the containers have no network, and the build uses the host's.
-    setsid nohup dockerd --data-root "$folder/data" --exec-root "$folder/exec" --host "$DOCKER_HOST" --pidfile "$folder/dockerd.pid" \
-        --iptables=false --ip6tables=false --bridge=none >"$folder/dockerd.log" 2>&1 </dev/null &
-    tries=0
-    until ask ping; do
-        tries=$((tries + 1))
-        [ $tries -lt 60 ] || { say "no daemon: $(tail -n 3 "$folder/dockerd.log")"; exit 1; }
-        sleep 0.5
-    done
-fi
+start_dockerd # the build uses the host's network
 
 version=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 case $version in

@@ -1,4 +1,7 @@
-"""Small questions for the daemon that DOCKER_HOST names: `python -m tests.ask_docker ping | has IMAGE | load IMAGE < root.tar`."""
+"""Small questions for the daemon that DOCKER_HOST names: `python -m tests.ask_docker ping | has IMAGE | load IMAGE [INSTRUCTION...] < root.tar`.
+
+Instructions are a Dockerfile's, such as "ENV PATH=/bin".
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ def main() -> int:
             except ImageNotFound:
                 return 1
             return 0
-        case ["load", image]:
+        case ["load", image, *instructions]:
             repository, _, tag = image.partition(":")
-            client.api.import_image_from_stream(sys.stdin.buffer, repository=repository, tag=tag)
+            client.api.import_image_from_stream(sys.stdin.buffer, repository=repository, tag=tag, changes=instructions)
             return 0
         case _:
             print(__doc__, file=sys.stderr)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.contender import processes
+from grader.course import hidden_courses, is_installed
 from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
@@ -230,8 +231,16 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
             yield from ("--ro-bind-try", path, path)
     for name in ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    for path in _tool_folders():
+    courses = hidden_courses()
+    seen = [path for path in SYSTEM if not Path(path).is_symlink()]
+    masks = _masks(seen, courses)
+    for path in masks:
+        yield from ("--tmpfs", path)
+    tools = _tool_folders(courses)
+    for path in tools:
         yield from _at("--ro-bind-try", path)
+    for path in (inside := _masks(tools, courses)):
+        yield from ("--tmpfs", path)
     for pattern in GPU_NODES:
         for node in sorted(Path("/dev").glob(pattern)):
             if not node.is_dir():
@@ -241,7 +250,7 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
     for folder in writable:
         yield from _at("--bind", str(folder))
     # These lie in memory: a worker that is the grader's own user could keep there what nobody counts.
-    for path in ("/tmp", "/dev", "/"):
+    for path in (*masks, *inside, "/tmp", "/dev", "/"):
         yield from ("--remount-ro", path)
     yield from ("--chdir", str(writable[0]))
 
@@ -254,10 +263,23 @@ def _at(bind: str, path: str) -> Iterator[str]:
     yield from (bind, path, path)
 
 
-def _tool_folders() -> list[str]:
-    """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries."""
-    # What holds the package `grader` and the course; a virtual environment in it is named by itself.
-    ours = Path(__file__).resolve().parent.parent.parent
+def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
+    """The paths of these courses inside these folders, as a worker that sees the folders would find them."""
+    real = [(Path(folder), Path(folder).resolve()) for folder in folders]
+    inside = [
+        str(folder / course.relative_to(target))
+        for folder, target in real
+        for course in courses
+        if course.is_relative_to(target) and course.is_dir()
+    ]
+    return list(dict.fromkeys(inside))
+
+
+def _tool_folders(courses: Sequence[Path]) -> list[str]:
+    """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries.
+
+    A folder around a course is left out, unless the course was installed among Python's packages: `_masks` covers that one.
+    """
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folders = [sys.prefix, sys.base_prefix, *packages]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -271,12 +293,13 @@ def _tool_folders() -> list[str]:
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
-    kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and not f"{folder}/".startswith(system))
-    closed = [Path("/tmp")]
-    if ours not in [Path(one).resolve() for one in packages]:  # installed among others it has no course beside it
-        closed.append(ours)
-    if course := os.environ.get("GRADER_COURSE"):
-        closed.append(Path(course))
+    kept = dict.fromkeys(
+        folder
+        for folder in folders
+        if folder.startswith("/")
+        and (not f"{folder}/".startswith(system) or any(Path(folder).resolve().is_relative_to(one) for one in courses))
+    )
+    closed = [Path("/tmp"), *(one for one in courses if not is_installed(one))]
     with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
         closed.append(Path.home())
     found = [one.resolve() for one in closed]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from grader import protocol
 from grader.contender import processes
+from grader.course import own_course
 
 DU_LIMIT_S = 5.0
 SHARE_OF_DISK = 1 / 8  # of what is free, that one worker may fill: others, and the judge, have to write too
@@ -116,8 +117,10 @@ def environment(
 
 
 def _import_path() -> list[str]:
-    """Folders given by PYTHONPATH, without the one that `grader` itself was imported from."""
-    ours = Path(protocol.__file__).resolve().parent.parent
+    """Folders given by PYTHONPATH, without a checkout that `grader` itself was imported from: the course lies in it."""
+    hidden = own_course()
     return [
-        entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ours
+        entry
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry and Path(entry).resolve() != hidden
     ]

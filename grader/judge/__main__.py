@@ -30,6 +30,7 @@ from grader.contender import sanitizer
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.jail import Jail, strongest_jail
 from grader.contender.pool import GIB_PER_WORKER, WorkerPool, workers_at_once
+from grader.course import CourseOpen, close_installed_course
 from grader.fingerprint import fingerprint
 from grader.job import Event, HeadStart, Job, Refused
 from grader.nvidia import driver_is_loaded, find_sanitizer, free_gib
@@ -132,13 +133,15 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
             return 1
         if job.files is not None:
             unpack(job.files, job.submission)
+        if pool.jail.name == "uid":
+            close_installed_course()
         run_session(job, pool, isolation, emit)
     except CourseError as error:
         emit(Refused(kind="usage", message=str(error)))
         return 1
     except (Interrupted, KeyboardInterrupt):
         return 1
-    except WorkerUnavailable as error:
+    except (CourseOpen, WorkerUnavailable) as error:
         emit(Refused(kind="infra", message=str(error)))
         return 1
     except Exception as error:

@@ -18,6 +18,7 @@ from tests.conftest import IMPORTS, Course
 
 RIGHT = "def double(x):\n    return x * 2\n"
 TRIPLES = "def double(x):\n    print('tripling')\n    return x * 3\n"
+STUB = "def double(x):\n    raise NotImplementedError\n"
 TOLD_AT_ONCE = "def double(x:\n    return x\n"
 
 
@@ -262,6 +263,28 @@ def test_a_save_ends_the_check_that_is_out_of_date(watching: Watching, tmp_path:
     time.sleep(0.7)
     (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
     assert "✓ beta.py" not in watching.shows("✗ beta.py  one"), "the slow version was not waited for"
+
+
+def test_watching_stubs_says_what_it_waits_for_and_how_it_ends(course: Course, tmp_path: Path) -> None:
+    course.add("alpha")
+    (course.folder / "starter").mkdir(exist_ok=True)
+    (course.folder / "starter" / "alpha.py").write_text(STUB)
+    hand_in(tmp_path, alpha=STUB)
+    running = Watching(tmp_path, tmp_path / "mine", "--course", course.folder)
+    try:
+        running.shows("is still the starter's stub")
+        running.shows("waiting for the next save of a file; Ctrl-C ends this\n")
+        (tmp_path / "mine" / "alpha.py").write_text(RIGHT)
+        running.shows("✓ alpha.py  1 case passed")
+        running.shows("waiting for the next save")
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(timeout=30) == 0
+        assert "waiting" not in running.text
+    finally:
+        running.process.kill()
+        running.process.wait()
+        running.reader.join()
+        running.process.stdout.close()
 
 
 def test_ctrl_c_ends_it_and_leaves_nothing(watching: Watching, tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+import grader
 from grader.contender import jail as jails
 from grader.contender.contender import Contender, Limits
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
+from grader.course import INSTALLED, CourseOpen, close_installed_course, hidden_courses
 from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails
 
 LIMITS = Limits(time_s=20, memory_gib=4)
@@ -165,12 +167,55 @@ def test_a_course_that_lies_where_tools_are_looked_for_is_not_seen(
 
 
 def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = Path(sysconfig.get_path("purelib")).resolve()
-    monkeypatch.setattr(jails, "__file__", str(packages / "grader" / "contender" / "jail.py"))
-    assert sys.prefix in jails._tool_folders()
-    monkeypatch.setattr(jails, "__file__", str(ROOT / "grader" / "contender" / "jail.py"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'elsewhere'}")
-    assert str(ROOT) not in jails._tool_folders()
+    assert str(ROOT) not in jails._tool_folders(hidden_courses())
+    packages = Path(sysconfig.get_path("purelib")).resolve()
+    monkeypatch.setattr(grader, "__file__", str(packages / "grader" / "__init__.py"))
+    assert sys.prefix in jails._tool_folders(hidden_courses())  # where no course was installed
+    assert sys.prefix in jails._tool_folders([packages / "grader" / INSTALLED])
+
+
+@pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize("seen_as", ["system", "tools", "a link to tools", "tools in the course"])
+def test_a_course_inside_what_a_worker_sees_is_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_as: str
+) -> None:
+    """As a course below /usr, or a checkout there that has the environment in it."""
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own folders are closed to other users
+        parent.chmod(0o711)
+    folder, link, scratch = tmp_path / "folder", tmp_path / "link", tmp_path / "scratch"
+    course = folder / INSTALLED
+    for made in (course / "reference", course / "bin", scratch):
+        made.mkdir(parents=True)
+    for path in (course / "reference/task.py", course / "bin/tool", folder / "library"):
+        path.write_text("readable")
+    link.symlink_to(folder)
+    monkeypatch.setenv("GRADER_COURSE", str(link / INSTALLED))
+    tools = {"a link to tools": link, "tools in the course": course / "bin", "tools": folder}
+    if seen_as in ("system", "tools in the course"):
+        monkeypatch.setattr(jails, "SYSTEM", (*jails.SYSTEM, str(tmp_path.parents[-2])))
+    if seen_as in tools:
+        monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tools[seen_as]}")
+    inside = link if seen_as == "a link to tools" else folder
+    paths = [inside / "library", inside / INSTALLED / "reference/task.py", inside / INSTALLED / "bin/tool"]
+    program = "import os, sys; print([os.path.exists(one) for one in sys.argv[1:]])"
+    command = JAILS["bubblewrap"].command([sys.executable, "-I", "-c", program, *map(str, paths)], [scratch], [])
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str([True, False, seen_as == "tools in the course"])
+
+
+def test_an_installed_course_that_cannot_be_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = tmp_path / "grader" / INSTALLED
+    course.mkdir(parents=True)
+    course.chmod(0o755)
+    monkeypatch.setattr(grader, "__file__", str(tmp_path / "grader" / "__init__.py"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "chmod", lambda *_: os.close(-1))
+        with pytest.raises(CourseOpen, match=f"do `chmod 700 {course}`"):
+            close_installed_course()
+    close_installed_course()
+    assert course.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:

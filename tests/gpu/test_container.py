@@ -1,0 +1,107 @@
+"""A grading in a container on a GPU ends as it does on the host: outcomes, points and bands. `make gpu-docker` runs this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import containers
+from tests.conftest import ROOT, Ran, Running
+from tests.corpus import Entry
+
+pytestmark = [pytest.mark.gpu, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(900)]
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+containers.need()
+
+BROKEN = "import os\n\ndef softmax(x):\n    os.abort()\n"
+# Says where it could read the reference.
+HOSTILE = f"""
+import pathlib, sys
+
+places = [pathlib.Path("/opt/course"), pathlib.Path({str(ROOT)!r})]
+places += [pathlib.Path(folder, "grader/course_data") for folder in sys.path]
+found = []
+for place in places:
+    try:
+        found.append((place / "reference/softmax.py").read_text())
+    except OSError:
+        pass
+raise RuntimeError(f"found {{found}}")
+"""
+
+
+def reference(_scratch: Path) -> Path:
+    return ROOT / "reference"
+
+
+def wrong(scratch: Path) -> Path:
+    return Entry(ROOT / "tests/mutants/softmax/padded_with_zero").submission(scratch)
+
+
+def broken(scratch: Path) -> Path:
+    (scratch / "softmax.py").write_text(BROKEN)
+    return scratch
+
+
+def hostile(scratch: Path) -> Path:
+    (scratch / "softmax.py").write_text(HOSTILE)
+    return scratch
+
+
+def grade(submission: Path, folder: Path, *words: str) -> Ran:
+    folder.mkdir()
+    only = () if submission == ROOT / "reference" else ("--assignment", "softmax")
+    return Running(folder, [str(submission), *only, *words]).finish(600)
+
+
+def found(ran: Ran) -> dict[str, object]:
+    """What must not depend on the place: each case's outcome, each part's points, each band that is reached."""
+    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
+    assert ran.report is not None
+    assert ran.report.infra_errors == ()
+    parts = [(f"{one.name} {part.name}", part) for one in ran.report.assignments for part in one.parts]
+    told: dict[str, object] = {f"{name} {case.name}": case.outcome for name, part in parts for case in part.cases}
+    told |= {f"{name} points": part.points.earned for name, part in parts}
+    for name, part in parts:
+        for case in part.speed.cases:
+            told |= {f"{name} {case.name} {band.vs} × {band.speedup}": band.reached for band in case.bands}
+    return told
+
+
+def line(name: str, ran: Ran) -> str:
+    """A line for who runs this: what was graded, where, and what became of it."""
+    assert ran.report is not None
+    report = ran.report
+    return (
+        f"{name:10} {report.isolation.words:24} correctness {report.correctness.earned:g}/{report.correctness.graded:g}"
+        f"  speed {report.speed.earned:g}/{report.speed.graded:g}  {report.duration_s:.1f} s"
+    )
+
+
+@pytest.mark.parametrize("make", [reference, wrong, broken])
+def test_a_grading_in_a_container_ends_as_on_the_host(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    submission = make(scratch)
+    host = grade(submission, tmp_path / "host", "--sandbox", "host")
+    container = grade(submission, tmp_path / "container", "--sandbox", "docker", "--image", containers.IMAGE)
+    for ran in (host, container):
+        print(line(make.__name__, ran))
+    assert container.report is not None
+    assert container.report.isolation.sandbox == "docker"
+    assert found(container) == found(host)
+    assert containers.left() == []
+
+
+def test_a_hostile_submission_finds_nothing_in_a_container(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ran = grade(hostile(scratch), tmp_path / "container", "--sandbox", "docker", "--image", containers.IMAGE)
+    print(line("hostile", ran))
+    assert ran.report is not None
+    assert (ran.report.score.earned, ran.left, containers.left()) == (0, [], [])
+    assert ran.case("softmax", "1x7").message.endswith("found []")
