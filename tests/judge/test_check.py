@@ -92,7 +92,7 @@ def test_files_that_were_saved_together_come_in_the_courses_order(course: Course
             0,
         ),
     ],
-    ids=["syntax", "misspelt", "empty", "stub"],
+    ids=["syntax", "misspelt", "another name", "empty", "stub"],
 )
 def test_what_needs_no_run_is_told_without_one(
     course: Course, tmp_path: Path, content: str, words: list[str], code: int
