@@ -126,7 +126,9 @@ class JudgePlugin:
             self._allow_timing(assignment, place)
         self._allow(place, None)
         self.judge.lanes.finish()
-        return self.judge.contender(assignment)
+        contender = self.judge.contender(assignment)
+        contender.log.mark(place.name if place.speed is None else f"speed of {place.name}")
+        return contender
 
     @pytest.fixture
     def properties(self, request: pytest.FixtureRequest) -> Properties:
