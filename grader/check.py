@@ -20,6 +20,7 @@ from watchfiles import Change, DefaultFilter, watch
 from grader.assignment import Assignment, load_course
 from grader.grading import Grading, Request, survey_for
 from grader.job import Event, HeadStart
+from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
@@ -95,7 +96,8 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
         return None  # not for a first look: the worker will say
     names = set(_names(tree))
     if entry not in names and not names & BINDS_UNSEEN:
-        message = f"{name} has no function {entry!r}"
+        functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
+        message = missing_function(name, entry, functions)
         return CaseResult(name="entry", tries=f"the file has {entry}()", outcome="failed", message=message)
     return None
 

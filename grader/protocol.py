@@ -29,10 +29,12 @@ and unasked, with id 0:
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 Frame: TypeAlias = dict[str, Any]
@@ -52,6 +54,8 @@ SAMPLE_CUT = 221
 # What an input holds until, on the stream that a function is given, its numbers have arrived. Unlike the poison, or whoever copied it to
 # an output would be told that they never wrote there; and so large that GeLU leaves it as it is.
 EARLY_VALUE = 1234.5
+
+NAMED = 4  # functions that a sentence names
 
 # What torch imports with the first backward pass that is given a gradient: hundreds of modules, sympy's among them.
 NEEDED_FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
@@ -151,3 +155,14 @@ class Reader:
                 return frame
             if not self.read_some():
                 return None
+
+
+def missing_function(file: str, entry: str, names: Iterable[str], has: str = "has") -> str:
+    """A sentence about a file without its entry, which the judge may see at a first look, and the worker when it loads it.
+
+    Args:
+        names: of the functions that it has instead; those like the entry are named first.
+    """
+    found = sorted(dict.fromkeys(names), key=lambda name: -difflib.SequenceMatcher(None, name.lower(), entry).ratio())
+    told = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    return f"{file} {has} no function {entry!r}, {f'only {told}' if found else 'and no other'}"

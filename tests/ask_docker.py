@@ -1,4 +1,4 @@
-"""Small questions for the daemon that DOCKER_HOST names: `python -m tests.ask_docker ping | has IMAGE | load IMAGE [INSTRUCTION...] < root.tar`.
+"""How scripts without the docker command ask a daemon: `ask_docker ping | has IMAGE | load IMAGE [INSTRUCTION...] < root.tar`.
 
 Instructions are a Dockerfile's, such as "ENV PATH=/bin".
 """

@@ -114,7 +114,8 @@ class Reply(BaseModel):
 def fault_of(error: WorkerError, on_cpu: bool = True) -> ContenderFault:
     """An error that a worker tells of, as the fault of the call; `skipped` for what a CPU cannot run."""
     if error.kind == "unsupported":
-        return ContenderFault("skipped" if on_cpu else "failed", error.message, raised_by="submission")
+        outcome: Outcome = "skipped" if on_cpu else "failed"
+        return ContenderFault(outcome, error.message, error.traceback, raised_by="submission")
     if error.kind == "build_failed":
         return build_fault(error.message, error.raised_by)
     message = ": ".join(part for part in (error.type, error.message) if part)

@@ -44,10 +44,12 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     if not uses.count:
         outcome: Outcome = "build_failed" if assignment.spec.language == "cuda" else "failed"
         return ContenderFault(outcome, answer.unreadable) if answer.unreadable else None
-    first, more = uses.findings[0], f" (and {uses.count - 1} more)" if uses.count > 1 else ""
-    words = f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}"
-    frames = zip(uses.findings, uses.lines, strict=True)
-    return ContenderFault("forbidden", words, "".join(_frame(finding, line) for finding, line in frames))
+    (first, *others), (line, *other_lines) = uses.findings, uses.lines
+    more = f" (and {uses.count - 1} more)" if others else ""
+    told = f"    {line}\n" + "".join(map(_frame, others, other_lines))
+    if uses.count == sum(one.absent for one in uses.findings):
+        return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
+    return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}", told)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
@@ -93,5 +95,5 @@ def own_kernels(judge: Judge, assignment: Assignment) -> frozenset[str]:
 
 
 def _frame(finding: Finding, line: str) -> str:
-    """The line, as tracebacks show it."""
-    return f'  File "{finding.file}", line {finding.line}\n    {line}\n'
+    """A further finding, and its line as tracebacks show it."""
+    return f'  File "{finding.file}", line {finding.line}: {finding.words}\n    {line}\n'

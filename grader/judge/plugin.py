@@ -41,6 +41,7 @@ from grader.judge.state import Judge
 from grader.nvidia import find_sanitizer
 from grader.problem import load_problem
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED, CaseResult, Outcome, SpeedCaseResult
+from grader.verdict.hints import hints
 from grader.verdict.scoring import speed_points
 
 EVIDENCE = pytest.StashKey[Evidence]()
@@ -125,7 +126,9 @@ class JudgePlugin:
             self._allow_timing(assignment, place)
         self._allow(place, None)
         self.judge.lanes.finish()
-        return self.judge.contender(assignment)
+        contender = self.judge.contender(assignment)
+        contender.log.mark(place.name if place.speed is None else f"speed of {place.name}")
+        return contender
 
     @pytest.fixture
     def properties(self, request: pytest.FixtureRequest) -> Properties:
@@ -609,7 +612,10 @@ def _end(error: BaseException | None, asserts: bool = False) -> _End:
         case None:
             return _End("passed")
         case ContenderFault():
-            return _End(error.outcome, error.message, error.details, error.traceback)
+            found = hints(error.message, error.traceback)
+            if error.outcome == "skipped":  # of these only the message is shown
+                return _End("skipped", "; ".join([error.message, *found]), error.details)
+            return _End(error.outcome, error.message, (*found, *error.details), error.traceback)
         case CheckFailed():
             return _End("failed", error.message, error.details)
         case AssertionError() if asserts:

@@ -53,6 +53,7 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
             with judge.hangs.ending(case.assignment.name, case.part.name, worker):
                 load_file(worker, judge.job.submission, case.assignment)
                 loaded = True
+                worker.log.mark(case.name)
                 reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason

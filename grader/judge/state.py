@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import secrets
 import threading
 from collections import Counter
@@ -37,13 +36,8 @@ from grader.judge.trial import answer
 from grader.problem import Call
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import WorkerLog
+from grader.verdict.prints import counted, shortened, sort_out, with_case
 
-# What faulthandler says of frames that are not the student's.
-GRADER_FRAME = re.compile(
-    r'^(  File "[^"\n]*(/runtime/grader/|<frozen )[^\n]*|\nExtension modules: [^\n]*)\n', re.MULTILINE
-)
-# Where Python says that a worker was when its time was up: the case's result has that, as far as it is the student's.
-LAST_WORDS = re.compile(r"^Timeout \([\d.e+]+ s\)!\n((Thread|Current thread) 0x[^\n]*\n((  File [^\n]*|  \.\.\.)\n)*\n?)*", re.MULTILINE)
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
 
@@ -377,13 +371,14 @@ class Judge:
     def log(self, assignment: Assignment) -> WorkerLog:
         """What the submission's workers printed for an assignment."""
         logs = [worker.log for worker in self._logs.get(assignment.name, [])]
-        root = f"{self.job.submission}/"
-        texts = [GRADER_FRAME.sub("", LAST_WORDS.sub("", log.text())).replace(root, "") for log in logs]
-        shown = [text for text in texts if text.strip()]
-        joined = "\n--- another worker ---\n".join(shown)
-        if len(joined) > MAX_LOG:
-            joined = f"{joined[: MAX_LOG // 2]}\n... {len(joined) - MAX_LOG} characters left out ...\n{joined[-MAX_LOG // 2 :]}"
-        return WorkerLog(text=joined, total_bytes=sum(log.total_bytes for log in logs))
+        lines: dict[tuple[str, ...], None] = {}  # of several workers that print the same at import, one
+        others: Counter[str] = Counter()
+        for name, text in (section for log in logs for section in log.sections()):
+            own, beside = sort_out(text.replace(f"{self.job.submission}/", ""))
+            lines[tuple(with_case(name, own))] = None
+            others += beside
+        own_text = shortened((line for section in lines for line in section), MAX_LOG)
+        return WorkerLog(text=own_text, others=counted(others), total_bytes=sum(log.total_bytes for log in logs))
 
 
 def _import_for_gradients() -> None:

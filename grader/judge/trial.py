@@ -267,6 +267,7 @@ def _ask(
     free_gib = judge.free_gib() if case.case.memory_gib is not None else 0.0
     limits = _limits(judge, case)
     (args, upstream), *beside = asked
+    contender.log.mark(case.name)
     started = time.perf_counter()
     try:
         with watch:

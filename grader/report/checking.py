@@ -17,7 +17,7 @@ from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
-from grader.report.terminal import LOG_LINES, kernels
+from grader.report.terminal import kernels, printed
 
 NAMED = 6  # cases that a line names; of more it gives the number
 
@@ -128,14 +128,10 @@ class CheckView:
         for fault in report.infra_errors:
             self._console.print(plain(f"not graded: {fault}", "bold magenta"))
         for one in report.assignments:
-            failed = any(part.outcome not in ("passed", "skipped", "not_implemented") for part in one.parts)
             if one.kernels:
                 self._console.print(kernels(one.kernels))
-            if failed and one.log.text.strip():
-                lines = one.log.text.strip().splitlines()
-                self._console.print(plain(f"{one.file} printed:", "dim"))
-                shown = "\n".join(line[:200] for line in lines[-LOG_LINES:])
-                self._console.print(Padding(plain(shown, "dim"), (0, 0, 0, 2)))
+            for block in printed(one):
+                self._console.print(block)
         for note in report.submission.notes:
             self._console.print(plain(f"note: {note}", "yellow"))
         for line in unknown_here(report):

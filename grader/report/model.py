@@ -261,9 +261,12 @@ class PartResult(Model):
 
 
 class WorkerLog(Model):
-    """What the student's code printed, cut to a bounded size."""
+    """What the student's code printed, cut to a bounded size; each line with its case, as `[n-1025] m = 3`."""
 
     text: Words = Field(max_length=200_000)
+    others: tuple[Words, ...] = Field(
+        default=(), description="what libraries and Python printed beside it, each once and with its count"
+    )
     total_bytes: int = Field(ge=0)
 
 

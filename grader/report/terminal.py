@@ -44,7 +44,7 @@ class ReportConsole(Console):
 MAX_FAILURES = 4  # of one part, shown in full; the report has them all
 LOG_LINES = 8
 MAX_KERNELS = 12
-MAX_OTHERS = 3  # kernels that are not the student's, of a call
+MAX_OTHERS = 3  # kernels that are not the student's, of a call; and sentences that are not
 MAX_PROBLEMS = 6
 
 
@@ -128,19 +128,29 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     blocks: list[RenderableType] = []
     for part in result.parts:
         blocks += _part(part)
-    if result.log.text.strip() and any(
-        part.outcome not in ("passed", "skipped", "not_implemented") for part in result.parts
-    ):
-        lines = result.log.text.strip().splitlines()
-        shown = lines[-LOG_LINES:]
-        heading = f"your code printed{f' (last {LOG_LINES} of {len(lines)} lines)' if len(lines) > LOG_LINES else ''}:"
-        blocks.append(Text(heading, style="dim"))
-        blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
+    blocks += printed(result)
     if result.kernels:
         told = {case.message for part in result.parts for case in part.cases}
         blocks.append(kernels(result.kernels, told))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
+
+
+def printed(result: AssignmentResult) -> list[RenderableType]:
+    """The end of what the student's code printed, in the first wrong case if it did there; and on one line what others printed."""
+    blocks: list[RenderableType] = []
+    log, lines = result.log, result.log.text.strip().splitlines()
+    wrong = (case.name for part in result.parts for case in part.cases if case.outcome not in ("passed", "skipped"))
+    of_wrong = ([line for line in lines if line.startswith(f"[{name}] ")] for name in wrong)
+    if shown := next(filter(None, of_wrong), lines)[-LOG_LINES:]:
+        less = f" ({len(shown)} of {len(lines)} lines)" if len(lines) > len(shown) else ""
+        blocks.append(plain(f"your code printed{less}:", "dim"))
+        blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
+    if log.others:
+        more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
+        told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])
+        blocks.append(plain(f"beside it: {told}{more}", "dim"))
+    return blocks
 
 
 def _part(part: PartResult) -> list[RenderableType]:

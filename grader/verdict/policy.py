@@ -15,6 +15,7 @@ known to lead there. A kernel that is launched for show beside arithmetic in pla
 from __future__ import annotations
 
 import ast
+import pkgutil
 import posixpath
 import re
 import sys
@@ -136,15 +137,20 @@ HARMLESS = _words(
 MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
 DISPATCHERS = _words("__torch_dispatch__ __torch_function__")
 LOOKERS = _words("getattr setattr delattr")
+NOWHERE = " in the submission, nor a package of that name"  # how a finding ends about what is imported and is not there
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A forbidden use: in which file of the submission, in which line, and what it is, as "uses torch.softmax"."""
+    """A forbidden use: in which file of the submission, in which line, and what it is, as "uses torch.softmax".
+
+    absent: it is an import of what is nowhere: a mistake rather than a forbidden use.
+    """
 
     file: str
     line: int
     words: str
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,7 @@ class _Rules:
     def check(self, runs: Running) -> Iterator[Finding]:
         for statement in runs.module.body:
             for node, words in self._look(runs, statement):
-                yield Finding(runs.module.file, getattr(node, "lineno", 1), words)
+                yield Finding(runs.module.file, getattr(node, "lineno", 1), words, words.endswith(NOWHERE))
 
     def _look(
         self, runs: Running, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()
@@ -389,7 +395,12 @@ class _Rules:
                 yield node, f"changes {meant}"
 
     def _import(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
-        if self._imports is not None and name.split(".")[0] not in self._imports:
+        package = name.split(".")[0]
+        if self._imports is None or package in self._imports:
+            return
+        if _is_nowhere(package):
+            yield node, f"imports {name}, and there is no {package}.py{NOWHERE}"
+        else:
             yield node, f"imports {name}, which this assignment does not allow"
 
     def _name(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
@@ -416,6 +427,11 @@ class _Rules:
 
 
 UNSURE = _Rules(None, ())
+
+
+def _is_nowhere(package: str) -> bool:
+    """Whether there is no module of this name: the student has forgotten to hand in a file of theirs, or has misspelt it."""
+    return package not in sys.stdlib_module_names and all(one.name != package for one in pkgutil.iter_modules())
 
 
 def _leads_out(part: str) -> bool:

@@ -13,20 +13,20 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from grader import protocol
 from grader.worker import interpreting, seccomp
 from grader.worker.errors import describe, set_device
+from grader.worker.late import told_where
 
 Answer: TypeAlias = Callable[[protocol.Frame, list[int]], protocol.Frame]
 
 PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 1 << 30
 MAX_OPEN_FILES = 1024
-STANDARD_ERROR = 2  # whatever the student has made of sys.stderr
 
 
 def main() -> None:
@@ -65,7 +65,9 @@ def main() -> None:
     while (frame := reader.receive()) is not None:
         files, reader.files = reader.files, []
         try:
-            with told_where(frame):
+            # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
+            in_python = frame["do"] == "load" or (frame["do"] == "call" and kind != "cuda_cpu")
+            with told_where(frame["limit_s"]) if in_python else contextlib.nullcontext():
                 reply = answer(frame, files)
         except BaseException as error:
             reply = {"ok": False, "error": describe(error)}
@@ -79,31 +81,6 @@ def main() -> None:
         if frame["do"] not in ("tidy", "time", "collect"):  # a collection would be timed with the next batch
             gc.collect()
     os._exit(0)
-
-
-@contextlib.contextmanager
-def told_where(frame: protocol.Frame) -> Iterator[None]:
-    """Have Python write down where each thread is when the time of a request is up that runs the student's code, and is not timed.
-
-    By a thread of Python's: the others stand still while it writes. `faulthandler.dump_traceback_later` reads the frames of threads
-    that run, and in every third endless loop it met one that was gone, and crashed.
-    """
-    if frame["do"] not in ("load", "call") or frame["limit_s"] > threading.TIMEOUT_MAX:
-        yield
-        return
-    writer = threading.Timer(frame["limit_s"], _write_where_each_thread_is, args=(frame["limit_s"],))
-    writer.daemon = True
-    with contextlib.suppress(RuntimeError):  # no thread can be started
-        writer.start()
-    try:
-        yield
-    finally:
-        writer.cancel()
-
-
-def _write_where_each_thread_is(limit_s: float) -> None:
-    os.write(STANDARD_ERROR, f"Timeout ({limit_s:g} s)!\n".encode())
-    faulthandler.dump_traceback(STANDARD_ERROR)
 
 
 def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:

@@ -29,6 +29,8 @@ from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place
 from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 
+# What Triton says of a kernel by errors that are not its own.
+REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
 MAX_TOLD = 1500  # characters of ptxas about one kernel
 MAX_KERNELS = 16  # of one call and architecture
 
@@ -85,7 +87,7 @@ class Compiler:
                     check_grid(_name(function), grid(_bound(function, args, options)) if callable(grid) else grid)
             except Exception as error:
                 # What else goes wrong in a launch, as a disk that is full, is this machine's fault.
-                blamed = isinstance(error, TritonError | GridTooLarge) or "PassManager" in str(error)
+                blamed = isinstance(error, TritonError | GridTooLarge) or bool(REFUSALS.search(str(error)))
                 described = describe(error)
                 described |= {"original": _essence(described)} | (_where(error) if blamed else {"kind": "crashed"})
                 self._failures.append((_name(function), described))

@@ -70,7 +70,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         message = clean(str(error))[:MAX_TRACEBACK]
         return {"kind": error.kind, "type": "", "message": message, "traceback": "", "raised_by": error.raised_by}
     if not _on_gpu and (words := _needs_gpu(error)):
-        return {"kind": "unsupported", "type": "", "message": clean(words), "traceback": "", "raised_by": "submission"}
+        told = {"message": clean(words), "traceback": clean(_own_traceback(error))[-MAX_TRACEBACK:]}
+        return {"kind": "unsupported", "type": "", **told, "raised_by": "submission"}
     return {
         "kind": _kind(error),
         "type": clean(type(error).__name__)[:100],

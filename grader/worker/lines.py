@@ -18,10 +18,15 @@ class Frame(NamedTuple):
     file: Path
     line: int
 
+    @property
+    def plain(self) -> str:
+        """The function's name without its parameters."""
+        return re.split(r"[(<\s]", self.function, maxsplit=1)[0] or "a function"
+
 
 def frames(library: Path, offset: int) -> list[Frame]:
     """What the code at an offset in the library belongs to, the innermost inlined function first; empty without binutils."""
-    told = _output("addr2line", "-f", "-C", "-i", "-e", str(library), hex(offset)).splitlines()
+    told = output_of("addr2line", "-f", "-C", "-i", "-e", str(library), hex(offset)).splitlines()
     places = [
         (function, re.match(r"(.*):(\d+)", place)) for function, place in zip(told[::2], told[1::2], strict=False)
     ]
@@ -40,13 +45,14 @@ def kernel_of(found: list[Frame]) -> str:
     """The kernel whose host code these frames are in, where nvcc has made it; `a kernel` where nobody knows."""
     for function, _, _ in found:
         if stub := re.search(r"__device_stub_(\w+(?:<[^()]*>)?)", function):
-            name = _output("c++filt", stub[1]) if stub[1].startswith("_Z") else stub[1]
+            name = output_of("c++filt", stub[1]) if stub[1].startswith("_Z") else stub[1]
             if plain := re.match(r"(?:\w+::)*(\w+(?:<[^()]*>)?)", name.replace("(anonymous namespace)::", "")):
                 return plain[1]
     return "a kernel"
 
 
-def _output(*command: str) -> str:
+def output_of(*command: str) -> str:
+    """What a tool of binutils prints; nothing where it is not there."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_LIMIT_S).stdout
     except (OSError, subprocess.SubprocessError):

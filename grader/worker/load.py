@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grader.protocol import EARLY_VALUE
+from grader.protocol import EARLY_VALUE, missing_function
 from grader.worker import builds, nvcc
 from grader.worker.cuda_cpu.build import TORCH_HEADER
+from grader.worker.entries import missing_in_library, missing_in_module
 from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
 
@@ -71,7 +72,7 @@ def _load_python(path: Path, entry: str) -> Callable[..., Any]:
     module = _import(path.stem, path)
     function = getattr(module, entry, None)
     if function is None:
-        raise LoadError("failed", f"{path.name} has no function {entry!r}")
+        raise missing_in_module(path, entry, module)
     if not callable(function):
         raise LoadError("failed", f"{entry!r} in {path.name} is a {type(function).__name__}, not a function")
     return function  # type: ignore[no-any-return]
@@ -113,9 +114,7 @@ def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
     """`extern "C" void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`: built by nvcc, called through ctypes."""
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
-        raise LoadError(
-            "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
-        )
+        raise missing_in_library(path, entry, Path(loaded._name))
     function, last_error = getattr(loaded, entry), loaded.grader_last_error
     function.restype, last_error.restype = None, ctypes.c_char_p
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
@@ -189,7 +188,8 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
         module = _build_torch_extension(path, entry, name, f"{major}.{minor}")
         builds.keep(kept, Path(str(module.__file__)))
     if not hasattr(module, entry):
-        raise LoadError("failed", f"{path.name} was built, but binds no function {entry!r}")
+        bound = [name for name in vars(module) if not name.startswith("_")]
+        raise LoadError("failed", missing_function(f"{path.name} was built, but", entry, bound, "binds"))
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 

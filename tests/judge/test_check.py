@@ -81,14 +81,19 @@ def test_files_that_were_saved_together_come_in_the_courses_order(course: Course
     [
         (TOLD_AT_ONCE, ["✗ task.py  syntax", "SyntaxError in line 1", "def double(x:"], 1),
         ("def duoble(x):\n    return x\n", ["✗ task.py", "task.py has no function 'double'"], 1),
-        ("", ["task.py has no function 'double'"], 1),
+        (
+            "def helper(x): ...\n\n\ndef my_double(x):\n    return x\n",
+            ["task.py has no function 'double', only my_double, helper"],
+            1,
+        ),
+        ("", ["task.py has no function 'double', and no other"], 1),
         (
             "def double(x):\n    raise NotImplementedError('double: to do')\n",
             ["○ task.py", "still the starter's stub"],
             0,
         ),
     ],
-    ids=["syntax", "misspelt", "empty", "stub"],
+    ids=["syntax", "misspelt", "another name", "empty", "stub"],
 )
 def test_what_needs_no_run_is_told_without_one(
     course: Course, tmp_path: Path, content: str, words: list[str], code: int

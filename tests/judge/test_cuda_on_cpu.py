@@ -61,10 +61,15 @@ def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -
         ("FORMULA", "undefined_thing", "n-1", "build_failed", "undefined_thing"),
         ("float v = x[i];", "float v = x[i]; while (v == v) v = ((volatile float*)x)[0];", "n-1025", "timed_out", "no answer within"),
         ('extern "C" ', "", "n-1", "failed", 'is it declared extern "C"?'),
+        ('"C" void gelu', '"C" void my_gelu', "n-1", "failed", "exports no function 'gelu', only my_gelu"),
+        ('extern "C" void', "static void", "n-1", "failed", "exports no function 'gelu', and no other"),
+        ("    if (n > 0)", "    *(int*)(4 * n) = 1; if (n > 0)", "n-1", "crashed", "host code follows a null pointer in line 13 (SIGSEGV)"),
+        ("    if (n > 0)", "    while (n > 0) n += 2; if (n > 0)", "n-1", "timed_out", 'File "gelu.cu", line 13, in gelu'),
         ("#include <cstdint>", "#include <mma.h>", "n-1", "skipped", "line 4: the header mma.h is not available on the CPU"),
         ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
     ],
-    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name", "header", "race"],
+    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name",
+         "name", "static", "null", "host loop", "header", "race"],
 )  # fmt: skip
 def test_wrong_kernels_are_told_what_is_wrong(
     start_run: StartRun, tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str
@@ -80,7 +85,7 @@ def test_wrong_kernels_are_told_what_is_wrong(
     (folder / "gelu.cu").write_text(KERNEL.replace(old, new).replace("FORMULA", RIGHT))
     ran = start_run(folder, "--assignment", "cuda_gelu", "--device", "cpu", "--course", course).finish()
     result = ran.case("cuda_gelu", case)
-    everything = "\n".join([result.message, *result.diagnosis])
+    everything = "\n".join([result.message, *result.diagnosis, result.traceback])
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
     assert ran.code == 0
     assert ran.left == []

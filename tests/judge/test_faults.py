@@ -184,7 +184,7 @@ LOADING_EXPECTED: dict[str, tuple[str, str, str]] = {
     "edited_stub": ("not_implemented", "double: to do", 'File "edited_stub.py", line 3, in double'),
     "bad_syntax": ("failed", "SyntaxError", 'File "bad_syntax.py", line 1'),
     "bad_import": ("failed", "No module named 'no_such_module'", 'File "bad_import.py", line 1'),
-    "no_function": ("failed", "has no function 'double'", ""),
+    "no_function": ("failed", "has no function 'double', only tripple", ""),
     "no_callable": ("failed", "is a int, not a function", ""),
     "no_arguments": ("failed", "cannot be called with 1 arguments", ""),
     "exits": ("crashed", "SystemExit", 'File "exits.py", line 2'),

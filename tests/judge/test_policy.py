@@ -80,6 +80,11 @@ SOURCES = {
         "forbidden",
         "helper_of_mine.py:2: PyTorch's operator `mul` ran",
     ),
+    "forgotten_helper": (
+        "import my_helper\ndef double(x):\n    return my_helper.twice(x)\n",
+        "failed",
+        "forgotten_helper.py, line 1: imports my_helper, and there is no my_helper.py in the submission",
+    ),
     "unknown_import": (
         "import subprocess\ndef double(x):\n    return x * 2\n",
         "forbidden",
@@ -117,7 +122,10 @@ def test_what_is_forbidden_earns_nothing(ran: Ran) -> None:
 
 
 def test_the_students_line_is_shown(ran: Ran) -> None:
-    assert 'File "by_name.py", line 3\n    return torch.add(x, x)' in ran.case("by_name", "one").traceback
+    """Its place is in the message: told once, and not twice."""
+    case = ran.case("by_name", "one")
+    assert "by_name.py, line 3: uses torch.add" in case.message
+    assert case.traceback == "    return torch.add(x, x)\n"
 
 
 def test_a_backward_pass_is_watched_too(start_run: StartRun, tmp_path: Path) -> None:

@@ -278,6 +278,26 @@ def test_a_long_log_keeps_its_beginning_and_its_end() -> None:
     assert log.text().encode() == data[:LOG_HEAD_BYTES] + middle + data[-LOG_TAIL_BYTES:]
 
 
+def test_a_log_is_told_by_the_marks_in_it() -> None:
+    """Also what is still in the pipe when a mark is set belongs before it."""
+    read_end, write_end = os.pipe()
+    log = Log(read_end)
+    for name, text in (("", "import\n"), ("one", "1\n" * 40_000), ("two", "2\n"), ("none", ""), ("two", "2\n")):
+        log.mark(name)
+        for start in range(0, len(text), 60_000):
+            os.write(write_end, text[start : start + 60_000].encode())
+    os.close(write_end)
+    log.finish()
+    (_, first), (_, one), *rest = log.sections()
+    assert first == "import\n"
+    assert set(one.splitlines()) - {""} == {
+        "1",
+        f"... {7 + 80_000 + 4 - LOG_HEAD_BYTES - LOG_TAIL_BYTES} bytes left out ...",
+    }
+    assert rest == [("two", "2\n"), ("two", "2\n")]
+    log.mark("after its end")
+
+
 def test_a_log_of_just_what_is_kept_leaves_nothing_out() -> None:
     data = b"x" * LOG_HEAD_BYTES + b"y" * LOG_TAIL_BYTES
     assert logged(data[:100], data[100:]).text().encode() == data

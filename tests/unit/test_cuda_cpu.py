@@ -7,7 +7,9 @@ import functools
 import os
 import re
 import shutil
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -393,6 +395,89 @@ extern "C" void f(const float* x, float* y, int n, int) {
     cudaMemcpy(y, &sum, 4, cudaMemcpyHostToDevice);
 }
 """
+
+
+ENDING = r"""
+#include <cuda_runtime.h>
+#include <cstring>
+static int zero = 0;
+static float* nothing = nullptr;
+__attribute__((noinline)) static void fill(float* where) {
+    where[3] = 1.0f;
+}
+__attribute__((noinline)) static int deeper(volatile int* n) {
+    return deeper(n) + *n;
+}
+extern "C" void null(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    fill(nothing);
+}
+extern "C" void copied(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    memcpy(nothing, x, 4 * n);
+}
+extern "C" void divided(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    y[0] = 7 / zero;
+}
+extern "C" void recursive(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    y[0] = deeper(&zero);
+}
+extern "C" void endless(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    while (((volatile float*)y)[0] == 7.0f) {}
+}
+__global__ void endless_kernel(float* y) {
+    while (((volatile float*)y)[0] == 7.0f) {}
+}
+extern "C" void in_a_kernel(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    endless_kernel<<<1, 1>>>(y);
+}
+extern "C" void fine(const float* x, float* y, int64_t n, cudaStream_t stream) {}
+"""
+
+
+@pytest.fixture(scope="module")
+def ending(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return build(tmp_path_factory.mktemp("ending"), ENDING)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "lines"),
+    [
+        ("null", signal.SIGSEGV, [7, 13]),
+        ("copied", signal.SIGSEGV, [16]),
+        ("divided", signal.SIGFPE, [19]),
+        ("recursive", signal.SIGSEGV, [9, 10]),
+        ("fine", 0, []),
+    ],
+)
+def test_host_code_that_a_signal_ends_is_told_with_its_lines(
+    ending: Library, x: np.ndarray, name: str, number: int, lines: list[int]
+) -> None:
+    y = x.copy()
+    ending.begin()
+    assert ending.call(getattr(ending.functions, name), x.ctypes.data, y.ctypes.data, x.size) == number
+    assert [one.line for one in ending.ended_at()][: len(lines)] == lines
+    assert ending.stack_was_full() == (name == "recursive")
+    if name == "null":
+        assert 0 < ending.reached_for() < 4096
+    assert ending.call(ending.functions.fine, x.ctypes.data, y.ctypes.data, x.size) == 0
+
+
+@pytest.mark.parametrize(("name", "line"), [("endless", 25), ("in_a_kernel", 28)])
+def test_a_call_that_does_not_end_is_asked_where_it_is(ending: Library, name: str, line: int) -> None:
+    x, y = np.zeros(4, dtype=np.float32), np.full(4, 7.0, dtype=np.float32)
+    ending.begin()
+    ending.array(y.ctypes.data, y.nbytes, "y", 4)
+    assert ending.locate() == []  # there is none
+    calling = threading.Thread(
+        target=ending.call, args=(getattr(ending.functions, name), x.ctypes.data, y.ctypes.data, 4), daemon=True
+    )
+    calling.start()
+    try:
+        while not (found := ending.locate()) or found[0].function.startswith("in_a_kernel"):
+            pass  # before the launch
+    finally:
+        y[0] = 0
+        calling.join()
+    assert found[0].line == line
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])

@@ -22,6 +22,8 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     """What becomes of a call that ends so, with 4 KiB of results."""
 
     class Contender:
+        log = SimpleNamespace(mark=lambda _: None)
+
         def call(self, *_: Any, **__: Any) -> None:
             raise ContenderFault(outcome, "no memory for y")  # type: ignore[arg-type]
 

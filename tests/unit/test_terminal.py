@@ -89,11 +89,12 @@ def test_a_failure_is_told_with_everything_that_helps(
 
 
 def test_a_perfect_report_shows_no_complaint(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
-    text = shown(make_report(make_part(make_case("n-1"), make_case("n-2")), log="hello from an import"))
+    text = shown(make_report(make_part(make_case("n-1"), make_case("n-2")), log="[import] hello"))
     assert "Score  4 of 4 points" in text
     assert "✗" not in text
     assert "n-1" not in text
-    assert "hello from an import" not in text
+    assert "your code printed:" in text
+    assert "[import] hello" in text
     assert "could not be graded" not in text
 
 
@@ -180,10 +181,25 @@ def test_a_long_log_shows_its_end(make_case: MakeCase, make_part: MakePart, make
     part = make_part(make_case("n-1"), make_case("n-2", "crashed"), points=LOST)
     log = "\n".join(f"<{number}>" for number in range(30)) + "\n" + "x" * 5000
     text = shown(make_report(part, log=log))
-    assert f"your code printed (last {LOG_LINES} of 31 lines):" in text
+    assert f"your code printed ({LOG_LINES} of 31 lines):" in text
     assert "<22>" not in text
     assert "<23>" in text
     assert text.count("x") < 400
+
+
+def test_what_was_printed_in_the_first_wrong_case_is_shown_and_others_words_once(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    part = make_part(make_case("n-1"), make_case("n-2", "failed"), make_case("n-3", "failed"), points=LOST)
+    report = make_report(part, log="[n-1] right\n[n-2] m = 3\n[n-3] m = 4")
+    (result,) = report.assignments
+    others = ("numpy: RuntimeWarning: invalid value (12 times)", "b", "c", "d", "e")
+    told = result.model_copy(update={"log": result.log.model_copy(update={"others": others})})
+    text = shown(report.model_copy(update={"assignments": (told,)}))
+    assert "your code printed (1 of 3 lines):" in text
+    assert "[n-2] m = 3" in text
+    assert "m = 4" not in text
+    assert "beside it: numpy: RuntimeWarning: invalid value (12 times) · b · c · and 2 more" in text
 
 
 def test_notes_faults_and_the_machine_are_named(

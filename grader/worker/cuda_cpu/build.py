@@ -15,13 +15,16 @@ import sys
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
-from grader.worker.lines import frames, line_of
+from grader.worker.lines import Frame, frames, line_of
 
 HERE = Path(__file__).parent
 RUNTIME = HERE / "runtime.o"  # where the judge has put it ready
 RUNTIME_LIMIT_S = 120.0
+TRANSLATED = "translated"  # the folder of the student's files after `rewrite`
+MAX_PLACES = 4  # of a stack
 # DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
 STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
@@ -89,7 +92,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
         BuildFailed: the compiler refused it, or took longer than `limit_s` seconds.
         Unsupported: it uses what only a GPU has.
     """
-    translated = scratch / "translated"
+    translated = scratch / TRANSLATED
     _translate(source, source.parent.resolve(), translated)
     library = scratch / f"{source.stem}-cpu.so"
     runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
@@ -184,6 +187,7 @@ class Library:
     def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
         self.source = source  # the main file's name, which needs no naming
+        self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
         try:
             self.functions = ctypes.CDLL(str(path))
         except OSError as error:
@@ -193,7 +197,8 @@ class Library:
             raise
         for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        for name in ("cuda_cpu_place", "cuda_cpu_base", "cuda_cpu_launches", "cuda_cpu_unwritten_end"):
+        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for")
+        for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
     def begin(self, order: int = 0, sample: bool = False) -> None:
@@ -208,6 +213,29 @@ class Library:
         self.functions.cuda_cpu_array(
             ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
+
+    def call(self, function: Any, x: int, y: int, elements: int) -> int:
+        """Call the student's function on two addresses. Returns the signal that ended it, or 0."""
+        pointer = ctypes.cast(function, ctypes.c_void_p)
+        return int(self.functions.cuda_cpu_call(pointer, *map(ctypes.c_void_p, (x, y)), ctypes.c_int64(elements), None))
+
+    def locate(self) -> list[Frame]:
+        """Where the call is that another thread makes, as `ended_at`; nothing where there is none."""
+        return self.ended_at() if self.functions.cuda_cpu_locate() else []
+
+    def ended_at(self) -> list[Frame]:
+        """The student's functions and lines where a signal ended a call, the innermost first."""
+        addresses = [self.functions.cuda_cpu_traced(i) for i in range(self.functions.cuda_cpu_traced_count())]
+        found = [one for address in addresses if address for one in self._frames(address)]
+        return list(dict.fromkeys(one for one in found if one.file.name in self._own))[:MAX_PLACES]
+
+    def stack_was_full(self) -> bool:
+        """Whether that was because a function had called itself until there was no more room."""
+        return bool(self.functions.cuda_cpu_stack_was_full())
+
+    def reached_for(self) -> int:
+        """The address that the code reached for which a signal ended."""
+        return int(self.functions.cuda_cpu_reached_for())
 
     def launches(self) -> int:
         """How many launches there were since `begin` that were not refused."""
@@ -251,8 +279,10 @@ class Library:
 
     def _line(self, address: int) -> str:
         """The line of the source that the code at `address` was compiled from, and its file if it is not the main one."""
-        found = frames(self.path, address - self.functions.cuda_cpu_base())
-        return line_of(found, self.source, lambda file: not file.is_relative_to(HERE))
+        return line_of(self._frames(address), self.source, lambda file: not file.is_relative_to(HERE))
+
+    def _frames(self, address: int) -> list[Frame]:
+        return frames(self.path, address - self.functions.cuda_cpu_base())
 
 
 if __name__ == "__main__":  # for the judge, which imports nothing of the worker's: COMPILER TARGET

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,29 +14,62 @@ from typing import Any
 from grader import protocol
 from grader.worker import nvcc, windows
 from grader.worker.cuda_cpu.build import NO_LIBRARY, TORCH_HEADER, BuildFailed, Library, Unsupported, compile_library
-from grader.worker.errors import LoadError, set_root
+from grader.worker.entries import missing_in_library
+from grader.worker.errors import LoadError, describe, set_root
+from grader.worker.late import told_where
 from grader.worker.windows import ELEMENT_BYTES, Floats
+
+NULL_BYTES = 4096  # an address below is a null pointer's, or near it
+
+
+class Ended(LoadError):
+    """A signal ended a call: this process is in no state to go on."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("crashed", message)
 
 
 class Kernel:
     """The student's function `void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`, and what ptxas told of it."""
 
-    def __init__(self, library: Library, entry: str, ptxas: str) -> None:
+    def __init__(self, library: Library, entry: str, ptxas: str, folder: Path) -> None:
         self.ptxas = ptxas
+        self._folder = folder
         self._library = library
         self._function = getattr(library.functions, entry)
-        self._function.restype = None
-        self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
 
     def _run(self, x: Floats, y: Floats, order: int = 0, sample: bool = False) -> None:
         self._library.begin(order, sample)
         self._library.array(x.address, x.size_bytes, "x", ELEMENT_BYTES)
         self._library.array(y.address, y.size_bytes, "y", ELEMENT_BYTES, output=True)
-        self._function(x.address, y.address, x.elements, None)
+        if number := self._library.call(self._function, x.address, y.address, x.elements):
+            raise Ended(self._ending(number))
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
         if error := self._library.launch_fault():
             raise LoadError("failed", f"the launch failed: {error}")
+
+    def _ending(self, number: int) -> str:
+        """Words for a call that a signal ended."""
+        main, stack = self._library.source, self._library.ended_at()
+        lines = [f"line {one.line}{'' if one.file.name == main else f' of {one.file.name}'}" for one in stack]
+        where = f"{', called from '.join(lines)}" if lines else "its own code"
+        name = signal.Signals(number).name
+        if number == signal.SIGFPE:
+            return f"host code divides an integer by 0 in {where} ({name})"
+        if number == signal.SIGILL:
+            return f"host code runs into what is no instruction in {where} ({name}): does each function return what it says?"
+        if self._library.stack_was_full():
+            return f"host code calls itself until its stack is full, in {where} ({name})"
+        address = self._library.reached_for()
+        what = "a null pointer" if address < NULL_BYTES else "a pointer to where there is no memory"
+        return f"host code follows {what} in {where} ({name})"
+
+    def place(self) -> str:
+        """The student's lines where a call is that is made now, as Python would write them."""
+        stack = self._library.locate()
+        lines = (f'  File "{self._folder / one.file.name}", line {one.line} in {one.plain}\n' for one in stack)
+        return "".join(lines)
 
     def call(self, x: Floats, y: Floats) -> int:
         """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError.
@@ -92,10 +126,8 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
     except (BuildFailed, nvcc.CompileError) as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if not hasattr(library.functions, entry):
-        raise LoadError(
-            "failed", f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"?'
-        )
-    return Kernel(library, entry, ptxas)
+        raise missing_in_library(path, entry, Path(f"{library.path}.o"))
+    return Kernel(library, entry, ptxas, path.parent)
 
 
 def _told(trial: nvcc.Trial, name: str) -> str:
@@ -113,6 +145,14 @@ def _told(trial: nvcc.Trial, name: str) -> str:
 
 def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
     """Answer a "call" frame: y is in the arena afterwards, that of each call. Raises LoadError."""
+    try:
+        with told_where(frame["limit_s"], kernel.place):
+            return _call(kernel, frame, files)
+    except Ended as error:
+        return {"ok": False, "error": describe(error), "broken": True}
+
+
+def _call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
     calls = [[*one["args"], *one["outputs"]] for one in (frame, *frame.get("beside", ()))]
     reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"} for _ in calls]}
     if frame["windows"] > 1:

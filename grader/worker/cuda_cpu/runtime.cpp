@@ -12,10 +12,13 @@
 // Work on billions of elements is not done whole: where the worker asks for a sample, a few blocks of a launch are run, the first and
 // the last among them, each thread up to a number of accesses; the result is not looked at then, only where the accesses go.
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <link.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <map>
@@ -626,6 +629,42 @@ auto remove_region(std::map<uintptr_t, Region>::iterator at) {
     return regions.erase(at);
 }
 
+// The host's code where it does not go on: a signal such as SIGSEGV ends the call, and another thread may ask where a call is that does
+// not end.
+constexpr int TRACED = 48;
+constexpr int ENDING[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int SIGNAL_FRAMES = 2;  // of a handler and of what calls it: what was interrupted comes after them
+struct sigaction earlier[4];
+sigjmp_buf before_call;
+pthread_t caller;
+volatile sig_atomic_t calling, traced;
+void* trace[TRACED];
+const volatile void* reached_for;
+uintptr_t call_began;  // on the stack
+
+bool is_here(const void* code) {
+    for (auto& [low, high] : modules)
+        if (uintptr_t(code) >= low && uintptr_t(code) < high) return true;
+    return false;
+}
+
+// Leaves the call where the student's code, or a function that it called, was interrupted. What lies deeper, as an allocator, may hold
+// locks that the worker needs: that is left to whoever had the signal before.
+void end_call(int number, siginfo_t* info, void*) {
+    if (calling && pthread_equal(pthread_self(), caller)) {
+        int count = backtrace(trace, TRACED);
+        for (int i = SIGNAL_FRAMES; i < std::min(count, SIGNAL_FRAMES + 2); i++)
+            if (is_here(trace[i])) {
+                traced = count, reached_for = info->si_code == SI_KERNEL ? &calling : info->si_addr;  // which nobody told
+                siglongjmp(before_call, number);
+            }
+    }
+    for (int i = 0; i < 4; i++)
+        if (ENDING[i] == number) sigaction(number, &earlier[i], nullptr);
+}
+
+void note_place(int) { traced = calling ? backtrace(trace, TRACED) : 0; }
+
 }  // namespace
 
 // What the worker calls -----------------------------------------------------------------------------------------------------------
@@ -634,6 +673,43 @@ uintptr_t cuda_cpu_base() {
     Dl_info info;
     return dladdr(reinterpret_cast<void*>(cuda_cpu_base), &info) ? uintptr_t(info.dli_fbase) : 0;
 }
+// Calls the student's function. Returns the signal that ended it, or 0.
+int cuda_cpu_call(void (*function)(const void*, void*, int64_t, void*), const void* x, void* y, int64_t n, void* stream) {
+    static char stack[64 << 10];  // the student's may be full
+    stack_t own = {}, other;
+    own.ss_sp = stack, own.ss_size = sizeof stack;
+    struct sigaction ending = {}, noting = {};
+    ending.sa_sigaction = end_call, noting.sa_handler = note_place;
+    ending.sa_flags = SA_SIGINFO | SA_ONSTACK, noting.sa_flags = SA_ONSTACK | SA_RESTART;
+    backtrace(trace, 1), traced = 0, reached_for = nullptr;  // its first call loads a library
+    sigaltstack(&own, &other);
+    sigaction(SIGUSR2, &noting, nullptr);
+    for (int i = 0; i < 4; i++) sigaction(ENDING[i], &ending, &earlier[i]);
+    caller = pthread_self(), call_began = uintptr_t(&own);
+    int number = sigsetjmp(before_call, 1);
+    if (!number) calling = 1, function(x, y, n, stream);
+    calling = 0;
+    for (int i = 0; i < 4; i++) sigaction(ENDING[i], &earlier[i], nullptr);
+    sigaltstack(&other, nullptr);
+    return number;
+}
+// Where the call is that another thread makes: how many addresses of its stack `cuda_cpu_traced` knows now; 0 where there is none.
+int cuda_cpu_locate() {
+    traced = -1;
+    if (!calling || pthread_kill(caller, SIGUSR2)) return 0;
+    for (int i = 0; i < 1000 && traced < 0; i++) usleep(1000);
+    return traced < 0 ? 0 : traced;
+}
+// An address of the stack where a call was, or was ended, the innermost first; 0 for what is no code of the student's, or after the last.
+uintptr_t cuda_cpu_traced(int i) {
+    i += SIGNAL_FRAMES;
+    if (i >= traced || !is_here(trace[i])) return 0;
+    return uintptr_t(trace[i]) - (i > SIGNAL_FRAMES);  // those of callers are where they go on
+}
+int cuda_cpu_traced_count() { return std::max(0, int(traced) - SIGNAL_FRAMES); }
+uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
+// Whether that was so far below where the call began that the stack must have been full.
+int cuda_cpu_stack_was_full() { return call_began - uintptr_t(reached_for) - (256 << 10) < (1 << 30); }
 void cuda_cpu_begin(int new_order, int may_sample) {
     sample = may_sample;
     std::vector<size_t> sizes;  // a kernel may keep scratch memory from call to call; one that forgets to free it is not to fill the machine

@@ -1,0 +1,44 @@
+"""The entry that a file should have and has not: which functions it has instead."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grader.protocol import missing_function
+from grader.worker.errors import LoadError
+from grader.worker.lines import output_of
+
+KERNEL = r"__global__\b[^;{{]*\b{}\s*\("  # as the source declares it
+
+
+def missing_in_module(path: Path, entry: str, module: ModuleType) -> LoadError:
+    """For a Python file without its entry."""
+    return LoadError("failed", missing_function(path.name, entry, _own_functions(module)))
+
+
+def _own_functions(module: ModuleType) -> list[str]:
+    def is_own(value: Any) -> bool:
+        return isinstance(value, type | type(_own_functions)) and value.__module__ == module.__name__
+
+    return [name for name, value in vars(module).items() if is_own(value)]
+
+
+def missing_in_library(path: Path, entry: str, built: Path) -> LoadError:
+    """For a `.cu` file without its entry.
+
+    Args:
+        built: the library, or the object file of the student's alone, which says what it has.
+    """
+    told = output_of("nm", "--defined-only", "--extern-only", *(["-D"] if built.suffix == ".so" else []), str(built))
+    symbols = re.findall(r"^[0-9a-f]+ T (\w+)$", told, re.MULTILINE)
+    plain = dict(zip(symbols, output_of("c++filt", "-p", *symbols).split("\n"), strict=False)) if symbols else {}
+    source = path.read_text(encoding="utf-8-sig", errors="replace")
+    names = {symbol: name for symbol, name in plain.items() if re.search(rf"\b{re.escape(name)}\s*\(", source)}
+    if any(name == entry and symbol != entry for symbol, name in names.items()):
+        words = f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"? C++ adds the parameters to a name'
+        return LoadError("failed", words)
+    own = [name for name in names.values() if not re.search(KERNEL.format(re.escape(name)), source)]
+    return LoadError("failed", missing_function(f"{path.name} was built, but", entry, own, "exports"))

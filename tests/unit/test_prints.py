@@ -1,0 +1,75 @@
+"""What a worker printed is sorted: the student's lines are kept, libraries' and Python's are folded and counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from grader.verdict.prints import counted, shortened, sort_out, with_case
+
+SEGFAULT = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\nctypes.string_at(0)\n"
+LATE = """
+import time
+from grader.worker.late import told_where
+with told_where(0.1):
+    print("mine", flush=True)
+    time.sleep(0.5)
+"""
+
+
+def run(source: str) -> str:
+    command = [sys.executable, "-X", "faulthandler", "-c", source]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, input="").stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "own", "others"),
+    [(SEGFAULT, "", ("Python: Segmentation fault",)), (LATE, "mine", ())],
+    ids=["a process that crashes", "a process whose time is up"],
+)
+def test_pythons_own_reports_of_an_end_are_folded(source: str, own: str, others: tuple[str, ...]) -> None:
+    text = run(source)
+    assert "File" in text
+    found, beside = sort_out(text)
+    assert (found.strip(), counted(beside)) == (own, others)
+
+
+def test_warnings_of_libraries_are_counted_and_have_no_path() -> None:
+    places = (
+        "/home/x/.venv/lib/python3.12/site-packages/numpy/_core/m.py",
+        "/usr/lib/python3.12/threading.py",
+        "<frozen x>",
+    )
+    said = [
+        warnings.formatwarning("invalid value in log", RuntimeWarning, place, 7, "    return np.log(x)")
+        for place in places
+    ]
+    found, beside = sort_out("m = 1\n" + "".join(said) + said[0] + "l = 2")
+    assert found == "m = 1\nl = 2\n"
+    assert counted(beside) == (
+        "numpy: RuntimeWarning: invalid value in log (2 times)",
+        "Python: RuntimeWarning: invalid value in log (2 times)",
+    )
+
+
+def test_the_students_own_words_are_kept() -> None:
+    own = (
+        "softmax.py:12: RuntimeWarning: divide by zero\n  y = x / 0\nTimeout (of mine)!\n"
+        '  File "softmax.py", line 3, in f\nThread 7 has m = 3\nFatal Python errors are bad\n'
+    )
+    assert sort_out(own) == (own, {})
+
+
+def test_each_line_has_its_case() -> None:
+    assert with_case("n-1", "m = 1\n\nl = 2\n") == ["[n-1] m = 1", "[n-1] l = 2"]
+    assert with_case("", "hello") == ["[import] hello"]
+
+
+def test_what_is_long_loses_its_middle() -> None:
+    text = shortened(["x" * 100] * 100, 1000)
+    assert len(text) < 1100
+    assert "characters left out" in text
+    assert shortened(["a", "b"], 1000) == "a\nb"
