@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +65,19 @@ class Cost(NamedTuple):
     flops: int
 
 
+class Mistakes(Protocol):
+    """What a `mistakes.py` beside problem.py provides: what usually goes wrong in this assignment.
+
+    It may have a `remark(call)` too: a sentence about the inputs that a student should read where no mistake explains the outputs,
+    or nothing.
+    """
+
+    def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
+        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`; the first wrong element lies in entry
+        `first` of dimension 0. Where many elements are asked for, a suspect may look at some entries from there on.
+        """
+
+
 class Problem(Protocol):
     """What a `problem.py` provides. Outputs are named: one for the function's result, before it one for each gradient that is
     asked for, in the order of `args`.
@@ -74,7 +87,11 @@ class Problem(Protocol):
 
     A case that says `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases whose contiguous inputs, one after
     the other along dimension 0, are inputs of the whole, and whose outputs are its outputs.
+
+    mistakes: the module of `mistakes.py`, which `load_problem` puts there; None where there is no such file.
     """
+
+    mistakes: Mistakes | None
 
     def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
         """New inputs from the generator, on the generator's device."""
@@ -99,21 +116,22 @@ _FUNCTIONS = ("make_inputs", "outputs", "oracle", "baseline", "cost")
 
 
 def load_beside(path: str, name: str) -> ModuleType:
-    """Import the file `name` in the folder of `path`: how a problem.py gets at its baselines.py."""
-    file = Path(path).with_name(name)
+    """Import the file `name`, as seen from the folder of `path`: how a problem.py gets at its baselines.py."""
+    file = Path(path).parent / name
     spec = importlib.util.spec_from_file_location(f"grader_{file.parent.name}_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
     spec.loader.exec_module(module)
     return module
 
 
 def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
-    """Import `problem.py` of an assignment; return it with its `Params` model.
+    """Import `problem.py` of an assignment, and `mistakes.py` where there is one; return it with its `Params` model.
 
     Raises:
-        CourseError: the file is missing, fails to import, or lacks one of the functions.
+        CourseError: a file is missing, fails to import, or lacks one of the functions.
     """
     path = assignment.folder / "problem.py"
     spec = importlib.util.spec_from_file_location(f"grader_problem_{assignment.name}", path)
@@ -137,7 +155,21 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     ]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
+    vars(module)["mistakes"] = _load_mistakes(assignment.folder / "mistakes.py")
     return cast("Problem", module), models[0]
+
+
+def _load_mistakes(path: Path) -> ModuleType | None:
+    """Raises CourseError."""
+    if not path.is_file():
+        return None
+    try:
+        module = load_beside(str(path), path.name)
+    except (Exception, SystemExit) as error:
+        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
+    if not callable(getattr(module, "suspects", None)):
+        raise CourseError(f"{path}: lacks the function suspects(call, got, first)")
+    return module
 
 
 def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:
