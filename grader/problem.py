@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase, explain
+from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Device, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 TIMED = {"timed": True}  # the context in which a speed case's keys are read
@@ -170,6 +170,27 @@ def _load_mistakes(path: Path) -> ModuleType | None:
     if not callable(getattr(module, "suspects", None)):
         raise CourseError(f"{path}: lacks the function suspects(call, got, first)")
     return module
+
+
+def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tuple[int, ...]]) -> str:
+    """Where a CUDA entry's signature does not go with a call of problem.py and its outputs; nothing where it does."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
+    options = [
+        one.name
+        for one in spec.signature
+        if "float*" not in one.type and one.tensor is None and one.type != "cudaStream_t"
+    ]
+    for what, declared, given in (
+        ("inputs", spec.names_of("const float*"), list(call.args)),
+        ("outputs", spec.names_of("float*"), list(outputs)),
+        ("options", options, list(call.options)),
+    ):
+        if spec.signature and declared != given:
+            return f"its {what} are {declared}, those of problem.py {given}"
+    for one in spec.signature:
+        if one.axis is not None and one.tensor is not None and one.axis >= len(shapes[one.tensor]):
+            return f"{one.name} is {one.tensor}.shape[{one.axis}], and {one.tensor} has the shape {shapes[one.tensor]}"
+    return ""
 
 
 def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:

@@ -52,7 +52,7 @@ POISON_BYTE = 0x7B
 # By how many elements a sample's tensors are shorter than whole windows: a multiple of a large power of two is exact even in float32.
 SAMPLE_CUT = 221
 # What an input holds until, on the stream that a function is given, its numbers have arrived. Unlike the poison, or whoever copied it to
-# an output would be told that they never wrote there; and so large that GeLU leaves it as it is.
+# an output would be told that they never wrote there; and so large that an activation function leaves it as it is.
 EARLY_VALUE = 1234.5
 
 NAMED = 4  # functions that a sentence names

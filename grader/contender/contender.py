@@ -93,12 +93,14 @@ class Build:
     compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
     limit_s: seconds that it may take.
     nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
+    signature: the entry's parameters (`grader.assignment.Parameter`, as JSON has them).
     """
 
     compiler: str
     limit_s: float
     nvcc: str | None
     arch: str
+    signature: tuple[dict[str, Any], ...]
 
 
 class Contender:

@@ -51,7 +51,7 @@ class Returned(BaseModel):
 
 
 class RanOperator(BaseModel):
-    """An ATen operator that a call of the submission has run, as `_softmax`, and the first of its lines that did."""
+    """An ATen operator that a call of the submission has run, as `relu`, and the first of its lines that did."""
 
     name: str = Field(max_length=100)
     place: str = Field(max_length=200)
@@ -128,8 +128,10 @@ def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFaul
     """
     lines = output.strip("\n").splitlines()
     errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
-    if any("is not implemented yet" in lines[index] for index in errors):
-        return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
+    for stub in (lines[index] for index in errors if "is not implemented yet" in lines[index]):
+        file = re.match(r"(?:.*/)?([^/:(]+)[:(]\d", stub)
+        name = file[1] if file else "the file"
+        return ContenderFault("not_implemented", f"{name} still has the starter's #error line: nothing was built")
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
     before = lines[:first][-5:] if errors and not re.match(r"[^\s:(]+[:(]\d", message) else []

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from grader.assignment import Assignment
+from grader.assignment import Assignment, AssignmentSpec
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.pool import GIB_PER_WORKER
 from grader.contender.replies import ContenderFault
@@ -532,7 +532,7 @@ class JudgePlugin:
 
     def _result(self, item: pytest.Item, error: BaseException | None) -> CaseResult:
         place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
-        end = _end(error, asserts=_case_of(item) is None)
+        end = _end(error, self.assignments[place.assignment].spec, asserts=_case_of(item) is None)
         return CaseResult(
             name=place.name,
             tries=place.tries,
@@ -551,7 +551,7 @@ class JudgePlugin:
         key = (place.assignment, place.part, place.name)
         if key in self.speed_results and error is None:
             return  # its teardown has nothing to add
-        end = _end(error)
+        end = _end(error, self.assignments[place.assignment].spec)
         bands = place.speed.declared.speed.bands
         timed = getattr(item, "funcargs", {}).get("speed_case", place.speed.declared)
         result = SpeedCaseResult(
@@ -606,13 +606,13 @@ class _End:
     traceback: str = ""
 
 
-def _end(error: BaseException | None, asserts: bool = False) -> _End:
-    """`asserts`: whether an AssertionError is what the test says of the submission; else the course or the grader has failed."""
+def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
+    """`spec`: of the assignment. `asserts`: whether an AssertionError is what the test says of the submission; else the course or the grader has failed."""
     match error:
         case None:
             return _End("passed")
         case ContenderFault():
-            found = hints(error.message, error.traceback)
+            found = hints(error.message, error.traceback, spec.entry, spec.contract)
             if error.outcome == "skipped":  # of these only the message is shown
                 return _End("skipped", "; ".join([error.message, *found]), error.details)
             return _End(error.outcome, error.message, (*found, *error.details), error.traceback)

@@ -36,7 +36,7 @@ class OperatorWatch(TorchDispatchMode):
 
     @property
     def seen(self) -> list[dict[str, str]]:
-        """Each operator's `name`, without its overload, and `place`, the line that was the first to call it, as `softmax.py:7`.
+        """Each operator's `name`, without its overload, and `place`, the line that was the first to call it, as `kernel.py:7`.
 
         The place is empty where no line of the student's called, as in autograd.
         """

@@ -171,7 +171,7 @@ class Bench:
             tell({"queued": True})
         if self._device == "cuda":
             torch.cuda.synchronize()
-        kinds = [[{"kind": "written"}]] if writes else []
+        kinds = [[{"kind": "written"} for _ in self._sets[0][2]]] if writes else []
         return {"ok": True, "times_s": [start.seconds_to(end) for start, end in pairwise(marks)], "kinds": kinds}
 
     def _untouched(self) -> list[Any]:

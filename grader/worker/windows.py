@@ -30,13 +30,17 @@ class Floats(NamedTuple):
     """A contiguous run of float32 in memory."""
 
     address: int
-    elements: int
+    shape: tuple[int, ...]
 
     @classmethod
     def at(cls, address: int, ref: dict[str, Any]) -> Floats:
         """What a reference of the arena describes, from `address` on."""
         assert ref["dtype"] == "float32"
-        return cls(address, math.prod(ref["shape"]))
+        return cls(address, tuple(ref["shape"]))
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +69,7 @@ def repeated(file: int, refs: list[dict[str, Any]], times: int, cut: int = 0) ->
             for window in range(times):
                 flags = mmap.MAP_SHARED | MAP_FIXED
                 _map(at + window * size, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, ref["start_bytes"])
-            found.append(Floats(at, size * times // ELEMENT_BYTES - cut))
+            found.append(Floats(at, (size * times // ELEMENT_BYTES - cut,)))
             at += size * times + GAP_BYTES
         yield found
     finally:

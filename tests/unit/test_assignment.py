@@ -150,7 +150,7 @@ def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
 @pytest.mark.parametrize(
     ("change", "key", "allowed"),
     [
-        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, arch, architectures"),
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, signature, arch, architectures"),
         (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
         (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, may_vary, floor, floor_rms"),
         (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from grader.assignment import load_course
 from grader.contender.replies import ContenderFault
 from grader.judge import plugin as plugin_module
 from grader.judge import session
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.plugin import JudgePlugin
 from grader.report.model import INTERRUPTED, CaseResult
+from tests.conftest import ROOT
 
 
 def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +49,7 @@ def test_a_failure_of_the_grader_is_told_with_its_place() -> None:
 
     with pytest.raises(RuntimeError) as failed:
         fail()
-    end = plugin_module._end(failed.value)
+    end = plugin_module._end(failed.value, load_course(ROOT)[0].spec)
     assert end.outcome == "infra_error"
     line = fail.__code__.co_firstlineno + 1
     assert end.message.startswith(
