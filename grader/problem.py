@@ -1,8 +1,9 @@
 """`problem.py`: the code half of an assignment, loaded by the judge and trusted.
 
 A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`,
-`oracle`, `baseline` and `cost` (see `Problem`). Beside it lies `baselines.py`: `eager`, plain PyTorch with the arguments that
-a student's function takes, and the vendors' functions that problem.toml names. A worker loads it to be timed.
+`oracle`, `baseline` and `cost` (see `Problem`). Beside it may lie `mistakes.py` (see `Mistakes`), and `baselines.py`: `eager`,
+plain PyTorch with the arguments that a student's function takes, and the vendors' functions that problem.toml names. A worker
+loads it to be timed.
 """
 
 from __future__ import annotations

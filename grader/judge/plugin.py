@@ -607,7 +607,10 @@ class _End:
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
-    """`spec`: of the assignment. `asserts`: whether an AssertionError is what the test says of the submission; else the course or the grader has failed."""
+    """What becomes of a test of the assignment `spec`.
+
+    asserts: whether an AssertionError is what the test says of the submission; else the course or the grader has failed.
+    """
     match error:
         case None:
             return _End("passed")

@@ -32,6 +32,7 @@ class Signature:
     def __init__(self, parameters: Sequence[dict[str, Any]], address: Callable[[Any], int]) -> None:
         self.inputs = [one["name"] for one in parameters if one["type"] == INPUT]
         self.outputs = [one["name"] for one in parameters if one["type"] == OUTPUT]
+        self.sizes = [one["name"] for one in parameters if one["tensor"] is not None]
         self.options = [one for one in parameters if one["type"] in OF_EXTENSIONS and one["tensor"] is None]
         self.types = [TYPES[one["type"]] for one in parameters]
         place = {name: number for number, name in enumerate(self.inputs)}

@@ -1332,6 +1332,21 @@ def test_a_kernel_that_runs_before_its_stream_is_told_so(elements: int) -> None:
     call = Call({"x": normal(elements)})
     y = gelu_oracle(Call({"x": torch.full((elements,), EARLY_VALUE)}))["y"].float()
     assert "another stream than the given one" in told(call, gelu_oracle, {"y": y}, is_queued=True)[1]
+    assert not any("another stream" in line for line in told(call, gelu_oracle, {"y": y}))
+
+
+@pytest.mark.parametrize("rows", [5, 3000])
+def test_a_launch_before_the_streams_work_needs_no_mistakes_of_the_course(rows: int) -> None:
+    """Of many rows only some are looked at, as many of each input."""
+
+    def oracle(call: Call) -> dict[str, torch.Tensor]:
+        return {"y": (call.args["x"].double() * call.args["w"].double()).sum(-1)}
+
+    call = Call({"x": normal(rows, 200) + 3, "w": normal(rows, 200, seed=1) + 3})
+    wrong = torch.full((rows,), 200 * EARLY_VALUE**2, dtype=torch.float64)
+    words = "for what stood in x and w before the work that is queued on the given stream wrote it"
+    assert words in told(call, oracle, {"y": wrong}, is_queued=True)[1]
+    assert not any("queued" in line for line in told(call, oracle, {"y": 1.2 * wrong}, is_queued=True))
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def test_what_ran_ahead_is_kept_of_an_interrupted_session_but_no_crash() -> None
     plugin: Any = JudgePlugin.__new__(JudgePlugin)
     told: list[Any] = []
     plugin.judge = SimpleNamespace(lanes=lanes, emit=told.append, job=SimpleNamespace(stop_early=False))
+    plugin.assignments = {"a": load_course(ROOT)[0]}
     plugin.results, plugin.speed_results, plugin.faults = {}, {}, []
     plugin._items = []
     for name, speed in (("right", None), ("wrong", None), ("killed", None), ("running", None), ("right", object())):

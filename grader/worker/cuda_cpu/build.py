@@ -190,6 +190,7 @@ class Library:
     def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
         self.source = source  # the main file's name, which needs no naming
+        self.sizes = "n"  # what the student calls the sizes that an index is to be checked against
         self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
         try:
             self.functions = ctypes.CDLL(str(path))
@@ -283,7 +284,7 @@ class Library:
         }
         if kind == b"race" and lines["{place}"] == lines["{other}"] and text.count(" writes ") == 2:
             text += ": consistent with an index that is not each thread's own"
-        for word, line in lines.items():
+        for word, line in (lines | {"{sizes}": self.sizes}).items():
             text = text.replace(word, line)
         return Fault(kind.decode(), text)
 

@@ -39,6 +39,7 @@ class Kernel:
         self.signature = signature
         self._folder = folder
         self._library = library
+        self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
         self._function = getattr(library.functions, entry)
 
     def _tensors(self, arguments: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, Floats]]:

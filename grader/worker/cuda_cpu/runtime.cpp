@@ -486,7 +486,7 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
                                         : "memory that is not the device's";
     bool past = nearest ? !nearest->mapped && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
     give_up("out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
-                                 (past ? ": consistent with a missing or wrong check of the index against n" : ""),
+                                 (past ? ": consistent with a missing or wrong check of the index against {sizes}" : ""),
             place, 0, cudaErrorIllegalAddress);
 }
 
