@@ -87,11 +87,7 @@ FORMS: list[tuple[str, str, Form]] = [
     ("with √2/π in place of √(2/π)", "a root over too little", _tanh_form(factor=math.sqrt(2) / math.pi)),
     ("with 2/π in place of √(2/π)", "a root that is missing", _tanh_form(factor=2 / math.pi)),
     ("with √(π/2) in place of √(2/π)", "a quotient upside down", _tanh_form(factor=math.sqrt(math.pi / 2))),
-    (
-        "with √(2/π) x + 0.044715 x³",
-        "brackets that are missing",
-        _of_argument(lambda x: FACTOR * x + CUBIC * x**3),
-    ),
+    ("with √(2/π) x + 0.044715 x³", "brackets that are missing", _of_argument(lambda x: FACTOR * x + CUBIC * x**3)),
     (
         "with √(2/π) x (x + 0.044715 x²)",
         "an x that is taken out of the second term alone: x + 0.044715 x³ = x (1 + 0.044715 x²)",
@@ -136,11 +132,7 @@ FORMS: list[tuple[str, str, Form]] = [
         "an output that is read and worked on again, or a formula that is there twice",
         lambda x: gelu(gelu(x)),
     ),
-    (
-        "as ½ x (1 + tanh|u|)",
-        "a sign that is lost: tanh(−u) = −tanh(u)",
-        _of_argument(lambda x: _argument(x).abs()),
-    ),
+    ("as ½ x (1 + tanh|u|)", "a sign that is lost: tanh(−u) = −tanh(u)", _of_argument(lambda x: _argument(x).abs())),
     ("as relu(x)", "tanh cut off too early", lambda x: x.clamp(min=0)),
     *(
         (f"with {wrong} in place of 0.044715", NOT_THE_HANDOUTS, _tanh_form(cubic=wrong))

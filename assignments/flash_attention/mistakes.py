@@ -71,7 +71,7 @@ class Attention:
         self.i = torch.arange(self.n, device=q.device)[:, None]
         self.j = torch.arange(self.m, device=q.device)[None, :]
         self.s = self.q @ self.k.T * self.scale
-        self.visible = self._mask()
+        self.visible = (self.j <= self.i) | (not causal)
         masked = self.s.masked_fill(~self.visible, -math.inf)
         self.lse = torch.logsumexp(masked, -1, keepdim=True)
         self.top = masked.amax(-1, keepdim=True)
@@ -81,9 +81,6 @@ class Attention:
             self.dp = self.do @ self.v.T
             self.delta = (self.do * self.o).sum(-1, keepdim=True)
             self.ds = self.p * (self.dp - self.delta)
-
-    def _mask(self) -> Tensor:
-        return self.j <= self.i if self.causal else torch.ones_like(self.s, dtype=torch.bool)
 
     def mistakes(self, got: Mapping[str, Tensor]) -> Iterator[Mistake]:
         """got: what was given, all batch entries. Forms give o, or dq, dk and dv, None of what they say nothing of."""
@@ -169,11 +166,11 @@ class Attention:
 
     def _forward(self, given: Tensor) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
         for words, cause, factor in self._scales():
-            yield (words, cause, lambda: self._attend(self.s * factor, self.visible))
+            yield words, cause, lambda: self._attend(self.s * factor, self.visible)
         for words, cause, mask in self._masks():
-            yield (words, cause, lambda: self._attend(self.s, mask()))
+            yield words, cause, lambda: self._attend(self.s, mask())
         for words, cause, keep in self._kept(self.m, "keys"):
-            yield (words, cause, lambda: self._attend(self.s, self.visible & keep(self.j)))
+            yield words, cause, lambda: self._attend(self.s, self.visible & keep(self.j))
         if self.n < self.m:
             yield (
                 f"of the first {self.n} of {self.m} keys alone, as many as there are queries",
@@ -193,12 +190,12 @@ class Attention:
         yield (
             "without the maximum subtracted",
             "exp of the scores as they are, which overflows above 88 and vanishes below −104",
-            lambda: self._without_maximum(),
+            lambda: self._relative_to(0.0),
         )
         yield (
             "with a maximum that starts at 0",
             "a running maximum that starts at 0 instead of −inf: rows far below 0 vanish",
-            lambda: self._from_zero(),
+            lambda: self._relative_to(self.top.clamp(min=0)),
         )
         for score in MASKED:
             cause = f"masked scores that are {score:g} and not −inf: exp({score:g} − m) is not 0"
@@ -274,16 +271,13 @@ class Attention:
                     f"for q, k and v rounded to {low}",
                     lambda: self._attend(low_q @ low_k.T * self.scale, self.visible, low_v),
                 ),
-                (
-                    f"for q and k rounded to {low}",
-                    lambda: self._attend(low_q @ low_k.T * self.scale, self.visible),
-                ),
+                (f"for q and k rounded to {low}", lambda: self._attend(low_q @ low_k.T * self.scale, self.visible)),
                 (f"with the scores rounded to {low}", lambda: self._attend(rounded(self.s), self.visible)),
                 (f"with the weights rounded to {low}", lambda: rounded(self.p * total) @ self.v / total),
                 (f"with the weights and v rounded to {low}", lambda: rounded(self.p * total) @ low_v / total),
                 (f"with o rounded to {low}", lambda: rounded(self.o)),
             ):
-                yield (words, LOW_PRECISION, form)
+                yield words, LOW_PRECISION, form
         yield (
             "with k and v swapped",
             "arguments in the wrong order",
@@ -431,14 +425,9 @@ class Attention:
             o = torch.where(looked_at, (o * factor + p @ self.v[keys]) / total, o)
         return o / total if once_more else o
 
-    def _without_maximum(self) -> Tensor:
-        """In float32, where exp overflows."""
-        weights = self.s.float().exp().masked_fill(~self.visible, 0.0)
-        return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
-
-    def _from_zero(self) -> Tensor:
-        """In float32, where exp vanishes."""
-        weights = (self.s - self.top.clamp(min=0)).float().exp().masked_fill(~self.visible, 0.0)
+    def _relative_to(self, maximum: Tensor | float) -> Tensor:
+        """In float32, where exp overflows and vanishes."""
+        weights = (self.s - maximum).float().exp().masked_fill(~self.visible, 0.0)
         return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
 
     def _of_first_entry(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
@@ -601,7 +590,7 @@ class Attention:
             ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
             *self._other_logsumexps(log_sum),
         ):
-            yield (words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0)))
+            yield words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0))
         for words, cause, factor in self._scales():
             yield (
                 f"when the scores are computed again {words}",
@@ -609,7 +598,7 @@ class Attention:
                 lambda: of_p((s * factor - self.lse).exp().masked_fill(~self.visible, 0)),
             )
         for words, cause, mask in self._masks():
-            yield (words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0)))
+            yield words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0))
         for score in MASKED if self.causal else ():
             for b in (*TILES, 2 * self.m):
                 yield (
@@ -631,9 +620,9 @@ class Attention:
                     lambda: of_p(p * (self.i >= (self.j // b + 1) // 2 * 2 * b)),
                 )
         for words, cause, keep in self._kept(self.n, "queries"):
-            yield (words, cause, lambda: (None, *of_p(p * keep(self.i))[1:]))
+            yield words, cause, lambda: (None, *of_p(p * keep(self.i))[1:])
         for words, cause, keep in self._kept(self.m, "keys"):
-            yield (words, cause, lambda: (of_p(p * keep(self.j))[0], None, None))
+            yield words, cause, lambda: (of_p(p * keep(self.j))[0], None, None)
         ones = torch.ones_like(do)
         ones_ds = p * (ones @ self.v.T - (ones * self.o).sum(-1, keepdim=True))
         yield (

@@ -319,16 +319,22 @@ def _zeros(count: int) -> str:
     return f"{count} zeros" if count > 1 else "one zero"
 
 
+def _blocks(x: Tensor, block: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Of each block of a row: its entries, the largest entry before it, and the largest up to its end, 0 where all are −inf."""
+    largest = torch.full_like(x[:, :1], -math.inf)
+    for piece in x.split(block, -1):
+        before, largest = largest, torch.maximum(largest, piece.amax(-1, keepdim=True))
+        yield piece, before, largest.nan_to_num(neginf=0.0)
+
+
 def _of_own_maximum(x: Tensor, block: int) -> Tensor:
     """The online softmax with each block's own maximum in place of the largest so far; in float32, where exp overflows."""
-    top = torch.full_like(x[:, :1], -math.inf)
-    total = torch.zeros_like(top)
-    for start in range(0, x.shape[1], block):
-        piece = x[:, start : start + block]
-        before, top = top, piece.amax(-1, keepdim=True)
+    total, before = torch.zeros_like(x[:, :1]), torch.full_like(x[:, :1], -math.inf)
+    for piece in x.split(block, -1):
+        top = piece.amax(-1, keepdim=True)
         safe = top.nan_to_num(neginf=0.0)
-        total = total * (before - safe).exp() + (piece - safe).exp().sum(-1, keepdim=True)
-    return (x - top).exp() / total
+        total, before = total * (before - safe).exp() + (piece - safe).exp().sum(-1, keepdim=True), top
+    return (x - before).exp() / total
 
 
 def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Exponential | None) -> Tensor:
@@ -337,11 +343,7 @@ def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Expo
     shifted: x − m of the whole row.
     """
     total = torch.zeros_like(shifted[:, :1])
-    so_far = torch.full_like(total, -math.inf)
-    for start in range(0, shifted.shape[1], block):
-        piece = shifted[:, start : start + block]
-        before, so_far = so_far, torch.maximum(so_far, piece.amax(-1, keepdim=True))
-        safe = so_far.nan_to_num(neginf=0.0)
+    for piece, before, safe in _blocks(shifted, block):
         kept = total if factor is None else total * factor(before - safe)
         total = kept + terms(piece - safe).sum(-1, keepdim=True)
     return total
@@ -349,10 +351,8 @@ def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Expo
 
 def _so_far(x: Tensor, block: int) -> Tensor:
     """An online softmax that writes each block with the maximum and the sum up to its end."""
-    pieces, so_far, total = [], torch.full_like(x[:, :1], -math.inf), torch.zeros_like(x[:, :1])
-    for piece in x.split(block, -1):
-        before, so_far = so_far, torch.maximum(so_far, piece.amax(-1, keepdim=True))
-        safe = so_far.nan_to_num(neginf=0.0)
+    pieces, total = [], torch.zeros_like(x[:, :1])
+    for piece, before, safe in _blocks(x, block):
         total = total * (before - safe).exp() + (piece - safe).exp().sum(-1, keepdim=True)
         pieces.append((piece - safe).exp() / total)
     return torch.cat(pieces, -1)
