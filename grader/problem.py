@@ -175,6 +175,8 @@ def _load_mistakes(path: Path) -> ModuleType | None:
 
 def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tuple[int, ...]]) -> str:
     """Where a CUDA entry's signature does not go with a call of problem.py and its outputs; nothing where it does."""
+    if not spec.signature:
+        return ""
     shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
     options = [
         one.name
@@ -186,7 +188,7 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
         ("outputs", spec.names_of("float*"), list(outputs)),
         ("options", options, list(call.options)),
     ):
-        if spec.signature and declared != given:
+        if declared != given:
             return f"its {what} are {declared}, those of problem.py {given}"
     for one in spec.signature:
         if one.axis is not None and one.tensor is not None and one.axis >= len(shapes[one.tensor]):
