@@ -155,19 +155,6 @@ def test_a_file_under_another_name_is_a_mistake_that_names_both(course: Course, 
     assert "there is no task.py, but task (1).py: rename it to task.py" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["Task", "my_task", "task (1)"])
-def test_a_kernel_beside_an_untouched_stub_is_a_mistake_that_names_both(
-    course: Course, tmp_path: Path, name: str
-) -> None:
-    course.add("task")
-    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
-    stub = (course.folder / "starter/task.py").read_text()
-    done = check(tmp_path, hand_in(tmp_path, task=stub, **{name: RIGHT}), "--course", course.folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    told = f"task.py is still the starter's stub, and {name}.py lies beside it: only task.py is graded"
-    assert told in " ".join(re.sub("[│╭╮╰╯]", "", done.stdout).split()), done.stdout
-
-
 def test_a_folder_around_the_files_is_entered_and_said(course: Course, tmp_path: Path) -> None:
     course.add("task")
     hand_in(tmp_path, task=RIGHT)
