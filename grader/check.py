@@ -74,11 +74,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
             name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
         )
     if stub.is_file() and stub.read_bytes() == source:
-        told = f"{name} is still the starter's stub"
-        if other := found.beside.get(name):
-            told += f", and {other} lies beside it: only {name} is graded, so your kernel goes there"
-            return CaseResult(name="file", tries="the file is the one you wrote in", outcome="failed", message=told)
-        return CaseResult(name=name, tries="", outcome="not_implemented", message=told)
+        return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     if told := text.fault(name, source):

@@ -65,14 +65,12 @@ class Survey:
 
     inside: the folder around the files that is entered, as `handin/src`; empty where they lie in the student's folder itself.
     misnamed: for each wanted file that is not there, a sentence that names it and what was found in its stead, if anything was.
-    beside: for each wanted file that is there, what lies beside it under a name like it. Where the file is a stub, that may be the answer.
     notes: what whoever reads the report should know of it.
     spoken_of: the files that `misnamed` and `notes` name, by their paths in the folder that is entered.
     """
 
     inside: str = ""
     misnamed: dict[str, str] = field(default_factory=dict)
-    beside: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     spoken_of: frozenset[str] = frozenset()
 
@@ -119,11 +117,9 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
     twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
     notes += [f"{_printable(name)} lies beside {one}: {one} is what counts" for name, one in twice.items()]
-    similar = {name: [one for one in sorted(here - asked) if _likeness(one, asked)[1] == name] for name in wanted}
     return Survey(
         "/".join(inside),
         {name: _instead([name], candidates) for name, candidates in found.items()},
-        {name: _some(others) for name, others in similar.items() if name in here and others},
         tuple(notes),
         frozenset(twice) | {path for candidates in found.values() for path in candidates},
     )

@@ -87,11 +87,11 @@ class Schedule:
         order = list(self._assignments)
         works.sort(key=lambda work: order.index(work.place.assignment))
         if self._judge.lane_count > 1:
-            alone = [work for work in works if work.case is not None and not shares_the_machine(work.case)]
-            self._run_beside([work for work in works if work not in alone], lambda: self.prepare_races(races, alone))
+            beside, alone = [one for one in works if _is_shared(one)], [one for one in works if not _is_shared(one)]
+            self._run_beside(beside, lambda: self.prepare_races(races, alone))
             works = alone
         for work in works:
-            if work.case is not None and not shares_the_machine(work.case):
+            if work.case is not None and not _is_shared(work):
                 self._wait_for_others(work.case)
             if self._is_admitted(work):
                 self._keep(self._judge.lanes.run_here(work))
@@ -215,6 +215,11 @@ def case_work(judge: Judge, case: BoundCase) -> Work:
     tries = f"{case.case.tries}; smaller on the CPU" if smaller else case.case.tries
     place = Place(case.assignment.name, case.part.name, case.name, tries)
     return Work(place, case.assignment, run, case, apart=case.case.tool is not None)
+
+
+def _is_shared(work: Work) -> bool:
+    """Whether other work may run beside this one."""
+    return work.case is None or shares_the_machine(work.case)
 
 
 def shares_the_machine(case: BoundCase) -> bool:
