@@ -179,12 +179,14 @@ class Schedule:
 
     def _wait_for_others(self, case: BoundCase) -> None:
         """Other workers change how much GPU memory is free, so wait for the lanes. Wait for starting workers too, unless memory is
-        plentiful and this case measures none.
+        plentiful and this case measures none. On a small GPU idle workers end, when they take what the case needs.
         """
         self._judge.lanes.finish()
         if self._judge.device_name == "cuda":
             measured, needed_gib = case.case.max_extra_mib is not None, case.case.memory_gib or 0.0
             self._judge.settle(starts=measured or self._judge.free_gib() < needed_gib + self.starting_gib)
+            if self._judge.free_gib() < needed_gib:
+                self._judge.end_idle_workers()
 
     def _check_work(self, check: PropertyCheck) -> Work:
         assignment = self._assignments[check.place.assignment]

@@ -69,6 +69,7 @@ class Stage:
             prepare=lambda _count: None,
             end_lanes=lambda _lanes: None,
             settle=lambda starts=True: self.done.extend(["baselines", *["starts"] * starts]),
+            end_idle_workers=lambda: self.done.append("idle ended"),
             prepare_races=self.prepared.append,
             is_there=lambda file: file != self.judge.absent,
         )
@@ -262,3 +263,13 @@ def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: in
 def test_no_worker_ahead_where_one_case_runs_after_another() -> None:
     assert not prepared(*RACES, lanes=1)
     assert not prepared(*RACES, device="cpu")
+
+
+@pytest.mark.parametrize(("free_gib", "ended"), [(7.9, 1), (8.0, 0)])
+def test_idle_workers_end_where_they_take_what_a_case_needs(
+    monkeypatch: pytest.MonkeyPatch, free_gib: float, ended: int
+) -> None:
+    stage = Stage(case("softmax", "huge", needs_memory=True), case("softmax", "small"), lanes=2, free_gib=free_gib)
+    run(stage, monkeypatch)
+    assert stage.done.count("idle ended") == ended
+    assert {name for name, _ in stage.ran} == {"huge", "small"}
