@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from grader.contender.replies import RanKernel
 from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
 
 
@@ -35,6 +36,7 @@ class Evidence:
 
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
+    kernels: tuple[RanKernel, ...] = ()  # that the GPU ran in the last call, where that was profiled
     gpu_time: GpuTime | None = None
     launches: int | None = None  # of the submission's kernels in its last call, where somebody counts them
     kept: tuple[str, ...] = ()  # outputs of its last call that lie in memory of what the call before it returned
