@@ -19,6 +19,7 @@ from types import FrameType
 from unittest.mock import patch
 
 import torch
+from grader.judge.state import Judge
 
 from grader.assignment import Assignment, Device
 from grader.contender.contender import Contender
@@ -26,7 +27,6 @@ from grader.contender.pool import WorkerPool
 from grader.job import Event, Job
 from grader.judge.cases import BoundCase
 from grader.judge.loading import load_file
-from grader.judge.state import Judge
 from grader.problem import Call
 from grader.report.model import Report
 from grader.runfolder import run_folder

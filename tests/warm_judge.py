@@ -14,6 +14,7 @@ from typing import Literal
 from unittest.mock import patch
 
 import torch
+from grader.judge.state import Judge
 
 from grader.assignment import Assignment, Device, load_course
 from grader.contender.contender import Limits
@@ -21,7 +22,6 @@ from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
 from grader.judge.schedule import shares_the_machine
-from grader.judge.state import Judge
 from grader.report.model import Isolation, Report
 from grader.runfolder import run_folder
 from grader.submission import stage

@@ -19,9 +19,8 @@ class Kept:
     def __init__(self, found: MachineFault | None = None, stop_early: bool = False) -> None:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], ContenderFault] = {}
-        self.judge: Any = SimpleNamespace(
-            emit=self.told.append,
-            job=SimpleNamespace(stop_early=stop_early),
+        run: Any = SimpleNamespace(emit=self.told.append, job=SimpleNamespace(stop_early=stop_early))
+        standing: Any = SimpleNamespace(
             excused=self.excused,
             excuse=lambda assignment, part, fault: self.excused.setdefault((assignment.name, part), fault),
         )
@@ -30,7 +29,7 @@ class Kept:
         )
         self.compilation: Any = SimpleNamespace(kernels={"a": ["compiled by broken tools"]})
         assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
-        self.results = Results(self.judge, [assignment], canary, self.compilation)
+        self.results = Results(run, standing, [assignment], canary, self.compilation)
 
     def keep(self, error: BaseException | None, name: str = "one", is_check: bool = False) -> tuple[str, str]:
         self.results.keep(Place("a", "p", name, "tries"), error, Evidence(), is_check)

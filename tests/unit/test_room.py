@@ -10,7 +10,7 @@ import torch
 
 from grader.assignment import Case
 from grader.contender.replies import ContenderFault
-from grader.judge import trial
+from grader.judge import asking
 from grader.judge.evidence import Evidence
 from grader.problem import Call
 
@@ -36,10 +36,10 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),
         dtype=torch.float32,
     )
-    judge: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
+    run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
     contender: Any = Contender()
     with pytest.raises(ContenderFault) as raised:
-        trial.answer(judge, case, contender, Call({"x": X}), Evidence())
+        asking.answer(run, case, contender, Call({"x": X}), Evidence())
     return raised.value
 
 

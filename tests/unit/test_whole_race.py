@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from grader.judge.state import Judge
 
 from grader.assignment import Band, Timing
 from grader.contender.contender import Contender, Limits
@@ -18,7 +19,6 @@ from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
 from grader.judge.race import NULL, SUBMISSION, Race
-from grader.judge.state import Judge
 from grader.judge.timing import Batch, Bench, DeviceTime
 from grader.problem import Call, Cost
 from tests.unit.test_bench import Doubles
