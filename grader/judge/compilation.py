@@ -18,7 +18,7 @@ from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.replies import CompiledCall, ContenderFault, fault_of
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CheckFailed
+from grader.judge.evidence import CheckFailed, described, with_input
 from grader.judge.trial import UPSTREAM, arena_for
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit, shared_limit
@@ -92,7 +92,12 @@ class Compilation:
             kernels += [_of(case, one) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
-        raise_fault(first)
+        try:
+            raise_fault(first)
+        except (CheckFailed, ContenderFault) as fault:
+            given = described(case.inputs(self._judge.seed, OWN_NUMBER, self._judge.device))
+            fault.details = with_input(fault.details, fault.message, given, case.name)
+            raise
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""

@@ -31,6 +31,7 @@ from grader.judge.properties import Properties
 from grader.judge.results import Results
 from grader.judge.schedule import PropertyCheck, Race, Schedule
 from grader.judge.state import Judge
+from grader.verdict.prints import heading
 
 EVIDENCE = pytest.StashKey[Evidence]()
 TEST = pytest.StashKey["Test"]()
@@ -97,7 +98,8 @@ class JudgePlugin:
             self._admission.check_timing(test.place, test.sizes)
         self._admission.check(test.place, None)
         contender = self._judge.contender(assignment)
-        contender.log.mark(test.place.name if test.sizes is None else f"speed of {test.place.name}")
+        title = test.place.title if test.sizes is None else f"speed of {test.place.name}"
+        contender.log.mark(heading(title, test.place.part, len(assignment.spec.parts)))
         return contender
 
     @pytest.fixture
@@ -193,7 +195,7 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         place, timed = item.stash[TEST].place, item.stash[TEST].sizes is not None
-        name = f"speed of {place.name}" if timed else place.name
+        name = f"speed of {place.name}" if timed else place.title
         self._judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
         return (yield)
 
@@ -204,7 +206,7 @@ class JudgePlugin:
         if error is not None or call.when == "call":
             test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
             if test.sizes is None:
-                self._judge.hangs.note(test.place.assignment, test.place.part, test.place.name, error)
+                self._judge.hangs.note(test.place.assignment, test.place.part, test.place.title, error)
                 self._results.keep(test.place, error, evidence, is_check=True)
             else:
                 timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.trial import answer
 from grader.problem import Call, Params, Problem, bind_params
 
@@ -98,7 +98,7 @@ class Properties:
     Args:
         problem, model: the assignment's problem.py and its keys.
         part: the part that the check belongs to; its defaults hold.
-        name: of the check.
+        name, title: of the check.
         lane: whose worker is asked.
     """
 
@@ -110,10 +110,12 @@ class Properties:
         model: type[Params],
         part: Part,
         name: str,
+        title: str,
         lane: int = 0,
     ) -> None:
         self._judge, self._assignment, self._problem = judge, assignment, problem
         self._model, self._part, self._name, self._lane = model, part, name, lane
+        self._title = title
 
     def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
@@ -164,24 +166,25 @@ class Properties:
         except _Stopped as stopped:
             raise stopped.fault from None
         except CheckFailed as failed:
-            smallest = next(key for key, one in known.items() if one is failed)
-            raise CheckFailed(failed.message, (*failed.details, f"the smallest input found: {smallest}")) from None
+            raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
         from hypothesis.errors import HypothesisException
 
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
-        case = Case(name=self._name, tries=self._name, params=own)
+        case = Case(name=self._name, tries=self._title, params=own)
+        given: tuple[str, ...] = ()
         try:
             params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
             bound = BoundCase(self._assignment, self._problem, self._part, case, params)
             trial = Trial(self._judge, bound, self._lane)
+            given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except CheckFailed as failed:
-            return failed
+            return CheckFailed(failed.message, (*failed.details, f"the smallest input found: {_words(drawn, given)}"))
         except ContenderFault as fault:
-            fault.details = (*fault.details, f"the input: {_words(drawn)}")
+            fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
             raise
@@ -210,5 +213,10 @@ class _Stopped(BaseException):
         self.fault = fault
 
 
-def _words(drawn: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in drawn.items())
+def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
+    """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
+    tensors = ", ".join(given)
+    more = (
+        f"{key} {value}" for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)
+    )
+    return "; ".join(filter(None, [tensors, ", ".join(more)]))

@@ -17,7 +17,7 @@ from grader.contender.contender import Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.trial import UPSTREAM, arena_for, check_returned
@@ -53,7 +53,8 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
             with judge.hangs.ending(case.assignment.name, case.part.name, worker):
                 load_file(worker, judge.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.name)
+                worker.log.mark(case.heading)
+                evidence.given = described(call)
                 reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason

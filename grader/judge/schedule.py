@@ -101,7 +101,7 @@ class Schedule:
         assignment = self._assignments[place.assignment]
         problem, model = self._problems[assignment.name]
         part = next(part for part in assignment.spec.parts if part.name == place.part)
-        return Properties(self._judge, assignment, problem, model, part, place.name, lane)
+        return Properties(self._judge, assignment, problem, model, part, place.name, place.title, lane)
 
     def prepare_races(self, races: Sequence[Race], alone: Sequence[Work] = ()) -> None:
         """Start the submission's workers for these in the background, all at once: a worker that starts while another is timed disturbs.

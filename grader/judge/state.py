@@ -36,7 +36,7 @@ from grader.judge.trial import answer
 from grader.problem import Call
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import WorkerLog
-from grader.verdict.prints import counted, shortened, sort_out, with_case
+from grader.verdict.prints import all_shortened, counted, sort_out, with_case
 
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
@@ -382,10 +382,14 @@ class Judge:
         others: Counter[str] = Counter()
         for name, text in (section for log in logs for section in log.sections()):
             own, beside = sort_out(text.replace(f"{self.job.submission}/", ""))
-            lines[tuple(with_case(name, own))] = None
+            if own.strip():
+                lines[tuple(with_case(name, own))] = None
             others += beside
-        own_text = shortened((line for section in lines for line in section), MAX_LOG)
-        return WorkerLog(text=own_text, others=counted(others), total_bytes=sum(log.total_bytes for log in logs))
+        return WorkerLog(
+            text=all_shortened(list(lines), MAX_LOG),
+            others=counted(others),
+            total_bytes=sum(log.total_bytes for log in logs),
+        )
 
 
 def _import_for_gradients() -> None:

@@ -18,7 +18,7 @@ from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault, Returned
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import compare
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_kernels, check_launches, check_operators
 from grader.problem import Call, signature_fault
@@ -269,7 +269,8 @@ def _ask(
     free_gib = judge.free_gib() if case.case.memory_gib is not None else 0.0
     limits = _limits(judge, case)
     (args, upstream), *beside = asked
-    contender.log.mark(case.name)
+    contender.log.mark(case.heading)
+    evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
         with watch:

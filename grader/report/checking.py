@@ -84,7 +84,7 @@ class CheckView:
     def _done(self, tally: _Tally, result: CaseResult) -> None:
         tally.done += 1
         if result.outcome == "passed":
-            tally.passed.append(result.name)
+            tally.passed.append(result.title)
         elif result.outcome != "skipped" and not tally.stopped:
             tally.stopped = True
             self._show(tally.file, result, tally)
@@ -110,8 +110,8 @@ class CheckView:
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
-        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.name, "bold"), (ended, style))
-        tries = plain(result.tries, "dim") if result.tries else None
+        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.title, "bold"), (ended, style))
+        tries = plain(result.tries, "dim") if result.tries not in ("", result.title) else None
         panel = Panel(
             Group(*blocks), title=title, title_align="left", subtitle=tries, subtitle_align="left", border_style="red"
         )

@@ -130,6 +130,11 @@ class GpuTime(Model):
     kernels: tuple[KernelTime, ...] = Field(description="those that took longest")
 
 
+def title(name: str, tries: str) -> str:
+    """What a student reads as the name of a case or check: of a check, which is a test function's name, what it tries."""
+    return tries if name.startswith("test_") and tries else name
+
+
 class CaseResult(Model):
     """What became of one case or check."""
 
@@ -142,6 +147,10 @@ class CaseResult(Model):
     errors: tuple[OutputError, ...] = ()
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
     time_s: float = Field(default=0.0, ge=0)
+
+    @property
+    def title(self) -> str:
+        return title(self.name, self.tries)
 
     @model_validator(mode="after")
     def _explained(self) -> CaseResult:

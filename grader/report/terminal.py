@@ -31,6 +31,7 @@ from grader.report.model import (
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, plain, points_text
 from grader.verdict.gpu_time import percent
+from grader.verdict.prints import first_lines, heading
 
 
 class ReportConsole(Console):
@@ -42,7 +43,6 @@ class ReportConsole(Console):
 
 
 MAX_FAILURES = 4  # of one part, shown in full; the report has them all
-LOG_LINES = 8
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # kernels that are not the student's, of a call; and sentences that are not
 MAX_PROBLEMS = 6
@@ -128,7 +128,7 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     blocks: list[RenderableType] = []
     for part in result.parts:
         blocks += _part(part)
-    blocks += printed(result)
+    blocks += printed(result, "your code", "; more in report.json")
     if result.kernels:
         told = {case.message for part in result.parts for case in part.cases}
         blocks.append(kernels(result.kernels, told))
@@ -136,16 +136,20 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
 
-def printed(result: AssignmentResult, who: str = "your code") -> list[RenderableType]:
-    """The end of what the student's code printed, in the first wrong case if it did there; and on one line what others printed."""
+def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[RenderableType]:
+    """The first lines that the student's code printed, of wrong cases if it did there; and on one line what others printed."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
-    wrong = (case.name for part in result.parts for case in part.cases if case.outcome not in ("passed", "skipped"))
-    of_wrong = ([line for line in lines if line.startswith(f"[{name}] ")] for name in wrong)
-    if shown := next(filter(None, of_wrong), lines)[-LOG_LINES:]:
-        less = f" ({len(shown)} of {len(lines)} lines)" if len(lines) > len(shown) else ""
+    ended = [
+        (heading(case.title, part.name, len(result.parts)), case.outcome not in ("passed", "skipped"))
+        for part in result.parts
+        for case in part.cases
+    ]
+    shown, stand_for = first_lines(lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong])
+    if shown:
+        less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
         blocks.append(plain(f"{who} printed{less}:", "dim"))
-        blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
+        blocks.append(Padding(plain("\n".join(shown), "dim"), (0, 0, 0, 2)))
     if log.others:
         more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
         told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])
@@ -183,13 +187,13 @@ def _part(part: PartResult) -> list[RenderableType]:
     blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]
     if len(stories) > MAX_FAILURES:
         names = ", ".join(
-            f"{case.name} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
+            f"{_named(case)} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
         )
         blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
-    blocks += [Padding(plain(f"✓ {case.name}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
+    blocks += [Padding(plain(f"✓ {case.title}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
     blocks += [Padding(_gpu_time(case), (0, 0, 0, 2)) for case in part.cases if case.gpu_time is not None]
     blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
@@ -207,13 +211,18 @@ def _stories(part: PartResult) -> list[list[CaseResult]]:
 
 
 def _story(cases: list[CaseResult]) -> RenderableType:
-    return _case(cases[0], ", ".join(case.name for case in cases) if len(cases) > 1 else "")
+    return _case(cases[0], ", ".join(map(_named, cases)) if len(cases) > 1 else "")
+
+
+def _named(case: CaseResult) -> str:
+    """A case in a list of several: a check's title is a sentence."""
+    return case.name if case.title == case.name else f'"{case.title}"'
 
 
 def _case(case: CaseResult, name: str = "") -> RenderableType:
     mark, style = STYLE[case.outcome]
-    head = Text.assemble((f"{mark} {name or case.name}", style), (f"  {case.outcome.replace('_', ' ')}", style))
-    if not name and case.tries:
+    head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
+    if not name and case.tries not in ("", case.title):
         head.append(f"  ({case.tries})", style="dim")
     lines: list[RenderableType] = [head, Padding(plain(case.message), (0, 0, 0, 2))]
     lines += [Padding(plain(line), (0, 0, 0, 2)) for line in case.diagnosis]

@@ -26,6 +26,7 @@ CONSTANTS = {
     -1.0: "-1: the sign is wrong",
 }
 CLOSE = 0.02
+FEW = 8  # elements: an output of so many is shown whole
 SAME_VALUES = 2e-3  # what is left of the error when values in another order are sorted
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 LEFT_OVER = 32  # fewer elements than that may all be left over at the end
@@ -88,7 +89,8 @@ def explain_call(
     remark = getattr(scene.mistakes, "remark", None)
     if unexplained and remark is not None and (sentence := remark(scene.call)):
         lines.append(sentence)
-    return lines
+    few = [name for name in wrong if scene.before is None and 1 < got[name].numel() <= FEW]
+    return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
 
 
 def _odd_strides(scene: Scene) -> str:
@@ -163,6 +165,27 @@ def explain(
     if count < total and before is None and (sentence := _where(bad, explained is None)):
         lines.append(sentence)
     return lines
+
+
+def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:
+    """Every element of a small output below the expected one, with the digits that tell wrong ones apart; " | " between rows."""
+    columns = got.shape[-1]
+    pairs = list(zip(expected.flatten().tolist(), got.flatten().tolist(), strict=True))
+    wrong = [pair for pair, one in zip(pairs, bad.flatten().tolist(), strict=True) if one] or [
+        pair for pair in pairs if pair[0] != pair[1]
+    ]
+    digits = next((some for some in (4, 6, 9) if all(f"{a:.{some}g}" != f"{b:.{some}g}" for a, b in wrong)), 17)
+    cells = [
+        (f"{wanted:.{digits}g}", "never written" if unwritten else f"{found:.{digits}g}")
+        for (wanted, found), unwritten in zip(pairs, poisoned(got).flatten().tolist(), strict=True)
+    ]
+    widths = [max(map(len, pair)) for pair in cells]
+
+    def line(which: int) -> str:
+        words = [pair[which].ljust(width) for pair, width in zip(cells, widths, strict=True)]
+        return " | ".join("  ".join(words[start : start + columns]) for start in range(0, len(words), columns)).rstrip()
+
+    return f"{name}: expected  {line(0)}\n{' ' * len(name)}  got       {line(1)}"
 
 
 @dataclass(frozen=True)
