@@ -89,7 +89,11 @@ def explain_call(
     remark = getattr(scene.mistakes, "remark", None)
     if unexplained and remark is not None and (sentence := remark(scene.call)):
         lines.append(sentence)
-    few = [name for name in wrong if scene.before is None and 1 < got[name].numel() <= FEW]
+    few = [
+        name  # a single wrong element is in its first sentence already
+        for name in wrong
+        if scene.before is None and got[name].numel() <= FEW and (got[name].numel() > 1 or not bool(bad[name].any()))
+    ]
     return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
 
 
@@ -169,7 +173,7 @@ def explain(
 
 def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:
     """Every element of a small output below the expected one, with the digits that tell wrong ones apart; " | " between rows."""
-    columns = got.shape[-1]
+    columns = got.shape[-1] if got.ndim else 1
     pairs = list(zip(expected.flatten().tolist(), got.flatten().tolist(), strict=True))
     wrong = [pair for pair, one in zip(pairs, bad.flatten().tolist(), strict=True) if one] or [
         pair for pair in pairs if pair[0] != pair[1]
