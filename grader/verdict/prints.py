@@ -1,4 +1,4 @@
-"""What a worker printed, sorted: the student's own lines, and what libraries and Python say beside them, folded and counted."""
+"""Sorts a worker's output: the student's own lines are kept; warnings of libraries and of Python are folded and counted."""
 
 from __future__ import annotations
 
