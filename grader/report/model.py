@@ -1,8 +1,7 @@
-"""The report: what a run found, as models that forbid nonsense. `schema.json` beside this file is their JSON Schema.
+"""The models of a report, which refuse contradictions. `schema.json` beside this file is their JSON Schema.
 
-Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that this run could
-decide. A case that was skipped or met a fault of the grader leaves its points ungraded; they are never counted as
-lost.
+Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that the run decided. A skipped case
+and an `infra_error` leave points ungraded; ungraded points are never counted as lost.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ Outcome = Literal[
     "skipped",
     "infra_error",
 ]
-NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded without one
+NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded on a CPU
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
-NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
+NOT_RUN = "not run"  # the beginning of the message of a case that was skipped after an earlier case did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
-# The worst first: a part is called by the first of these that one of its cases has.
+# The worst first: the outcome of a part is the first of these that one of its cases has.
 SEVERITY: tuple[Outcome, ...] = (
     "infra_error",
     "forbidden",
@@ -47,7 +46,7 @@ SEVERITY: tuple[Outcome, ...] = (
     "skipped",
 )
 
-# JSON has no infinities: an error without bound is written as null.
+# JSON has no infinities: an infinite error is written as null.
 Finite = Annotated[
     float,
     BeforeValidator(lambda value: float("inf") if value is None else value),
@@ -57,11 +56,11 @@ Finite = Annotated[
 ]
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline, in C0 and C1
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1 without tab and newline
 
 
 def without_controls(text: str) -> str:
-    """A submission's words may be shown by whatever reads the report: they have no control characters but tab and newline."""
+    """A submission's words without control characters but tab and newline: any program that reads the report may show them."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -349,14 +348,13 @@ class Isolation(Model):
     def isolated(self) -> bool:
         """Whether the machine's files, processes and network are out of the submission's reach; `grader doctor` tries that as "escape".
 
-        Another user on a host reads what everybody may, sees every process and has the network. A container has only files, processes and
-        a network of its own, and there another user is kept from the judge's.
+        The jail `uid` is no isolation on a host: another user reads public files, sees every process and has the network. In a container
+        there are only the container's files, processes and network, and another user is kept from the judge's.
         """
         return self.jail == "bubblewrap" or (self.sandbox == "docker" and self.jail == "uid")
 
     @property
     def words(self) -> str:
-        """As the terminal says it."""
         jail = {"bubblewrap": "bubblewrap", "uid": "another user", "none": "unisolated"}[self.jail]
         return f"docker, {jail}" if self.sandbox == "docker" else jail
 
@@ -403,6 +401,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome that names a whole part."""
+    """The outcome of a part with cases of these outcomes."""
     every = set(outcomes)
     return next((outcome for outcome in SEVERITY if outcome in every), "skipped")
