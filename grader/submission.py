@@ -208,7 +208,7 @@ def _some(names: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[int]:
-    """The folder `inside` of the folder `source`, open; of its parts none may be a link. Raises SubmissionError."""
+    """A context with the descriptor of the folder `inside` of `source`; no part of `inside` may be a link. Raises SubmissionError."""
     expected = f"expected a folder with {', '.join(wanted)}"
     try:
         mode = source.stat().st_mode
@@ -233,7 +233,7 @@ def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[i
 
 
 def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The parts of the path of every file below an open folder, whatever its name. What cannot be read is left to `stage`."""
+    """The path, in parts, of every file below an open folder. Unreadable folders are left to `stage`."""
     with contextlib.suppress(OSError):
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
@@ -254,7 +254,7 @@ def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 def _passed_over(name: str) -> bool:
-    """Whether nobody needs to be told that such a file or folder is not taken."""
+    """Whether a file or folder of this name is left out without a note."""
     return name.startswith(".") or name in IGNORED_FOLDERS or name in LITTER
 
 

@@ -113,7 +113,7 @@ class OutputError(Model):
 
 
 class KernelTime(Model):
-    """A kernel that ran on the GPU, and its share of the time that all of them took."""
+    """A kernel that ran on the GPU, and its share of the time of all kernels."""
 
     name: Words = Field(max_length=200)
     own: bool = Field(description="whether the submission defines it")
@@ -122,15 +122,15 @@ class KernelTime(Model):
 
 
 class GpuTime(Model):
-    """In whose kernels the GPU spent its time during a call, by the profiler in the worker."""
+    """The GPU time of a call by kernels, from the profiler in the worker."""
 
     own_share: float = Field(ge=0, le=1, description="of the submission's own kernels")
     library_share: float = Field(ge=0, le=1, description="of kernels of PyTorch and NVIDIA's libraries")
-    kernels: tuple[KernelTime, ...] = Field(description="those that took longest")
+    kernels: tuple[KernelTime, ...] = Field(description="the longest ones")
 
 
 class CaseResult(Model):
-    """What became of one case or check."""
+    """The result of a case or check."""
 
     name: str
     tries: str
@@ -150,7 +150,7 @@ class CaseResult(Model):
 
 
 class GroupResult(Model):
-    """Cases that defend one idea; the points are earned when none of those that ran failed."""
+    """Cases and checks of one idea; the points are earned if none that ran went wrong."""
 
     name: str
     title: str
@@ -168,7 +168,7 @@ class Interval(Model):
 
 
 class ContenderTime(Model):
-    """How fast one contender was."""
+    """The times of one contender."""
 
     name: str
     time_s: Interval = Field(description="of one call")
@@ -194,7 +194,7 @@ class BandResult(Model):
 
 
 class RoundRecord(Model):
-    """One round: the order of contenders, how the GPU stood, and seconds of a call of each."""
+    """One round: the order of contenders, the state of the GPU, and seconds of a call of each contender."""
 
     order: tuple[str, ...]
     sm_clock_mhz: int | None = None
@@ -205,7 +205,7 @@ class RoundRecord(Model):
 
 
 class SpeedMeasurement(Model):
-    """What was measured of one speed case. Absent parts were not measured."""
+    """The measurements of one speed case."""
 
     roofline: str = Field(description="the contender that shows what this machine does at most")
     contenders: tuple[ContenderTime, ...]
@@ -217,7 +217,7 @@ class SpeedMeasurement(Model):
 
 
 class SpeedCaseResult(Model):
-    """What became of one speed case. `passed` means that it was timed; the bands say what that is worth."""
+    """The result of a speed case. `passed` means that the submission was timed; points depend on the bands."""
 
     name: str
     size: str
@@ -228,7 +228,7 @@ class SpeedCaseResult(Model):
     points: Points
     bands: tuple[BandResult, ...]
     measured: SpeedMeasurement | None = None
-    time_s: float = Field(default=0.0, ge=0, description="what measuring it took")
+    time_s: float = Field(default=0.0, ge=0, description="of the measurement")
 
     @model_validator(mode="after")
     def _explained(self) -> SpeedCaseResult:
@@ -240,7 +240,7 @@ class SpeedCaseResult(Model):
 
 
 class SpeedResult(Model):
-    """A part's speed points and the cases they are for."""
+    """A part's speed points and speed cases."""
 
     points: Points
     cases: tuple[SpeedCaseResult, ...] = ()
@@ -260,32 +260,32 @@ class PartResult(Model):
 
 
 class WorkerLog(Model):
-    """What the student's code printed, cut to a bounded size; each line with its case, as `[n-1025] m = 3`."""
+    """The student's output, cut to a bounded size; each line with its case, as `[n-1025] m = 3`."""
 
     text: Words = Field(max_length=200_000)
     others: tuple[Words, ...] = Field(
-        default=(), description="what libraries and Python printed beside it, each once and with its count"
+        default=(), description="output of libraries and of Python, each line once and with its count"
     )
     total_bytes: int = Field(ge=0)
 
 
-NOT_COMPILED = "does not compile: "  # how a problem of `KernelResources` begins
+NOT_COMPILED = "does not compile: "  # the beginning of `KernelResources.problem` of a kernel that does not compile
 
 
 class KernelResources(Model):
-    """What one kernel takes of a multiprocessor, as the compiler tells it."""
+    """A kernel's resources on a multiprocessor, from its compiler."""
 
     name: Words = Field(max_length=200)
     part: str = ""
-    case: str = Field(default="", description="of which case's launch; empty for CUDA C++")
-    arch: str = Field(description="for which GPUs it was compiled, as sm_90", max_length=20)
+    case: str = Field(default="", description="the case of the launch; empty for CUDA C++")
+    arch: str = Field(description="the compiled architecture, as sm_90", max_length=20)
     registers: int | None = Field(
-        ge=0, description="of a thread; null where nobody told, as of one that does not compile"
+        ge=0, description="of a thread; null if unknown, as of a kernel that does not compile"
     )
     spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
     spill_load_bytes: int = Field(default=0, ge=0)
     shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
-    problem: Words = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
+    problem: Words = Field(default="", max_length=4000, description="why this architecture cannot launch the kernel")
 
 
 class AssignmentResult(Model):
@@ -294,22 +294,22 @@ class AssignmentResult(Model):
     file: str
     parts: tuple[PartResult, ...]
     kernels: tuple[KernelResources, ...] = Field(
-        default=(), description="where a compiler was asked without a GPU, or built a .cu file"
+        default=(), description="of a CUDA file, and of Triton kernels that were compiled without a GPU"
     )
     log: WorkerLog
 
 
 class SubmissionInfo(Model):
-    """The folder that was graded. `sha256` covers the names and contents of the files that were taken."""
+    """The graded folder. `sha256` covers the names and contents of the staged files."""
 
     path: str
     sha256: str
     files: tuple[str, ...]
-    notes: tuple[Words, ...] = Field(default=(), description="what was ignored, and why")
+    notes: tuple[Words, ...] = Field(default=(), description="files that were ignored, with the reasons")
 
 
 class Environment(Model):
-    """What ran where."""
+    """The machine and the versions of a grading."""
 
     grader: str
     python: str
@@ -326,7 +326,7 @@ class Environment(Model):
 
 
 class ContainerLimits(Model):
-    """What a container may use of its machine, for the judge and all it starts. A case's own limits are in problem.toml."""
+    """The limits of a container, for the judge and all its workers. A case's own limits are in problem.toml."""
 
     memory_gib: float = Field(gt=0, description="files in it included")
     cpus: float = Field(gt=0)
@@ -334,7 +334,7 @@ class ContainerLimits(Model):
 
 
 class Isolation(Model):
-    """What kept the submission from the rest of the machine."""
+    """The walls between the submission and the rest of the machine."""
 
     sandbox: Literal["host", "docker"] = "host"
     jail: Literal["bubblewrap", "uid", "none"] = Field(
@@ -342,7 +342,7 @@ class Isolation(Model):
     )
     image: str | None = Field(default=None, description="digest of the container's image")
     limits: ContainerLimits | None = None
-    note: str = Field(default="", description="what the submission could reach, where it was not isolated")
+    note: str = Field(default="", description="what a submission without isolation could reach")
 
     @property
     def isolated(self) -> bool:
@@ -378,10 +378,10 @@ class Report(Model):
     speed: Points
     assignments: tuple[AssignmentResult, ...]
     incomplete: bool = Field(
-        default=False, description="the run was interrupted; the points of what was not graded by then are open"
+        default=False, description="the run was interrupted; points of cases not graded by then are open"
     )
     infra_errors: tuple[Words, ...] = Field(
-        default=(), description="faults of the grader itself; what they touched is not graded"
+        default=(), description="faults of the grader or the machine; cases that they touched are not graded"
     )
 
     @model_validator(mode="after")
