@@ -34,7 +34,7 @@ class CourseError(Exception):
 
 
 class Strict(BaseModel):
-    """Refuses unknown keys and cannot be changed after it was read."""
+    """The base of all models here: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -239,7 +239,6 @@ class Group(Strict):
 
     @property
     def names(self) -> list[str]:
-        """The names of the cases, then of the checks."""
         return [*(case.name for case in self.cases), *self.checks]
 
 
@@ -474,8 +473,6 @@ class AssignmentSpec(Strict):
 
 @dataclass(frozen=True)
 class Assignment:
-    """An assignment of a course."""
-
     name: str
     folder: Path
     spec: AssignmentSpec

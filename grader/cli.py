@@ -405,7 +405,6 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
 
 
 def _print_table(records: list[str]) -> None:
-    """Print pytest-benchmark's table of the last record."""
     if not records:
         console.print("no table: nothing was timed in this run")
         return

@@ -78,16 +78,16 @@ class Mistakes(Protocol):
 
 
 class Problem(Protocol):
-    """What a `problem.py` provides. Outputs are named: one for the function's result, before it one for each gradient that is
-    asked for, in the order of `args`.
+    """The interface of `problem.py`. Outputs have names, in this order: a gradient for each of `args`, if gradients are asked for, then the
+    function's result.
 
-    It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
-    are held against it first. How far it is off itself is measured on one call of each race, and others may be off by twice as much.
+    The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs are compared with
+    these first. The error of the stand-in is measured on one call of each race; on other calls it may be twice as large.
 
-    A case that says `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases whose contiguous inputs, one after
-    the other along dimension 0, are inputs of the whole, and whose outputs are its outputs.
+    A case with `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases. Their contiguous inputs, concatenated
+    along dimension 0, are inputs of the whole case, and their outputs its outputs.
 
-    mistakes: the module of `mistakes.py`, which `load_problem` puts there; None where there is no such file.
+    mistakes: the module of `mistakes.py`, set by `load_problem`; None if there is no such file.
     """
 
     mistakes: Mistakes | None

@@ -113,7 +113,7 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     notes = [f"the files lie in {_printable('/'.join(inside))}/: that folder is taken for the submission"] * bool(
         inside
     )
-    # A module with a name such as `kernel (1)` cannot be imported: it is the same file once more.
+    # A module with a name such as `kernel (1)` cannot be imported, so the file is a second copy.
     twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
     twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
     notes += [f"{_printable(name)} lies beside {one}: {one} is what counts" for name, one in twice.items()]
@@ -372,7 +372,7 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
                 yield from _walk(below, refused, f"{name}/", depth + 1)
             finally:
                 os.close(below)
-        except (FileNotFoundError, NotADirectoryError):  # it is gone, or a file or a link by now
+        except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
             refused[name] = "changed while it was read"
         except OSError as error:
             raise _FolderUnreadable(name, str(error.strerror)) from None

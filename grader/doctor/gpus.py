@@ -187,7 +187,7 @@ def _sealing_fault() -> str:
             os.posix_fallocate(file, 0, mmap.PAGESIZE)
             fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             mmap.mmap(file, mmap.PAGESIZE).close()
-            with contextlib.suppress(PermissionError):  # what the seals are for
+            with contextlib.suppress(PermissionError):  # the seals forbid to shrink the file
                 os.ftruncate(file, 0)
             return "" if os.fstat(file).st_size == mmap.PAGESIZE else "the kernel does not seal files in memory"
         finally:

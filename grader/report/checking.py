@@ -62,7 +62,6 @@ class CheckView:
         return line
 
     def seen(self, assignment: Assignment, result: CaseResult) -> None:
-        """Show the result of a first look."""
         self._show(assignment.spec.file, result, _Tally(assignment.spec.file, 0))
 
     def __call__(self, event: Event) -> None:

@@ -107,7 +107,7 @@ def _odd_strides(scene: Scene) -> str:
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
-    """A sentence about an output that was computed twice from the same inputs and differs; nothing where it does not."""
+    """A sentence about an output that differs between two calls on the same inputs; none if the calls agree."""
     other = ~((first == second) | (first.isnan() & second.isnan()))
     count = int(other.sum())
     if not count:

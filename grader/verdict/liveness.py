@@ -341,7 +341,7 @@ class _Walk:
         return self.module.definition(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
 
     def _is_patient(self, decorator: ast.expr) -> bool:
-        """Whether a decorated definition runs only when it is called by its name."""
+        """Whether a definition with this decorator runs only when it is called by its name."""
         match decorator:
             case ast.Call(func=function, args=[first, *_]) if self.module.library(function) == {"functools.partial"}:
                 return self._is_patient(first)

@@ -22,7 +22,7 @@ WARNING = re.compile(
 
 
 def sort_out(text: str) -> tuple[str, Counter[str]]:
-    """The student's own lines, and a sentence for each kind of thing that others printed, with how often it was there."""
+    """The student's own lines, and the other lines as sentences, each with the number of times that it was printed."""
     others: Counter[str] = Counter()
 
     def fold_dump(found: re.Match[str]) -> str:

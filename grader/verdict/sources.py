@@ -75,24 +75,18 @@ def triton_kernels(sources: Mapping[str, str | bytes]) -> frozenset[str]:
     A file that cannot be parsed or followed defines none.
     """
     found = set[str]()
-    for file, text in sources.items():
+    for file, source in sources.items():
         with contextlib.suppress(RecursionError, Entangled):
-            found |= _kernel_definitions(file, text)
+            module = Module(file, source)
+            for node in module.nodes:
+                match node:
+                    case ast.FunctionDef(name=name, decorator_list=decorators):
+                        found |= {name for one in decorators if is_kernel(module, one)}
+                    case ast.Call(args=[ast.Name(id=name), *_], func=function) if is_kernel(module, function):
+                        found.add(name)
+                    case _:
+                        pass
     return frozenset(found)
-
-
-def _kernel_definitions(file: str, source: str | bytes) -> set[str]:
-    module, found = Module(file, source), set()
-    for node in module.nodes:
-        match node:
-            case ast.FunctionDef(name=name, decorator_list=decorators):
-                if any(is_kernel(module, one) for one in decorators):
-                    found.add(name)
-            case ast.Call(args=[ast.Name(id=name), *_], func=function) if is_kernel(module, function):
-                found.add(name)
-            case _:
-                pass
-    return found
 
 
 class Module:

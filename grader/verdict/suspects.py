@@ -183,7 +183,7 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
     error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
     scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
     own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())
-    if not bool(finite.all()) and error <= 1e-3 * scale:  # only what is not finite is wrong
+    if not bool(finite.all()) and error <= 1e-3 * scale:  # only NaN and infinities are wrong
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf
