@@ -1,4 +1,4 @@
-"""The report as a student reads it in a terminal, and the progress while it is made."""
+"""The terminal views of a grading: its progress, and the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -35,21 +34,21 @@ from grader.verdict.prints import first_lines, heading
 
 
 class ReportConsole(Console):
-    """A console that goes on in silence when its reader has gone (`grader run ... | head`): the report is still written."""
+    """A console that ignores a closed pipe (`grader run ... | head`), so that the report is still written."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-MAX_FAILURES = 4  # of one part, shown in full; the report has them all
+MAX_FAILURES = 4  # of one part, shown in full; report.json has all
 MAX_KERNELS = 12
-MAX_OTHERS = 3  # kernels that are not the student's, of a call; and sentences that are not
+MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
 MAX_PROBLEMS = 6
 
 
 class Progress:
-    """A live table of the parts while they are graded; plain lines where the output is no terminal."""
+    """A live table of the parts during a grading; plain lines if the output is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -65,9 +64,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -118,7 +115,7 @@ def _tally(counts: Counter[Outcome]) -> Text:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The whole report: a section for each assignment, then the score."""
+    """Print a section for each assignment, then the score."""
     for assignment in report.assignments:
         console.print(_assignment(assignment))
     console.print(_summary(report))
@@ -202,7 +199,7 @@ def _part(part: PartResult) -> list[RenderableType]:
 
 
 def _stories(part: PartResult) -> list[list[CaseResult]]:
-    """The cases that did not pass, those with the same end and the same words together."""
+    """The cases that did not pass, grouped by outcome and message."""
     stories: dict[tuple[Outcome, str], list[CaseResult]] = {}
     for case in part.cases:
         if case.outcome not in ("passed", "skipped"):
@@ -232,7 +229,7 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
 
 
 def _gpu_time(case: CaseResult) -> RenderableType:
-    """In whose kernels the GPU spent a case's time; others' are named where they took some of it."""
+    """A case's GPU time in kernels of the submission, and in the longest library kernels."""
     assert case.gpu_time is not None
     own = [one.name for one in case.gpu_time.kernels if one.own]
     line = f"{case.name}: {percent(case.gpu_time.own_share)} of the GPU's time in kernels of your own"
@@ -243,9 +240,9 @@ def _gpu_time(case: CaseResult) -> RenderableType:
 
 
 def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> RenderableType:
-    """What compilers tell of each kernel: a line for each of CUDA C++, a table by architecture for Triton's.
+    """Compilers' findings: a line for each CUDA kernel, a table by architecture for Triton kernels.
 
-    A problem that one of the messages `told` has in it is not told again.
+    A problem that one of the messages `told` contains is not repeated.
     """
     blocks: list[RenderableType] = [
         plain(f"{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
@@ -268,9 +265,9 @@ def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> Ren
 
 
 def _by_architecture(found: Sequence[KernelResources]) -> RenderableType:
-    """A row for each kernel and what it takes; the cases in which that is so are named together.
+    """A row for each kernel and its resources, with the names of all cases that have them.
 
-    A case may have a kernel several times, in several configurations: the first of an architecture goes with the first of another.
+    A case may have a kernel in several configurations: the first of one architecture shares a row with the first of another.
     """
     architectures = list(dict.fromkeys(one.arch for one in found))
     cells: dict[tuple[str, str, str, int], dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""What a worker printed, sorted: the student's own lines, and what libraries and Python say beside them, folded and counted."""
+"""Sorts a worker's output: the student's own lines are kept; warnings of libraries and of Python are folded and counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_WORDS = 200  # characters of a line
 
 
 def sort_out(text: str) -> tuple[str, Counter[str]]:
-    """The student's own lines, and a sentence for each kind of thing that others printed, with how often it was there."""
+    """The student's own lines, and the other lines as sentences, each with the number of times that it was printed."""
     others: Counter[str] = Counter()
 
     def fold_dump(found: re.Match[str]) -> str:
