@@ -30,6 +30,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from grader.judge.state import Judge  # noqa: E402
+
 from benchmarks.records import text_of  # noqa: E402
 from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session, start  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
@@ -38,7 +40,6 @@ from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
-from grader.judge.state import Judge  # noqa: E402
 from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
 
 ROUNDS = 9

@@ -31,6 +31,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from grader.judge.state import Judge  # noqa: E402
+
 from benchmarks.records import text_of  # noqa: E402
 from grader.assignment import load_course  # noqa: E402
 from grader.contender.contender import Contender  # noqa: E402
@@ -43,7 +45,6 @@ from grader.judge.evidence import Evidence  # noqa: E402
 from grader.judge.heats import run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
 from grader.judge.measurement import band_results  # noqa: E402
-from grader.judge.state import Judge  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 

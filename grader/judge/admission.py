@@ -74,7 +74,7 @@ class Admission:
         self._standing.check_present(self._assignments[place.assignment])
         results = self._results.of_part(place.assignment, place.part)
         if wrong := [one for one in results if one.outcome not in ("passed", *UNDECIDED)]:
-            names = ", ".join(one.name for one in wrong[:MAX_NAMED]) + (" ..." if len(wrong) > MAX_NAMED else "")
+            names = ", ".join(one.title for one in wrong[:MAX_NAMED]) + (" ..." if len(wrong) > MAX_NAMED else "")
             raise ContenderFault(
                 wrong[0].outcome, f"not timed: speed counts where the answers are right, and here {names} went wrong"
             )

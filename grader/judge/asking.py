@@ -17,7 +17,7 @@ from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault, Returned
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
@@ -108,7 +108,8 @@ def ask(
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
     limits = _limits(run, case)
     (args, upstream), *beside = asked
-    contender.log.mark(case.name)
+    contender.log.mark(case.heading)
+    evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
         with watch:

@@ -19,7 +19,7 @@ from grader.job import CaseNote
 from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundCase
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed
+from grader.judge.evidence import CheckFailed, described, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import NOT_COMPILED, KernelResources
@@ -91,7 +91,12 @@ class Compilation:
             kernels += [_of(case, one) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
-        raise_fault(first)
+        try:
+            raise_fault(first)
+        except (CheckFailed, ContenderFault) as fault:
+            given = described(case.inputs(self._run.seed, OWN_NUMBER, self._run.device))
+            fault.details = with_input(fault.details, fault.message, given, case.name)
+            raise
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""

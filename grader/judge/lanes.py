@@ -184,14 +184,14 @@ class Lanes:
         """
         evidence, place = Evidence(), work.place
         try:
-            self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.name))
+            self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.title))
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
             self._standing.hangs.check(place.assignment, place.part)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._standing.hangs.note(place.assignment, place.part, place.name, error)
+            self._standing.hangs.note(place.assignment, place.part, place.title, error)
             clear_frames(error.__traceback__)  # they may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)

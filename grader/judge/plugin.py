@@ -37,6 +37,7 @@ from grader.judge.schedule import Race, Schedule
 from grader.judge.standing import Standing
 from grader.judge.track import Track
 from grader.judge.works import PropertyCheck, Works
+from grader.verdict.prints import heading
 
 EVIDENCE = pytest.StashKey[Evidence]()
 TEST = pytest.StashKey["Test"]()
@@ -128,7 +129,8 @@ class JudgePlugin:
             self._admission.check_timing(test.place, test.sizes)
         self._admission.check(test.place, None)
         contender = self._crew.worker(assignment)
-        contender.log.mark(test.place.name if test.sizes is None else f"speed of {test.place.name}")
+        title = test.place.title if test.sizes is None else f"speed of {test.place.name}"
+        contender.log.mark(heading(title, test.place.part, len(assignment.spec.parts)))
         return contender
 
     @pytest.fixture
@@ -224,7 +226,7 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         place, timed = item.stash[TEST].place, item.stash[TEST].sizes is not None
-        name = f"speed of {place.name}" if timed else place.name
+        name = f"speed of {place.name}" if timed else place.title
         self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
         return (yield)
 
@@ -235,7 +237,7 @@ class JudgePlugin:
         if error is not None or call.when == "call":
             test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
             if test.sizes is None:
-                self._standing.hangs.note(test.place.assignment, test.place.part, test.place.name, error)
+                self._standing.hangs.note(test.place.assignment, test.place.part, test.place.title, error)
                 self._results.keep(test.place, error, evidence, is_check=True)
             else:
                 timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)

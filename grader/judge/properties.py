@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
 
@@ -100,7 +100,7 @@ class Properties:
     Args:
         problem, model: the assignment's problem.py and its keys.
         part: the part that the check belongs to; its defaults hold.
-        name: of the check.
+        name, title: of the check.
         lane: whose worker is asked.
     """
 
@@ -114,11 +114,13 @@ class Properties:
         model: type[Params],
         part: Part,
         name: str,
+        title: str,
         lane: int = 0,
     ) -> None:
         self._run, self._crew, self._comparison = run, crew, comparison
         self._assignment, self._problem = assignment, problem
         self._model, self._part, self._name, self._lane = model, part, name, lane
+        self._title = title
 
     def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
@@ -169,24 +171,25 @@ class Properties:
         except _Stopped as stopped:
             raise stopped.fault from None
         except CheckFailed as failed:
-            smallest = next(key for key, one in known.items() if one is failed)
-            raise CheckFailed(failed.message, (*failed.details, f"the smallest input found: {smallest}")) from None
+            raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
         from hypothesis.errors import HypothesisException
 
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
-        case = Case(name=self._name, tries=self._name, params=own)
+        case = Case(name=self._name, tries=self._title, params=own)
+        given: tuple[str, ...] = ()
         try:
             params = bind_params(self._assignment, self._part, case, self._model, self._run.device_name)
             bound = BoundCase(self._assignment, self._problem, self._part, case, params)
             trial = Trial(self._run, self._crew, self._comparison, bound, self._lane)
+            given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except CheckFailed as failed:
-            return failed
+            return CheckFailed(failed.message, (*failed.details, f"the smallest input found: {_words(drawn, given)}"))
         except ContenderFault as fault:
-            fault.details = (*fault.details, f"the input: {_words(drawn)}")
+            fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
             raise
@@ -215,5 +218,10 @@ class _Stopped(BaseException):
         self.fault = fault
 
 
-def _words(drawn: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in drawn.items())
+def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
+    """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
+    tensors = ", ".join(given)
+    more = (
+        f"{key} {value}" for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)
+    )
+    return "; ".join(filter(None, [tensors, ", ".join(more)]))

@@ -16,7 +16,7 @@ from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
 from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
 from grader.judge.compilation import Compilation
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, Outcome, SpeedCaseResult
@@ -37,7 +37,7 @@ class Results:
 
     Attributes:
         cases, speed: results by assignment, part and name.
-        stopped: the first case that went wrong of each assignment, where a job stops early.
+        stopped: the title of the first case that went wrong of each assignment, where a job stops early.
     """
 
     def __init__(
@@ -69,12 +69,15 @@ class Results:
         earlier = self.cases.get(place.key)
         if earlier is not None and earlier.outcome != "passed":
             return  # a parametrised check is as good as its worst run
+        details = end.details
+        if evidence.given and end.outcome not in NOT_OF_THE_MACHINE:
+            details = with_input(details, end.message, evidence.given, place.title)
         result = CaseResult(
             name=place.name,
             tries=place.tries,
             outcome=end.outcome,
             message=end.message or evidence.words,
-            diagnosis=end.details,
+            diagnosis=details,
             traceback=end.traceback,
             errors=tuple(evidence.errors),
             gpu_time=evidence.gpu_time,
@@ -82,7 +85,7 @@ class Results:
         )
         self.cases[place.key] = result
         if self._run.job.stop_early and result.outcome not in ("passed", "skipped"):
-            self.stopped.setdefault(place.assignment, place.name)
+            self.stopped.setdefault(place.assignment, place.title)
         self._run.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
 
     def keep_speed(

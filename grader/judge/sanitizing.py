@@ -18,7 +18,7 @@ from grader.judge.asking import UPSTREAM, arena_for, check_returned
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
@@ -54,7 +54,8 @@ def run_watched(
             with standing.hangs.ending(case.assignment.name, case.part.name, worker):
                 load_file(worker, run.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.name)
+                worker.log.mark(case.heading)
+                evidence.given = described(call)
                 reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason

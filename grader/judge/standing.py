@@ -17,7 +17,7 @@ from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.run import Run
 from grader.report.model import WorkerLog
-from grader.verdict.prints import counted, shortened, sort_out, with_case
+from grader.verdict.prints import all_shortened, counted, sort_out, with_case
 from grader.verdict.resources import kernel_resources
 
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
@@ -156,7 +156,11 @@ class Standing:
         others: Counter[str] = Counter()
         for name, text in (section for log in logs for section in log.sections()):
             own, beside = sort_out(text.replace(f"{self._run.job.submission}/", ""))
-            lines[tuple(with_case(name, own))] = None
+            if own.strip():
+                lines[tuple(with_case(name, own))] = None
             others += beside
-        own_text = shortened((line for section in lines for line in section), MAX_LOG)
-        return WorkerLog(text=own_text, others=counted(others), total_bytes=sum(log.total_bytes for log in logs))
+        return WorkerLog(
+            text=all_shortened(list(lines), MAX_LOG),
+            others=counted(others),
+            total_bytes=sum(log.total_bytes for log in logs),
+        )

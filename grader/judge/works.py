@@ -90,4 +90,6 @@ class Works:
         assignment = self._assignments[place.assignment]
         problem, model = self._problems[assignment.name]
         part = next(part for part in assignment.spec.parts if part.name == place.part)
-        return Properties(self._run, self._crew, self._comparison, assignment, problem, model, part, place.name, lane)
+        return Properties(
+            self._run, self._crew, self._comparison, assignment, problem, model, part, place.name, place.title, lane
+        )

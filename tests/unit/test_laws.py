@@ -13,7 +13,7 @@ from grader.judge import properties as module
 from grader.judge.cases import Place
 from grader.judge.properties import Properties, Trial
 from grader.judge.schedule import Schedule
-from grader.problem import load_problem
+from grader.problem import Call, load_problem
 from tests.conftest import ROOT
 
 LENGTHS = st.integers(1, 70)
@@ -25,9 +25,11 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     assignment = next(one for one in load_course(ROOT) if one.name == "flash_attention")
     judge: Any = SimpleNamespace(contender=lambda *_: None, seed=1, device_name="cpu")
     monkeypatch.setattr(
-        module, "Trial", lambda _judge, bound, _lane: SimpleNamespace(case=bound, conclude=lambda: None)
+        module,
+        "Trial",
+        lambda _judge, bound, _lane: SimpleNamespace(case=bound, inputs=Call({}), conclude=lambda: None),
     )
-    return Properties(judge, assignment, *load_problem(assignment), assignment.spec.parts[0], "law")
+    return Properties(judge, assignment, *load_problem(assignment), assignment.spec.parts[0], "law", "a law")
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:

@@ -31,6 +31,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
     case: Any = SimpleNamespace(
         name="huge",
+        heading="huge",
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
         assignment=SimpleNamespace(spec=spec),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),

@@ -197,6 +197,7 @@ def run(
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
     case: Any = SimpleNamespace(
+        heading="memcheck",
         name="memcheck",
         case=SimpleNamespace(tool="memcheck"),
         inputs=lambda *_: call,
