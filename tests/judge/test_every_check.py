@@ -90,7 +90,6 @@ NEEDED = {
     ),
     "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
-    "CheckFailed(failed.message": Needed("the smallest input found", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
 ON_A_GPU_ALONE = (
     "ContenderFault('skipped', f'{words}, ",  # tests/unit/test_room.py, tests/gpu/test_memory.py
