@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from grader.assignment import Case
 from grader.contender.replies import ContenderFault
 from grader.judge import asking
-from grader.judge.evidence import Evidence
+from grader.judge.evidence import CaseRefused, Evidence
 from grader.problem import Call
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
         name="huge",
         heading="huge",
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
-        assignment=SimpleNamespace(spec=spec),
+        assignment=SimpleNamespace(spec=spec, folder=Path("course/task")),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),
         dtype=torch.float32,
     )
@@ -42,6 +43,12 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     with pytest.raises(ContenderFault) as raised:
         asking.answer(run, case, contender, Call({"x": X}), Evidence())
     return raised.value
+
+
+def test_a_signature_that_does_not_fit_the_call_is_the_courses_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "signature_fault", lambda *_: "its inputs are ['x'], those of problem.py ['x', 'z']")
+    with pytest.raises(CaseRefused, match=r"problem.toml: signature: its inputs are"):
+        ended(free_gib=1.0)
 
 
 def test_where_there_was_no_room_for_results_of_its_own_it_is_skipped_and_says_what_was_needed() -> None:
