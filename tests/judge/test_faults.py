@@ -299,6 +299,8 @@ cases = [
 LAW = """
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.xdist_group("faults")
+
 def test_law(properties):
     "It holds."
     properties.hold(lambda trial: trial.ask(trial.inputs), n=st.integers(1, 4))

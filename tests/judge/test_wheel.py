@@ -21,6 +21,8 @@ SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "grader", *ROOM
 THIEF = f"""
 import pathlib, sys
 
+pytestmark = pytest.mark.xdist_group("wheel")
+
 found = []
 for folder in filter(None, sys.path):
     for course in pathlib.Path(folder).glob("grader/{INSTALLED}"):
