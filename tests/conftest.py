@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,29 @@ SHARED = Path("/dev/shm")
 # On this host with each jail, `host` being the strongest; in a container.
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: many tests wait, so one more than there are processors.
+
+    Files that are named run in this process, where a debugger and `-s` work.
+    """
+    return 0 if all(".py" in one for one in config.args) else min((os.cpu_count() or 1) + 1, 9)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the minutes go: the files whose tests took longest, all their tests together."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for one in reports:
+            if isinstance(one, pytest.TestReport):
+                seconds[one.nodeid.partition("::")[0]] += one.duration
+    if seconds.total() > 60:
+        terminalreporter.section("minutes of each file's tests")
+        for file, taken in seconds.most_common(15):
+            terminalreporter.line(f"{taken / 60:6.1f}  {file}")
+        terminalreporter.line(f"{seconds.total() / 60:6.1f}  in all")
+
 
 # The beginning of a submission: `twice` is a kernel of its own, of one program.
 TWICE = """

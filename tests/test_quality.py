@@ -12,6 +12,8 @@ from tests.corpus import entries
 from tests.quality import KINDS, PAGE, RECORD, faults
 from tests.quality_page import DEVICE_NAMES, not_run, page
 
+pytestmark = pytest.mark.xdist_group("quality")
+
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 

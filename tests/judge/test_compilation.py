@@ -16,6 +16,7 @@ from tests.conftest import ROOT, Course, Ran, Running
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU kernels are compiled to be run"),
     pytest.mark.timeout(900),
+    pytest.mark.xdist_group("compilation"),
 ]
 
 TOML = """

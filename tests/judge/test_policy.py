@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import ROOT, TWICE, Course, Ran, Running, StartRun, problem_toml
 
+pytestmark = pytest.mark.xdist_group("policy")
+
 POLICY = """
 [policy]
 forbidden = ["torch.add", ".add", "@"]
