@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# All tests that this machine can run: most of them side by side (pytest-xdist), then those that need the machine for themselves.
-# Arguments are passed on to both, as `--durations 20`.
+# All tests that this machine can run: the quick suite, those that grade (side by side, by pytest-xdist), those that need the machine
+# for themselves. tests/README.md tells more. `after-quick` leaves out the quick suite; further arguments are passed on to each pytest.
 cd "$(dirname "$0")/.." || exit
 code=0
-.venv/bin/pytest tests -m "not alone" "$@" || code=1
+if [ "${1:-}" = after-quick ]; then shift; else .venv/bin/pytest "$@" || code=1; fi
+.venv/bin/pytest tests -m "(grading or docker) and not alone" "$@" || code=1
 .venv/bin/pytest tests -m alone -n 0 "$@" || code=1
 exit $code

@@ -12,8 +12,6 @@ from tests.corpus import entries
 from tests.quality import KINDS, PAGE, RECORD, faults
 from tests.quality_page import DEVICE_NAMES, not_run, page
 
-pytestmark = pytest.mark.xdist_group("quality")
-
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 

@@ -8,7 +8,7 @@ import torch
 from grader.assignment import load_course
 from tests.conftest import ROOT, Ran, Running, StartRun
 
-pytestmark = pytest.mark.xdist_group("course")
+pytestmark = pytest.mark.grading
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,6 @@ from grader.worker.cuda_cpu.build import (
 from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite
 from grader.worker.windows import repeated
 
-pytestmark = pytest.mark.xdist_group("cuda_cpu")
-
 COMPILER = find_compiler()
 if COMPILER is None:
     pytest.skip("needs g++ or clang++", allow_module_level=True)

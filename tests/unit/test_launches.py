@@ -13,7 +13,7 @@ from grader.worker import load, nvcc
 from tests.unit.test_cuda_cpu import REFUSED
 
 NVCC = shutil.which("nvcc")
-pytestmark = [pytest.mark.skipif(NVCC is None, reason="nvcc is not installed"), pytest.mark.xdist_group("launches")]
+pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed")
 
 HEADER = """
 template <int WIDTH> __global__ void tiled(float* y) {}

@@ -18,8 +18,6 @@ from grader.judge.ruler import Ruler
 from grader.judge.state import Judge
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.xdist_group("speed_inputs")
-
 CPU = torch.device("cpu")
 JUDGE: Any = SimpleNamespace(device_name="cpu")
 Answer = Callable[[torch.Tensor], torch.Tensor]
