@@ -17,7 +17,7 @@ pytestmark = pytest.mark.grading
 
 ROW_SUM = ROOT / "tests" / "row_sum"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
     *sorted((ROOT / "assignments").glob("*/README.md")),
