@@ -14,6 +14,7 @@ from grader.report.model import CaseResult, KernelResources
 from tests.conftest import ROOT, Course, Ran, Running
 
 pytestmark = [
+    pytest.mark.grading,
     pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU kernels are compiled to be run"),
     pytest.mark.timeout(900),
 ]

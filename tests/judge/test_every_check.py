@@ -16,6 +16,8 @@ from tests.judge.test_faults import PRELUDE
 from tests.judge.test_properties import CHECKED, PROPERTIES
 from tests.warm_judge import judge
 
+pytestmark = pytest.mark.grading
+
 GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={").replace(
     'return {"y": ', 'return {"dx": tuple(call.args["x"].shape), "y": ', 1
 )

@@ -9,6 +9,8 @@ import pytest
 from tests import containers
 from tests.conftest import IN_DOCKER, Course, Ran, Running, StartRun, problem_toml
 
+pytestmark = pytest.mark.grading
+
 # Each case's body runs inside `double(x)`; a case named "right..." is answered rightly and must pass whatever its neighbours did.
 CASES: dict[str, str] = {
     "right-first": "return x * 2",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import PROBLEM, Course, Ran, Running, StartRun, problem_toml
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.grading, pytest.mark.timeout(600)]
 PROPERTIES = '''
 from hypothesis import strategies as st
 
