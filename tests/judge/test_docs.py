@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,11 @@ import typer
 
 from grader import cli
 from grader.assignment import load_course
-from tests.conftest import ROOT, StartRun
+from tests.conftest import IMPORTS, ROOT, StartRun
 
 pytestmark = pytest.mark.grading
 
+COMMANDS = ROOT / "docs" / "COMMANDS.md"
 ROW_SUM = ROOT / "tests" / "row_sum"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md")),
@@ -139,7 +143,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 
 def test_the_readme_is_two_screens_of_short_sentences() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 100
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
     paragraphs = re.split(r"\n\n|^[|#].*$", CODE_BLOCK.sub("", text), flags=re.MULTILINE)
     sentences = [one for part in paragraphs for one in re.split(r"(?<=[.:])\s", part.replace("\n", " "))]
@@ -147,18 +151,36 @@ def test_the_readme_is_two_screens_of_short_sentences() -> None:
     assert [one for one in shown if len(one) > 240] == []
 
 
-def test_the_readmes_options_are_those_of_grader_run() -> None:
-    told = re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows((ROOT / "README.md").read_text(), "option of")))
+def test_the_options_that_are_told_are_those_of_grader_run() -> None:
+    told = re.findall(r"--[a-z-]+", " ".join(row[0] for row in rows(COMMANDS.read_text(encoding="utf-8"), "option of")))
     command = typer.main.get_command(cli.app).commands["run"]  # type: ignore[attr-defined]
     names = [[name for name in (*one.opts, *one.secondary_opts) if name.startswith("--")] for one in command.params]
     assert set(told) <= {name for one in names for name in one}
     untold = [one for one in names if one and not set(one) & set(told)]
-    assert untold == [["--course"]], "README.md's table lacks an option"
+    assert untold == [["--course"]], "docs/COMMANDS.md lacks an option"
 
 
-def test_the_readmes_exit_codes_are_the_commands() -> None:
+def test_the_exit_codes_that_are_told_are_the_commands() -> None:
     codes = {name: value for name, value in vars(cli).items() if name.startswith("EXIT_")}
-    assert {int(row[0]) for row in rows((ROOT / "README.md").read_text(), "exit code")} == {0, *codes.values()}
+    assert {int(row[0]) for row in rows(COMMANDS.read_text(encoding="utf-8"), "exit code")} == {0, *codes.values()}
+
+
+def test_the_readmes_loop_grades_each_folder_into_a_report_of_its_own(tmp_path: Path) -> None:
+    loop = re.search(
+        r"^    for folder in submissions.*?^    done$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert loop
+    for name, assignment in (("alice", "softmax"), ("bob with a space", "triton_gelu")):
+        (tmp_path / "submissions" / name).mkdir(parents=True)
+        shutil.copy(ROOT / "starter" / f"{assignment}.py", tmp_path / "submissions" / name)
+    (tmp_path / "submissions" / "nobody").mkdir()
+    script = re.sub(r"#.*", "", loop.group()).replace("grader run", f"{sys.executable} -m grader run --device cpu")
+    environment = os.environ | {"PYTHONPATH": IMPORTS}
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert {one.name for one in tmp_path.glob("reports/*")} == {"alice", "bob with a space"}, ran.stdout
+    assert "submissions/nobody/: exit code 2" in ran.stdout
 
 
 def test_the_page_of_grading_has_the_points_of_the_course() -> None:
