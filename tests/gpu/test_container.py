@@ -22,6 +22,7 @@ def _docker() -> None:
     containers.need()
 
 
+SEED = "1"
 BROKEN = "import os\n\ndef softmax(x):\n    os.abort()\n"
 # Says where it could read the reference.
 HOSTILE = f"""
@@ -58,9 +59,10 @@ def hostile(scratch: Path) -> Path:
 
 
 def grade(submission: Path, folder: Path, *words: str) -> Ran:
+    """Grade on the same inputs each time: on some, a wrong kernel is within what half precision allows."""
     folder.mkdir()
     only = () if submission == ROOT / "reference" else ("--assignment", "softmax")
-    return Running(folder, [str(submission), *only, *words]).finish(600)
+    return Running(folder, [str(submission), "--seed", SEED, *only, *words]).finish(600)
 
 
 def found(ran: Ran) -> dict[str, object]:
