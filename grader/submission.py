@@ -30,6 +30,7 @@ MAX_PATH = 4096  # characters: reports are told apart by it
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
+COPY = "copy|copyof|kopie|kopievon|copie|copiede|copia|copiade"  # what systems add to a name in the languages of many students
 MAX_NAMED = 3  # files or folders in a sentence
 # How like the name of a file is to a wanted one: the same; what a platform makes of it; a name that contains it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
@@ -67,12 +68,14 @@ class Survey:
     misnamed: for each wanted file that is not there, a sentence that names it and what was found in its stead, if anything was.
     notes: what whoever reads the report should know of it.
     spoken_of: the files that `misnamed` and `notes` name, by their paths in the folder that is entered.
+    files: all that lie in the folder that is entered, by their paths there.
     """
 
     inside: str = ""
     misnamed: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     spoken_of: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
 
 
 AS_IT_IS = Survey()
@@ -122,7 +125,39 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
         {name: _instead([name], candidates) for name, candidates in found.items()},
         tuple(notes),
         frozenset(twice) | {path for candidates in found.values() for path in candidates},
+        tuple("/".join(path) for path in paths),
     )
+
+
+def still_a_stub(wanted: str, entry: str, folder: Path, files: Sequence[str], starter: Path) -> tuple[str, bool]:
+    """A sentence about a file that is still the starter's stub, and whether another file looks like the kernel that was meant.
+
+    Args:
+        entry: the student's function; a file of the same kind that defines it looks like the kernel.
+        files: of the submission, by their paths in `folder`.
+        starter: the folder with the stubs, whose names are never another file's.
+    """
+    name_of = re.escape(entry)
+    python, c = rf"^\s*def {name_of}\s*\(|^{name_of}\s*=", rf"^[^\n/(]*\s{name_of}\s*\([^;{{]*\{{"
+    defined = re.compile(python if wanted.endswith(".py") else c, re.MULTILINE)
+    stub = (starter / wanted).read_bytes()
+    stubs = {path.name for path in starter.iterdir()}
+    found = []
+    for name in files:
+        if (
+            PurePosixPath(name).suffix == PurePosixPath(wanted).suffix
+            and name not in stubs
+            and (folder / name).is_file()
+        ):
+            with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+                source = file.read(MAX_FILE_BYTES)
+                if source != stub and defined.search(source.decode(errors="replace")):
+                    found.append(name)
+    words = f"{wanted} is still the starter's stub"
+    if not found:
+        return words, False
+    looks = "looks" if len(found) == 1 else "look"
+    return f"{words}, but {_some(found)} {looks} like your kernel: {_mend(found, wanted)}", True
 
 
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
@@ -177,8 +212,8 @@ def _like(name: str, wanted: str) -> int:
     core = re.sub(r"[\W_]", "", stem.casefold())
     suffixes = set(re.findall(r"\.[a-z]+", name.casefold()))
     if suffixes <= {suffix, ".txt"}:
-        letters = re.sub(r"copy(of)?|kopie|[\W_]", "", name.casefold().split(".")[0])
-        if re.fullmatch(rf"{re.escape(core)}\d*", letters):
+        letters = re.sub(r"[\W_]", "", name.casefold().split(".")[0])
+        if re.fullmatch(rf"({COPY})?{re.escape(core)}\d*(({COPY})\d*)?", letters):
             return RENAMED
     if suffixes <= {".txt"} or suffixes & {suffix, *OTHER_SUFFIXES.get(suffix, ())}:
         return SIMILAR if core and core in re.sub(r"[\W_]", "", name.casefold()) else 0
@@ -188,15 +223,15 @@ def _like(name: str, wanted: str) -> int:
 def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
     """A sentence: what is wanted and not there, what was found, and what to do."""
     names = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
+    return f"there is no {names}, but {_some(found)}: {_mend(found, names)}"
+
+
+def _mend(found: Sequence[str], names: str) -> str:
     if len(found) > 1:
-        mend = f"keep the one that counts, as {names}"
-    elif found[0].casefold().endswith(".ipynb"):
-        mend = f"a notebook cannot be graded, so save its code as {names}"
-    elif "/" in found[0]:
-        mend = f"move it out of its folder, as {names}"
-    else:
-        mend = f"rename it to {names}"
-    return f"there is no {names}, but {_some(found)}: {mend}"
+        return f"keep the one that counts, as {names}"
+    if found[0].casefold().endswith(".ipynb"):
+        return f"a notebook cannot be graded, so save its code as {names}"
+    return f"move it out of its folder, as {names}" if "/" in found[0] else f"rename it to {names}"
 
 
 def _some(names: Sequence[str]) -> str:

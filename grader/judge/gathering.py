@@ -16,6 +16,7 @@ from grader.report.model import (
     CaseResult,
     GroupResult,
     Isolation,
+    KernelResources,
     Outcome,
     PartResult,
     Points,
@@ -24,9 +25,12 @@ from grader.report.model import (
     SpeedResult,
     worst,
 )
+from grader.verdict.advice import advice
 from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import Graded, group_points, speed_points
+from grader.verdict.text import decoded
 
+CODE = {".cu", ".cuh", ".h", ".hpp"}
 NOT_COLLECTED = "did not run: no test of this name was collected"
 
 
@@ -70,14 +74,28 @@ class Gathering:
     def _assignment(self, assignment: Assignment) -> AssignmentResult:
         spec = assignment.spec
         compiled = self._compilation.kernels.get(assignment.name, ())
+        parts = tuple(self.part(assignment, part) for part in spec.parts)
+        kernels = (*kernel_resources(self._judge.ptxas(assignment)), *compiled)
+        outcomes = {case.outcome for part in parts for case in part.cases}
+        is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
         return AssignmentResult(
             name=assignment.name,
             title=spec.title,
             file=spec.file,
-            parts=tuple(self.part(assignment, part) for part in spec.parts),
-            kernels=(*kernel_resources(self._judge.ptxas(assignment)), *compiled),
+            parts=parts,
+            kernels=kernels,
+            hints=self._hints(assignment, kernels) if is_right else (),
             log=self._judge.log(assignment),
         )
+
+    def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
+        judge, spec = self._judge, assignment.spec
+        graded = [one for one in kernels if not one.case or one.arch == spec.arch]
+        files = {name: judge.job.submission / name for name in judge.job.info.files}
+        sources = {name: decoded(path.read_bytes()) for name, path in files.items() if path.suffix in CODE}
+        stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
+        off_stream = judge.off_stream(assignment) if stream else ()
+        return advice(spec.file, graded, judge.ptxas(assignment), off_stream, sources, stream)
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self._judge.device_name) for case in part.cases}

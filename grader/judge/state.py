@@ -36,6 +36,7 @@ from grader.judge.trial import answer
 from grader.problem import Call
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import WorkerLog
+from grader.submission import still_a_stub
 from grader.verdict.prints import counted, shortened, sort_out, with_case
 
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
@@ -215,14 +216,16 @@ class Judge:
         """See which files there are, and which are still stubs, before any of the student's code has run; and begin to read them, in the
         background (see `finish_looking`).
         """
-        for name in (assignment.spec.file for assignment in assignments):
+        for assignment in assignments:
+            name = assignment.spec.file
             stub = self.job.course / "starter" / name
             if name not in self.job.info.files:
                 why = self.job.refused.get(name)
                 told = self.job.misnamed.get(name, f"there is no {name} in the submission")
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (self.job.submission / name).read_bytes():
-                self._absent[name] = f"{name} is still the starter's stub"
+                files, starter = self.job.info.files, stub.parent
+                self._absent[name] = still_a_stub(name, assignment.spec.entry, self.job.submission, files, starter)[0]
         read_of = [one for one in assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]
         self._reading = read_of, later(lambda: read(self.job.submission, self.job.info.files, questions))
@@ -374,6 +377,10 @@ class Judge:
     def ptxas(self, assignment: Assignment) -> str:
         """What the CUDA compiler told of the submission's kernels, as its worker says."""
         return next((worker.ptxas for worker in self._logs.get(assignment.name, []) if worker.ptxas), "")
+
+    def off_stream(self, assignment: Assignment) -> tuple[str, ...]:
+        """Work that did not run on the stream that the submission was given, as its workers on the CPU say."""
+        return tuple(dict.fromkeys(one for worker in self._logs.get(assignment.name, []) for one in worker.off_stream))
 
     def log(self, assignment: Assignment) -> WorkerLog:
         """What the submission's workers printed for an assignment."""

@@ -17,7 +17,7 @@ from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
-from grader.report.terminal import kernels, printed
+from grader.report.terminal import hints, kernels, printed
 
 NAMED = 6  # cases that a line names; of more it gives the number
 
@@ -34,7 +34,7 @@ class _Tally:
 
 
 class CheckView:
-    """Takes the events of a check; a context manager. `mistakes` counts the assignments with one."""
+    """Takes the events of a check; a context manager. `mistakes` counts the assignments with one, `unchecked` those that could not be run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,6 +43,7 @@ class CheckView:
         self._spinner = Spinner("dots")
         self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._progress)
         self.mistakes = 0
+        self.unchecked = 0
         self.infra_errors: tuple[str, ...] = ()
 
     def __enter__(self) -> CheckView:
@@ -92,6 +93,11 @@ class CheckView:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
             mark = STYLE["passed" if tally.passed else "skipped"]
+            if not tally.passed:
+                self.unchecked += 1
+                why = plain(f"  not checked: {result.message}")
+                self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), why))
+                return
             self._console.print(
                 Text.assemble(mark, " ", (tally.file, "bold"), f"  {_cases(len(tally.passed))} passed{more}")
             )
@@ -128,6 +134,8 @@ class CheckView:
         for fault in report.infra_errors:
             self._console.print(plain(f"not graded: {fault}", "bold magenta"))
         for one in report.assignments:
+            for block in hints(one):
+                self._console.print(block)
             if one.kernels:
                 self._console.print(kernels(one.kernels))
             for block in printed(one, one.file):
@@ -166,5 +174,7 @@ def unknown_here(report: Report) -> list[str]:
             for case in part.cases:
                 if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
                     skipped[case.message.removeprefix("needs a GPU: ")] += 1
-    lines = ["cannot be known without a GPU: speed, and whether Triton programs race with each other"]
+    races = ", and whether Triton programs race with each other"
+    has_triton = any(one.file.endswith(".py") for one in report.assignments)
+    lines = [f"cannot be known without a GPU: speed{races if has_triton else ''}"]
     return lines + [f"  {reason} ({_cases(count)})" for reason, count in skipped.items()]

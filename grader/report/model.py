@@ -285,6 +285,7 @@ class KernelResources(Model):
     )
     spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
     spill_load_bytes: int = Field(default=0, ge=0)
+    stack_bytes: int = Field(default=0, ge=0, description="of a thread in local memory, spills included")
     shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
     problem: Words = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
 
@@ -297,6 +298,7 @@ class AssignmentResult(Model):
     kernels: tuple[KernelResources, ...] = Field(
         default=(), description="where a compiler was asked without a GPU, or built a .cu file"
     )
+    hints: tuple[Words, ...] = Field(default=(), description="what could be better in a right kernel; costs no points")
     log: WorkerLog
 
 

@@ -11,6 +11,7 @@ from grader.protocol import missing_function
 from grader.worker.errors import LoadError
 from grader.worker.lines import output_of
 
+HEADERS = {".cuh", ".h", ".hpp"}
 KERNEL = r"__global__\b[^;{{]*\b{}\s*\("  # as the source declares it
 
 
@@ -24,6 +25,21 @@ def _own_functions(module: ModuleType) -> list[str]:
         return isinstance(value, type | type(_own_functions)) and value.__module__ == module.__name__
 
     return [name for name, value in vars(module).items() if is_own(value)]
+
+
+def undefined(error: Exception, path: Path) -> str:
+    """The compiler's kind of message for a function that a library lacks when it is loaded; nothing for any other error."""
+    if (found := re.search(r"undefined symbol: (\w+)", str(error))) is None:
+        return ""
+    plain = output_of("c++filt", found[1]).strip() or found[1]
+    name = re.split(r"[(<]", plain)[0]
+    last = re.escape(name.rpartition("::")[2])
+    for file in [path, *sorted(one for one in path.parent.rglob("*") if one.suffix in HEADERS)]:
+        for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
+            if re.search(rf"\b{last}\s*[(<;\[]", line.partition("//")[0]):
+                where = file.relative_to(path.parent)
+                return f"{where}:{number}: error: {name} is declared and nowhere defined"
+    return f"{path.name}: error: {name} is declared and nowhere defined"
 
 
 def missing_in_library(path: Path, entry: str, built: Path) -> LoadError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+from grader.worker import doubles
 
 OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
@@ -32,7 +35,9 @@ class Trial:
     """
 
     def __init__(self, source: Path, nvcc: str, arch: str, scratch: Path, limit_s: float) -> None:
-        command = [nvcc, "-cubin", *OPTIONS, f"-arch={arch}", "-o", str(scratch / "trial.cubin"), source.name]
+        self._kept = scratch / "trial"
+        command = [nvcc, "-cubin", *OPTIONS, *_keeping(self._kept), f"-arch={arch}", "-o", str(scratch / "trial.cubin")]
+        command.append(source.name)
         self._source = source
         self._limit_s = limit_s
         self._process = subprocess.Popen(
@@ -44,14 +49,14 @@ class Trial:
         self._process.communicate()
 
     def finish(self) -> str:
-        """What ptxas told. Raises CompileError, NvccUnusable."""
+        """As `build_library` of what was told. Raises CompileError, NvccUnusable."""
         try:
             output, _ = self._process.communicate(timeout=self._limit_s)
         except subprocess.TimeoutExpired:
             self.abandon()
             raise CompileError(f"nvcc did not finish within {self._limit_s:g} s") from None
         if self._process.returncode == 0:
-            return told(output)
+            return _in_double(self._source, self._kept) + told(output)
         if blames(output, self._source.parent):
             raise CompileError(without_told(output))
         raise NvccUnusable(output)
@@ -61,13 +66,14 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
     """Build the student's `source` and our `extra` into the shared library `target`.
 
     Returns:
-        what ptxas told, and the warnings.
+        what the compiler told of its code (see `doubles.py`) and ptxas of its kernels, and the warnings.
 
     Raises:
         CompileError: nvcc refused it or took longer than `limit_s` seconds.
     """
     # The file is named as the student knows it, so that the compiler's messages are too.
-    command = [nvcc, "-shared", *LINKED, *OPTIONS, f"-arch={arch}", "-o", str(target), source.name]
+    kept = target.with_suffix(".kept")
+    command = [nvcc, "-shared", *LINKED, *OPTIONS, *_keeping(kept), f"-arch={arch}", "-o", str(target), source.name]
     try:
         done = subprocess.run(
             [*command, str(extra)],
@@ -82,7 +88,21 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
     output = done.stderr + done.stdout
     if done.returncode != 0:
         raise CompileError(without_told(output))
-    return told(output), without_told(output)
+    return _in_double(source, kept) + told(output), without_told(output)
+
+
+def _keeping(folder: Path) -> list[str]:
+    """Options that leave the PTX in a new folder."""
+    folder.mkdir(exist_ok=True)
+    return ["--keep", f"--keep-dir={folder}"]
+
+
+def _in_double(source: Path, kept: Path) -> str:
+    """Which lines compute in double precision, from the PTX in the folder `kept`."""
+    with suppress(OSError):
+        ptx = (kept / f"{source.stem}.ptx").read_text(encoding="utf-8", errors="replace")
+        return doubles.told(doubles.in_ptx(ptx, source.parent))
+    return ""
 
 
 def told(output: str) -> str:

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.worker import doubles
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
+from grader.worker.entries import undefined
 from grader.worker.lines import Frame, frames, line_of
 
 HERE = Path(__file__).parent
@@ -30,7 +32,7 @@ TRANSLATED = "translated"  # the folder of the student's files after `rewrite`
 MAX_PLACES = 4  # of a stack
 # DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
-STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
+STUDENT = ["-O1", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
 STUDENT += ["-fno-threadsafe-statics"]  # one thread of the host calls: a guard would be an atomic for nothing
 # A name that is not declared, as g++ and clang++ say it, and the names that look like CUDA's.
 UNDECLARED = re.compile(
@@ -96,7 +98,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
         Unsupported: it uses what only a GPU has.
     """
     translated = scratch / TRANSLATED
-    _translate(source, source.parent.resolve(), translated)
+    sources = _translate(source, source.parent.resolve(), translated)
     library = scratch / f"{source.stem}-cpu.so"
     runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
     if not runtime.exists():
@@ -104,15 +106,23 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
     kernel = [compiler, *COMMON, *STUDENT, "-c", "-x", "c++", str(translated / source.name)]
     kernel += [f"-I{source.parent}", "-o", f"{library}.o"]
     try:
-        _run(kernel, limit_s, source.name)
+        try:
+            # From the student's folder, g++ shows the lines that it warns of.
+            warnings = _run([*kernel, doubles.WARNING], limit_s, folder=source.parent)
+        except (BuildFailed, Unsupported):
+            warnings = _run([*kernel, "-w"], limit_s, source.name)  # its errors, without warnings between them
         _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
-    return Library(library, source.name)
+    return Library(library, source, doubles.told(doubles.in_warnings(warnings, sources)))
 
 
-def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
-    """Rewrite the file and its own headers, which lie in `folder` too, into `target`, with the places that they have."""
+def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> dict[str, str]:
+    """Rewrite the file and its own headers, which lie in `folder` too, into `target`, with the places that they have.
+
+    Returns:
+        What the student wrote, by the names of the files in `folder`.
+    """
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
     text = source.read_text(
@@ -127,9 +137,11 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
         raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
+    sources = {str(inside): text}
     for found in own.values():
         if found not in seen and found != source.resolve():
-            _translate(found, folder, target, seen | {source.resolve()})
+            sources |= _translate(found, folder, target, seen | {source.resolve()})
+    return sources
 
 
 def compile_runtime(compiler: str, target: Path) -> None:
@@ -140,19 +152,22 @@ def compile_runtime(compiler: str, target: Path) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _run(command: list[str], limit_s: float, source: str = "") -> None:
+def _run(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
+    """What the compiler says. Raises BuildFailed, Unsupported."""
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         errors="replace",
         timeout=limit_s,
+        cwd=folder,
         env=os.environ | {"LC_ALL": "C.UTF-8"},
     )
+    said = done.stderr + done.stdout
     if done.returncode != 0:
-        said = done.stderr + done.stdout
         _refuse_unknown(said, source)
         raise BuildFailed(said)
+    return said
 
 
 def _refuse_unknown(said: str, source: str) -> None:
@@ -187,8 +202,10 @@ def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) 
 class Library:
     """A built file. Calls of its functions are bracketed by `begin` and `fault`. Raises Unsupported where the runtime lacks a callback."""
 
-    def __init__(self, path: Path, source: str = "") -> None:
+    def __init__(self, path: Path, origin: Path = Path(), told: str = "") -> None:
         self.path = path
+        source = origin.name
+        self.told = told  # what the compiler says of lines that it built (see `grader/worker/doubles.py`)
         self.source = source  # the main file's name, which needs no naming
         self.sizes = "n"  # what the student calls the sizes that an index is to be checked against
         self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
@@ -198,10 +215,13 @@ class Library:
             # The compiler's call, not the student's.
             if found := re.search(r"undefined symbol: (__tsan_\w+)", str(error)):
                 raise Unsupported(0, f"what the compiler does by {found.group(1)}") from None
+            if told := undefined(error, origin):
+                raise BuildFailed(told) from None
             raise
-        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
+        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cuda_cpu_off_stream_what"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for")
+        self.functions.cudaGetErrorName.restype = ctypes.c_char_p
+        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for", "off_stream_place")
         for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
@@ -251,6 +271,21 @@ class Library:
     def launches(self) -> int:
         """How many launches there were since `begin` that were not refused."""
         return int(self.functions.cuda_cpu_launches())
+
+    def new_stream(self) -> int:
+        """A stream for calls to be given, which is none of the default ones."""
+        stream = ctypes.c_void_p()
+        self.functions.cudaStreamCreateWithPriority(ctypes.byref(stream), 0, 0)
+        return stream.value or 0
+
+    def off_stream(self) -> list[str]:
+        """What ran on a default stream since `begin`, as `gelu.cu:12: the launch of gelu_kernel`; not where nobody knows the line."""
+        found = []
+        for which in range(self.functions.cuda_cpu_off_stream_count()):
+            stack = self._frames(self.functions.cuda_cpu_off_stream_place(which))
+            what = self.functions.cuda_cpu_off_stream_what(which).decode(errors="replace")
+            found += [f"{one.file.name}:{one.line}: {what}" for one in stack if one.file.name in self._own][:1]
+        return found
 
     def unwritten_end_bytes(self) -> int:
         """How much at the end of a sample's output nothing would have written; 0 as well where the sample does not tell."""

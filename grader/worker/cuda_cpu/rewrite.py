@@ -10,6 +10,7 @@ In macros too. Every newline stays where it is, so line numbers are the student'
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 
@@ -90,6 +91,21 @@ def included(source: str) -> list[str]:
     """What the source includes with quotes."""
     found = (INCLUDE.match(token.text) for token in tokenize(source) if token.kind == "directive")
     return [match.group(1) for match in found if match]
+
+
+def device_code(tokens: list[Token]) -> list[Token]:
+    """Those of functions that run on the GPU, each from its `__global__` or `__device__` to the end of its body."""
+    found: list[Token] = []
+    for index, token in enumerate(tokens):
+        if token.text not in ("__global__", "__device__"):
+            continue
+        with contextlib.suppress(RewriteError):  # brackets that only the branches of #if make whole
+            at = _next(tokens, index)
+            while at is not None and tokens[at].text not in ("{", ";", "=", "}"):
+                at = _next(tokens, _closing_of(tokens, at) if tokens[at].text in OPENING else at)
+            if at is not None and tokens[at].text == "{":
+                found += tokens[index : _closing_of(tokens, at) + 1]
+    return found
 
 
 # Launches ------------------------------------------------------------------------------------------------------------
