@@ -75,7 +75,7 @@ class Survey:
     misnamed: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     spoken_of: frozenset[str] = frozenset()
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = field(default=(), compare=False)
 
 
 AS_IT_IS = Survey()

@@ -34,7 +34,12 @@ class _Tally:
 
 
 class CheckView:
-    """Takes the events of a check; a context manager. `mistakes` counts the assignments with one, `unchecked` those that could not be run."""
+    """Takes the events of a check; a context manager.
+
+    Attributes:
+        mistakes: how many assignments have one.
+        unchecked: of how many nothing could be run here.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
