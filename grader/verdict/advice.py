@@ -26,7 +26,7 @@ def advice(
     Args:
         kernels: of the GPU that submissions are graded on.
         told: by the compiler, lines that it computes in double precision among others (see `grader/worker/doubles.py`).
-        off_stream: work that did not run on the given stream, as `gelu.cu:12: the launch of gelu_kernel`.
+        off_stream: work that did not run on the given stream, as `kernel.cu:12: the launch of scale`.
         sources: of the submission's files.
         stream: the name of the parameter.
     """

@@ -46,7 +46,7 @@ MAX_PLACES = 8
 
 
 def told(places: Iterable[str]) -> str:
-    """As lines that go with those of ptxas (see `grader/verdict/advice.py`); a place is `gelu.cu:12`."""
+    """As lines that go with those of ptxas (see `grader/verdict/advice.py`); a place is `kernel.cu:12`."""
     return "".join(f"computed in double: {place}\n" for place in list(dict.fromkeys(places))[:MAX_PLACES])
 
 
