@@ -23,11 +23,10 @@ from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
-from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, still_a_stub
+from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub
 from grader.verdict import text
 
 MAX_SOURCE_BYTES = 1 << 20
-MY_FOLDER = "my-folder"  # as README has it
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
 
 
@@ -47,9 +46,6 @@ class Saved(Exception):
 def look(request: Request) -> list[Look]:
     """A first look at every file that the request asks for. Raises CourseError, SubmissionError."""
     assignments = load_course(request.course, request.assignments)
-    if request.submission.resolve() == request.course.resolve():
-        where = f"cd into the folder with your files, or name it, as in `grader check {MY_FOLDER}`"
-        raise SubmissionError(f"{request.submission} is the grader's own folder: {where}")
     found = survey_for(request, assignments)
     folder = request.submission / found.inside
     return [
@@ -77,10 +73,9 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
             name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
         )
     if stub.is_file() and stub.read_bytes() == source:
-        told, written = still_a_stub(name, entry, path.parent, found.files, course / "starter")
-        if written:
+        if told := beside_stub(stub, entry, path.parent):
             return CaseResult(name="file", tries="the file is the one you wrote in", outcome="failed", message=told)
-        return CaseResult(name=name, tries="", outcome="not_implemented", message=told)
+        return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     if told := text.fault(name, source):

@@ -30,7 +30,7 @@ MAX_PATH = 4096  # characters; the path tells reports of different submissions a
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
-COPY = "copy|copyof|kopie|kopievon|copie|copiede|copia|copiade"  # what systems add to a name in the languages of many students
+COPY = r"copy([\W_]?of)?|kopie([\W_]?von)?|copi[ae]([\W_]?d[ei])?"  # added by systems to a copy's name
 MAX_NAMED = 3  # files or folders in a sentence
 # Likenesses of a file's name to a wanted name: equal; a platform's variant of it; containing it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
@@ -68,14 +68,12 @@ class Survey:
     misnamed: by the name of a missing wanted file, a sentence about the files found in its place, if there are any.
     notes: sentences for the report.
     spoken_of: paths, in the entered folder, of the files that `misnamed` and `notes` name.
-    files: paths, in the entered folder, of all its files.
     """
 
     inside: str = ""
     misnamed: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     spoken_of: frozenset[str] = frozenset()
-    files: tuple[str, ...] = field(default=(), compare=False)
 
 
 AS_IT_IS = Survey()
@@ -125,39 +123,30 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
         {name: _instead([name], candidates) for name, candidates in found.items()},
         tuple(notes),
         frozenset(twice) | {path for candidates in found.values() for path in candidates},
-        tuple("/".join(path) for path in paths),
     )
 
 
-def still_a_stub(wanted: str, entry: str, folder: Path, files: Sequence[str], starter: Path) -> tuple[str, bool]:
-    """A sentence about a file that is still the starter's stub, and whether another file looks like the kernel that was meant.
+def beside_stub(stub: Path, entry: str, folder: Path) -> str:
+    """A sentence about the files of `folder` that define the function `entry`, while the folder's own file is still `stub`; "" if none do.
 
-    Args:
-        entry: the student's function; a file of the same kind that defines it looks like the kernel.
-        files: of the submission, by their paths in `folder`.
-        starter: the folder with the stubs, whose names are never another file's.
+    Raises SubmissionError.
     """
-    name_of = re.escape(entry)
-    python, c = rf"^\s*def {name_of}\s*\(|^{name_of}\s*=", rf"^[^\n/(]*\s{name_of}\s*\([^;{{]*\{{"
-    defined = re.compile(python if wanted.endswith(".py") else c, re.MULTILINE)
-    stub = (starter / wanted).read_bytes()
-    stubs = {path.name for path in starter.iterdir()}
+    name = re.escape(entry)
+    defined = rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]*\{{"
+    stubs = {path.name: path.read_bytes() for path in stub.parent.iterdir() if path.is_file()}
     found = []
-    for name in files:
-        if (
-            PurePosixPath(name).suffix == PurePosixPath(wanted).suffix
-            and name not in stubs
-            and (folder / name).is_file()
-        ):
-            with contextlib.suppress(OSError), (folder / name).open("rb") as file:
+    with _opened(folder, [stub.name]) as root:
+        for path in map("/".join, _paths(root)):
+            if path in stubs or PurePosixPath(path).suffix != stub.suffix or not (folder / path).is_file():
+                continue
+            with contextlib.suppress(OSError), (folder / path).open("rb") as file:
                 source = file.read(MAX_FILE_BYTES)
-                if source != stub and defined.search(source.decode(errors="replace")):
-                    found.append(name)
-    words = f"{wanted} is still the starter's stub"
+                if source != stubs[stub.name] and re.search(defined, source.decode(errors="replace"), re.MULTILINE):
+                    found.append(path)
     if not found:
-        return words, False
-    looks = "looks" if len(found) == 1 else "look"
-    return f"{words}, but {_some(found)} {looks} like your kernel: {_mend(found, wanted)}", True
+        return ""
+    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
+    return f"{stub.name} is still the starter's stub, but {_some(found)} {looks}: {_mend(found, stub.name)}"
 
 
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
@@ -212,8 +201,8 @@ def _like(name: str, wanted: str) -> int:
     core = re.sub(r"[\W_]", "", stem.casefold())
     suffixes = set(re.findall(r"\.[a-z]+", name.casefold()))
     if suffixes <= {suffix, ".txt"}:
-        letters = re.sub(r"[\W_]", "", name.casefold().split(".")[0])
-        if re.fullmatch(rf"({COPY})?{re.escape(core)}\d*(({COPY})\d*)?", letters):
+        letters = re.sub(rf"{COPY}|[\W_]", "", name.casefold().split(".")[0])
+        if re.fullmatch(rf"{re.escape(core)}\d*", letters):
             return RENAMED
     if suffixes <= {".txt"} or suffixes & {suffix, *OTHER_SUFFIXES.get(suffix, ())}:
         return SIMILAR if core and core in re.sub(r"[\W_]", "", name.casefold()) else 0

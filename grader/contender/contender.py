@@ -191,9 +191,7 @@ class Contender:
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
-        self.off_stream: tuple[
-            str, ...
-        ] = ()  # work of its calls that did not run on the given stream, on a CPU; a worker's word
+        self.off_stream: tuple[str, ...] = ()  # work on another stream than the given one, on a CPU; a worker's word
         self._sentence: Future[Exception] | None = None
         self._looked = time.monotonic()  # at what its processes use, the last time
         self._expendable = False  # whether the kernel was told to end all of its processes first

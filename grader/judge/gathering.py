@@ -29,9 +29,7 @@ from grader.report.model import (
 from grader.verdict.advice import advice
 from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import Graded, group_points, speed_points
-from grader.verdict.text import decoded
 
-CODE = {".cu", ".cuh", ".h", ".hpp"}
 NOT_COLLECTED = "did not run: no test of this name was collected"
 
 
@@ -93,13 +91,11 @@ class Gathering:
         )
 
     def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
-        job, spec, standing = self._run.job, assignment.spec, self._standing
+        spec, standing = assignment.spec, self._standing
         graded = [one for one in kernels if not one.case or one.arch == spec.arch]
-        files = {name: job.submission / name for name in job.info.files}
-        sources = {name: decoded(path.read_bytes()) for name, path in files.items() if path.suffix in CODE}
         stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
         off_stream = standing.off_stream(assignment) if stream else ()
-        return advice(spec.file, graded, standing.ptxas(assignment), off_stream, sources, stream)
+        return advice(spec.file, stream, graded, standing.ptxas(assignment), off_stream)
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self._run.device_name) for case in part.cases}

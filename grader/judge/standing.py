@@ -17,7 +17,7 @@ from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.run import Run
 from grader.report.model import WorkerLog
-from grader.submission import still_a_stub
+from grader.submission import beside_stub
 from grader.verdict.prints import all_shortened, counted, sort_out, with_case
 from grader.verdict.resources import kernel_resources
 
@@ -57,8 +57,8 @@ class Standing:
                 told = job.misnamed.get(name, f"there is no {name} in the submission")
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (job.submission / name).read_bytes():
-                found = still_a_stub(name, assignment.spec.entry, job.submission, job.info.files, stub.parent)
-                self._absent[name] = found[0]
+                told = beside_stub(stub, assignment.spec.entry, job.submission)
+                self._absent[name] = told or f"{name} is still the starter's stub"
         read_of = [one for one in assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]
         self._reading = read_of, later(lambda: read(job.submission, job.info.files, questions))

@@ -93,15 +93,10 @@ class CheckView:
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
+            told = f"{_cases(len(tally.passed))} passed{more}" if tally.passed else f"not checked: {result.message}"
+            self.unchecked += not tally.passed
             mark = STYLE["passed" if tally.passed else "skipped"]
-            if not tally.passed:
-                self.unchecked += 1
-                why = plain(f"  not checked: {result.message}")
-                self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), why))
-                return
-            self._console.print(
-                Text.assemble(mark, " ", (tally.file, "bold"), f"  {_cases(len(tally.passed))} passed{more}")
-            )
+            self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), plain(f"  {told}")))
 
     def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
         mark, style = STYLE[result.outcome]

@@ -1,41 +1,34 @@
-"""Hints about a right kernel, from what compilers and the CPU's CUDA tell of it. They cost no points."""
+"""Hints about a right kernel, from the words of compilers and of the CPU's CUDA. They cost no points."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from grader.report.model import KernelResources
 
-IN_DOUBLE = re.compile(r"^computed in double: ([\w./+ -]{1,100}):(\d{1,7})$", re.MULTILINE)
-# A literal that C++ takes for a double; in code without comments and strings.
-DOUBLE = re.compile(r"(?<![\w.])(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
+# A line of `grader/worker/doubles.py`.
+IN_DOUBLE = re.compile(r"^computed in double: ([\w./+ -]{1,100}:\d{1,7}):((?: [\w.+-]{1,40}){0,3})", re.MULTILINE)
 MAX_NAMED = 3
 
 
 def advice(
-    file: str,
-    kernels: Sequence[KernelResources],
-    told: str,
-    off_stream: Sequence[str],
-    sources: Mapping[str, str],
-    stream: str = "stream",
+    file: str, stream: str, kernels: Sequence[KernelResources], told: str, off_stream: Sequence[str]
 ) -> tuple[str, ...]:
     """Sentences for the student, each with its place.
 
     Args:
-        kernels: of the GPU that submissions are graded on.
-        told: by the compiler, lines that it computes in double precision among others (see `grader/worker/doubles.py`).
-        off_stream: work that did not run on the given stream, as `kernel.cu:12: the launch of scale`.
-        sources: of the submission's files.
-        stream: the name of the parameter.
+        stream: the name of the stream among the function's parameters.
+        kernels: the resources on the GPU that submissions are graded on.
+        told: the compiler's words, among them the lines of `grader/worker/doubles.py`.
+        off_stream: work on another stream than the given one, as `kernel.cu:12: the launch of scale`.
     """
     hints = [
-        f"{one} does not name `{stream}`, so it may run before its inputs are there: graded on the GPU"
+        f"{one} does not name `{stream}`, so on a GPU it may run before its inputs are there; this is graded on the GPU"
         for one in off_stream
     ]
-    if places := [(name, int(line)) for name, line in IN_DOUBLE.findall(told)]:
-        hints.append(_in_double(places, sources))
+    if places := IN_DOUBLE.findall(told):
+        hints.append(_in_double(places))
     for one in {one.name: one for one in reversed(kernels)}.values():
         if spilled := one.spill_store_bytes + one.spill_load_bytes:
             mend = "take smaller tiles, or more warps" if one.case else "keep fewer values in a thread at a time"
@@ -50,16 +43,12 @@ def advice(
     return tuple(hints)
 
 
-def _in_double(places: Sequence[tuple[str, int]], sources: Mapping[str, str]) -> str:
-    (file, line), *others = places
-    lines = sources.get(file, "").splitlines()
-    code = re.sub(r"//.*|\"[^\"]*\"", "", lines[line - 1]) if line <= len(lines) else ""
-    literals = list(dict.fromkeys(DOUBLE.findall(code)))[:MAX_NAMED]
+def _in_double(places: Sequence[tuple[str, str]]) -> str:
+    (place, literals), *others = places
+    written = ", ".join(f"{one}f" for one in literals.split())
     mend = (
-        f"write {', '.join(f'{one}f' for one in literals)}, for without the f it is a double"
-        if literals
-        else "is a value or a function here a double?"
+        f"write {written}, for without the f it is a double" if written else "is a value or a function here a double?"
     )
-    also = ", ".join(f"{other}:{number}" for other, number in others[:MAX_NAMED])
+    also = ", ".join(other for other, _ in others[:MAX_NAMED])
     more = f" (also {also}{' ...' if len(others) > MAX_NAMED else ''})" if others else ""
-    return f"{file}:{line}: computed in double precision, which is slower than float on every GPU: {mend}{more}"
+    return f"{place}: computed in double precision, which is slower than float on every GPU: {mend}{more}"

@@ -1,104 +1,89 @@
-"""Lines of a `.cu` file that a GPU computes in double precision, as its compiler tells: what nvcc made of them, or what g++ warns of.
+"""The lines of a `.cu` file that a GPU computes in double precision: by nvcc's PTX, or, without nvcc, by the warnings of g++.
 
-nvcc computes in float what comes out the same, as `y = 0.5 * x`, so what it made decides where it is there.
+nvcc computes in float whatever gives the same float, as `y = 0.5 * x`, so the PTX knows more than the warnings.
 """
 
 from __future__ import annotations
 
-import itertools
+import ctypes
 import re
-import struct
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.worker.cuda_cpu.rewrite import Token, device_code, tokenize
+from grader.worker.cuda_cpu.rewrite import device_code
 
+MAX_PLACES = 8
 WARNING = "-Wdouble-promotion"
-# g++'s, for an operator with a float on one side and a double on the other; below it the line and a caret under the operator.
+# The warning about an operator between a float and a double: the caret stands below the operator.
 MIXED = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: warning: [^\n]*to match other operand[^\n]*\n(?P<shown>[^\n]*)\n(?P<caret>[^\n^]*)\^",
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: warning: [^\n]*to match other operand[^\n]*\n(?P<before>[^\n]*)\n(?P<caret>[^\n^]*)\^",
     re.MULTILINE,
 )
+ARITHMETIC = "+-*/"
+DECLARED = re.compile(r"\bdouble\s+\w")
+# A literal of type double, in code without comments.
+LITERAL = re.compile(r"(?<![\w.])(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 LOCATION = re.compile(r"\.loc\s+(\d+) (\d+) \d+(?:.*inlined_at (\d+) (\d+))?")
 INSTRUCTION = re.compile(r"\s*(?:@!?%p\d+ )?(?P<name>[a-z][\w.]*)\s+(?P<to>[^,;]+),(?P<sources>[^;]*);")
-# To double from what a student has; the slow path of CUDA's sinf() and its like converts from s64.
+# To double, from a student's numbers: the slow path of sinf() and its like converts from s64.
 CONVERTED = re.compile(r"cvt(\.rn)?\.f64\.(f16|bf16|f32|[su](8|16|32))")
 COMPUTED = re.compile(r"(add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max|abs|neg)\b.*\.f64")
-DOUBLE = re.compile(r"(\d[\d']*\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+")
-FUNCTIONS = {
-    "tanh",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log1p",
-    "pow",
-    "sqrt",
-    "rsqrt",
-    "erf",
-    "sin",
-    "cos",
-    "fma",
-}  # of double
-MAX_PLACES = 8
 
 
-def told(places: Iterable[str]) -> str:
-    """As lines that go with those of ptxas (see `grader/verdict/advice.py`); a place is `kernel.cu:12`."""
-    return "".join(f"computed in double: {place}\n" for place in list(dict.fromkeys(places))[:MAX_PLACES])
+def told(places: Iterable[tuple[str, int]], folder: Path) -> str:
+    """Lines for `grader/verdict/advice.py`, as `computed in double: kernel.cu:12: 0.5 1.0` with the line's literals.
+
+    places: files of `folder` and their lines.
+    """
+    lines = ""
+    for file, line in sorted(set(places))[:MAX_PLACES]:
+        code = _source(folder / file).split("\n")[line - 1].partition("//")[0]
+        lines += f"computed in double: {file}:{line}: {' '.join(dict.fromkeys(LITERAL.findall(code)))}\n"
+    return lines
 
 
-def in_ptx(ptx: str, folder: Path) -> list[str]:
-    """Places in files of `folder` whose code in PTX computes in double precision from a number that was none."""
-    files = {number: Path(name) for number, name in FILE.findall(ptx)}
-    own = {number: path.name for number, path in files.items() if path.parent.resolve() == folder.resolve()}
-    found, doubles, place = list[tuple[str, int]](), set[str](), ("", 0)
+def in_ptx(ptx: str, folder: Path) -> set[tuple[str, int]]:
+    """The places in files of `folder` whose PTX computes in double precision from a number of another type."""
+    files = {number: Path(name).resolve() for number, name in FILE.findall(ptx)}
+    root = folder.resolve()
+    own = {number: str(file.relative_to(root)) for number, file in files.items() if file.is_relative_to(root)}
+    found, doubles, place = set[tuple[str, int]](), set[str](), ("", 0)
     for line in ptx.splitlines():
         if ".entry" in line or ".func" in line:
             doubles, place = set(), ("", 0)
         elif at := LOCATION.search(line):
-            for file, number in ((at[1], at[2]), (at[3], at[4])):
-                if file in own:
-                    place = own[file], int(number)
-                    break
+            places = [(own[file], int(number)) for file, number in ((at[1], at[2]), (at[3], at[4])) if file in own]
+            place = next(iter(places), place)
         elif step := INSTRUCTION.match(line):
-            of_doubles = not doubles.isdisjoint(re.findall(r"%\w+", step["sources"]))
-            if CONVERTED.match(step["name"]) or (of_doubles and ".f64" in step["name"]):
+            from_doubles = not doubles.isdisjoint(re.findall(r"%\w+", step["sources"]))
+            if CONVERTED.match(step["name"]) or (from_doubles and ".f64" in step["name"]):
                 doubles.add(step["to"].strip())
-            if of_doubles and COMPUTED.match(step["name"]) and place[1]:
-                found.append(place)
-    return [f"{file}:{line}" for file, line in sorted(set(found))]
+            if from_doubles and COMPUTED.match(step["name"]) and place[0]:
+                found.add(place)
+    return found
 
 
-def in_warnings(said: str, sources: dict[str, str]) -> list[str]:
-    """Places in device code that g++ warned of, or that declare a double. `sources`: the student's files, by the names that g++ has."""
+def in_warnings(said: str, folder: Path, names: Iterable[str]) -> set[tuple[str, int]]:
+    """The places in device code that g++ warned about, or that declare a double. `names`: the files of `folder`, as g++ names them."""
     found = set[tuple[str, int]]()
-    for file, source in sources.items():
-        lines: dict[int, list[Token]] = {}
-        for token in device_code(tokenize(source)):
-            if not token.blank:
-                lines.setdefault(token.line, []).append(token)
-        warned: dict[int, list[str]] = {}
-        for one in MIXED.finditer(said):
-            if one["file"] == file:
-                operator = one["shown"][len(one["caret"]) : len(one["caret"]) + 1]
-                warned.setdefault(int(one["line"]), []).append(operator)
-        for line, code in lines.items():
-            operators = warned.get(line, [])
-            declared = any(one.text == "double" and two.kind == "name" for one, two in itertools.pairwise(code))
-            if declared or (
-                not {"+", "-", "*", "/"}.isdisjoint(operators) and not _is_the_same_in_float(code, operators)
-            ):
-                found.add((file, line))
-    return [f"{file}:{line}" for file, line in sorted(found)]
+    for name in names:
+        operators = Counter(
+            int(one["line"])
+            for one in MIXED.finditer(said)
+            if one["file"] == name and one["before"][len(one["caret"]) :][:1] in ARITHMETIC
+        )
+        for line, code in device_code(_source(folder / name)).items():
+            literals = LITERAL.findall(code)
+            # nvcc may compute one operation with a float's constant in float.
+            same = operators[line] == len(literals) == 1 and ctypes.c_float(float(literals[0])).value == float(
+                literals[0]
+            )
+            if DECLARED.search(code) or (operators[line] and not same):
+                found.add((name, line))
+    return found
 
 
-def _is_the_same_in_float(code: list[Token], operators: list[str]) -> bool:
-    """Whether nvcc may compute a line in float: one operation, with a constant that a float holds, whose result a float takes."""
-    numbers = [float(one.text.replace("'", "")) for one in code if one.kind == "number" and DOUBLE.fullmatch(one.text)]
-    exact = bool(numbers) and all(
-        struct.unpack("f", struct.pack("f", one))[0] == one for one in numbers if abs(one) < 1e38
-    )
-    return len(operators) == 1 and exact and not any(one.text in FUNCTIONS for one in code)
+def _source(path: Path) -> str:
+    return path.read_text(encoding="utf-8-sig", errors="replace")

@@ -97,7 +97,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
         Unsupported: the file has a use that only a GPU can run.
     """
     translated = scratch / TRANSLATED
-    sources = _translate(source, source.parent.resolve(), translated)
+    _translate(source, source.parent.resolve(), translated)
     library = scratch / f"{source.stem}-cpu.so"
     runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
     if not runtime.exists():
@@ -106,22 +106,20 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
     kernel += [f"-I{source.parent}", "-o", f"{library}.o"]
     try:
         try:
-            # From the student's folder, g++ shows the lines that it warns of.
-            warnings = _run([*kernel, doubles.WARNING], limit_s, folder=source.parent)
+            # From the student's folder, g++ shows the lines below its warnings.
+            warnings = _run([*kernel, doubles.WARNING], limit_s, source.name, source.parent)
         except (BuildFailed, Unsupported):
-            warnings = _run([*kernel, "-w"], limit_s, source.name)  # its errors, without warnings between them
+            warnings = _run([*kernel, "-w"], limit_s, source.name)  # the errors alone
         _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
-    return Library(library, source, doubles.told(doubles.in_warnings(warnings, sources)))
+    names = [str(one.relative_to(translated)) for one in translated.rglob("*.*")]
+    places = doubles.in_warnings(warnings, source.parent, names)
+    return Library(library, source, doubles.told(places, source.parent))
 
 
-def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> dict[str, str]:
-    """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths.
-
-    Returns:
-        The student's text of each file, by its path in `folder`.
-    """
+def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
+    """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths."""
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
     text = source.read_text(encoding="utf-8-sig", errors="replace")
@@ -134,11 +132,9 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
         raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
-    sources = {str(inside): text}
     for found in own.values():
         if found not in seen and found != source.resolve():
-            sources |= _translate(found, folder, target, seen | {source.resolve()})
-    return sources
+            _translate(found, folder, target, seen | {source.resolve()})
 
 
 def compile_runtime(compiler: str, target: Path) -> None:
@@ -150,7 +146,7 @@ def compile_runtime(compiler: str, target: Path) -> None:
 
 
 def _run(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
-    """What the compiler says. Raises BuildFailed, Unsupported."""
+    """Run a compiler in `folder`. Returns its messages. Raises BuildFailed, Unsupported."""
     done = subprocess.run(
         command,
         capture_output=True,
@@ -208,7 +204,7 @@ class Library:
         Unsupported: the runtime lacks a callback that the compiler calls.
     """
 
-    def __init__(self, path: Path, origin: Path = Path(), told: str = "") -> None:
+    def __init__(self, path: Path, origin: Path, told: str) -> None:
         self.path = path
         self.source = origin.name
         self.sizes = "n"
@@ -222,9 +218,9 @@ class Library:
             if told := undefined(error, origin):
                 raise BuildFailed(told) from None
             raise
-        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cuda_cpu_off_stream_what"):
+        words = ("fault_kind", "fault_text", "refusal", "off_stream_what")
+        for name in (*(f"cuda_cpu_{word}" for word in words), "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        self.functions.cudaGetErrorName.restype = ctypes.c_char_p
         sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for", "off_stream_place")
         for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
@@ -277,17 +273,17 @@ class Library:
         return int(self.functions.cuda_cpu_launches())
 
     def new_stream(self) -> int:
-        """A stream for calls to be given, which is none of the default ones."""
+        """A new stream, which is not a default stream."""
         stream = ctypes.c_void_p()
         self.functions.cudaStreamCreateWithPriority(ctypes.byref(stream), 0, 0)
         return stream.value or 0
 
     def off_stream(self) -> list[str]:
-        """What ran on a default stream since `begin`, as `kernel.cu:12: the launch of scale`; not where nobody knows the line."""
+        """The work on a default stream since `begin`, as `kernel.cu:12: the launch of scale`; only work whose line is known."""
         found = []
-        for which in range(self.functions.cuda_cpu_off_stream_count()):
-            stack = self._frames(self.functions.cuda_cpu_off_stream_place(which))
-            what = self.functions.cuda_cpu_off_stream_what(which).decode(errors="replace")
+        for number in range(self.functions.cuda_cpu_off_stream_count()):
+            stack = self._frames(self.functions.cuda_cpu_off_stream_place(number))
+            what = self.functions.cuda_cpu_off_stream_what(number).decode(errors="replace")
             found += [f"{one.file.name}:{one.line}: {what}" for one in stack if one.file.name in self._own][:1]
         return found
 

@@ -42,7 +42,7 @@ class Kernel:
         self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
         self._function = getattr(library.functions, entry)
         self._stream = library.new_stream()
-        self.off_stream: list[str] | None = None  # of the first call
+        self.off_stream: list[str] = []  # of the first call with such work
 
     def _tensors(self, arguments: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """The inputs and the outputs among the arguments, by name."""
@@ -94,8 +94,7 @@ class Kernel:
         given, unwritten = _contents(inputs), _contents(outputs)
         self._run(arguments, order=0)
         launches = self._library.launches()
-        if launches and self.off_stream is None:
-            self.off_stream = self._library.off_stream()
+        self.off_stream = self.off_stream or self._library.off_stream()
         if _contents(inputs) != given:
             return launches  # an input was changed: the judge has a better sentence for that
         forwards = _contents(outputs)
@@ -191,8 +190,7 @@ def _call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protoc
         for refs in calls:
             floats = [Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs]
             launches += kernel.call([*floats[:inputs], *options, *floats[inputs:]])
-        off_stream = [one[:200] for one in kernel.off_stream or ()]
-        return reply | {"launches": launches, "off_stream": off_stream}
+        return reply | {"launches": launches, "off_stream": [one[:200] for one in kernel.off_stream]}
     finally:
         del view
         memory.close()

@@ -94,19 +94,19 @@ def included(source: str) -> list[str]:
     return [match.group(1) for match in found if match]
 
 
-def device_code(tokens: list[Token]) -> list[Token]:
-    """Those of functions that run on the GPU, each from its `__global__` or `__device__` to the end of its body."""
-    found: list[Token] = []
+def device_code(source: str) -> dict[int, str]:
+    """The code of the functions that run on the GPU, without comments and strings, by line."""
+    tokens, lines, end = tokenize(source), dict[int, str](), 0
     for index, token in enumerate(tokens):
-        if token.text not in ("__global__", "__device__"):
+        if index < end or token.text not in ("__global__", "__device__"):
             continue
-        with contextlib.suppress(RewriteError):  # brackets that only the branches of #if make whole
-            at = _next(tokens, index)
-            while at is not None and tokens[at].text not in ("{", ";", "=", "}"):
-                at = _next(tokens, _closing_of(tokens, at) if tokens[at].text in OPENING else at)
-            if at is not None and tokens[at].text == "{":
-                found += tokens[index : _closing_of(tokens, at) + 1]
-    return found
+        with contextlib.suppress(RewriteError, StopIteration):  # brackets that only the branches of #if make whole
+            body = next(at for at in range(index, len(tokens)) if tokens[at].text in ("{", ";"))
+            end = _closing_of(tokens, body) if tokens[body].text == "{" else index
+            for one in tokens[index:end]:
+                if one.kind not in ("comment", "directive", "string"):
+                    lines[one.line] = lines.get(one.line, "") + one.text
+    return lines
 
 
 def _rewrite_each(tokens: list[Token], word: str, rewrite_at: Callable[[list[Token], int], int]) -> None:
