@@ -183,7 +183,7 @@ def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]
     try:
         loaded = ctypes.CDLL(str(library))
     except OSError as error:
-        if told := undefined(error, path):
+        if told := undefined(str(error), path):
             raise LoadError("build_failed", told) from None
         raise
     builds.keep(kept, library, ptxas)

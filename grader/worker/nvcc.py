@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from grader.worker import doubles
+from grader.worker.entries import undefined
 
 OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
@@ -57,7 +58,7 @@ class Trial:
         if self._process.returncode == 0:
             return _in_double(self._source, self._kept) + told(output)
         if blames(output, self._source.parent):
-            raise CompileError(without_told(output))
+            raise CompileError(undefined(output, self._source) or without_told(output))
         raise NvccUnusable(output)
 
 
@@ -86,7 +87,7 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
         raise CompileError(f"nvcc did not finish within {limit_s:g} s") from None
     output = done.stderr + done.stdout
     if done.returncode != 0:
-        raise CompileError(without_told(output))
+        raise CompileError(undefined(output, source) or without_told(output))
     return _in_double(source, kept) + told(output), without_told(output)
 
 
@@ -113,7 +114,7 @@ def without_told(output: str) -> str:
 
 def blames(output: str, folder: Path) -> bool:
     """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
-    if re.search(r"^ptxas\b.*\berror\b", output, re.MULTILINE):
+    if re.search(r"^ptxas\b.*(\berror\b|Unresolved extern function)", output, re.MULTILINE):
         return True  # the code was understood, and asks for more than a device has
     return any(
         not Path(name).is_absolute() and (folder / name).is_file()

@@ -215,7 +215,7 @@ class Library:
         except OSError as error:
             if found := re.search(r"undefined symbol: (__tsan_\w+)", str(error)):
                 raise Unsupported(0, f"what the compiler does by {found.group(1)}") from None
-            if told := undefined(error, origin):
+            if told := undefined(str(error), origin):
                 raise BuildFailed(told) from None
             raise
         words = ("fault_kind", "fault_text", "refusal", "off_stream_what")
