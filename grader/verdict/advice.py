@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from grader.report.model import KernelResources
 
 # A line of `grader/worker/doubles.py`.
-IN_DOUBLE = re.compile(r"^computed in double: ([\w./+ -]{1,100}:\d{1,7}):((?: [\w.+-]{1,40}){0,3})", re.MULTILINE)
+IN_DOUBLE = re.compile(r"^computed in double: ([\w./+ -]{1,100}:\d{1,7}):((?: [\w.+-]{1,40}){0,6})", re.MULTILINE)
 MAX_NAMED = 3
 
 
@@ -47,7 +47,7 @@ def _in_double(places: Sequence[tuple[str, str]]) -> str:
     (place, literals), *others = places
     written = ", ".join(f"{one}f" for one in literals.split())
     mend = (
-        f"write {written}, for without the f it is a double" if written else "is a value or a function here a double?"
+        f"write {written}, for without the f each is a double" if written else "is a value or a function here a double?"
     )
     also = ", ".join(other for other, _ in others[:MAX_NAMED])
     more = f" (also {also}{' ...' if len(others) > MAX_NAMED else ''})" if others else ""
