@@ -35,7 +35,7 @@ def undefined(said: str, path: Path) -> str:
     name = re.split(r"[(<]", output_of("c++filt", found[1]).strip() or found[1])[0].split()[-1]
     use = re.compile(rf"\b{re.escape(name.rpartition('::')[2])}\s*[(<;\[]")
     mend = f"its body must stand in {path.name} or in a header that is included there"
-    for file in [path, *sorted(one for one in path.parent.rglob("*") if one.suffix in HEADERS)]:
+    for file in [*sorted(one for one in path.parent.rglob("*") if one.suffix in HEADERS), path]:
         for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
             if use.search(line.partition("//")[0]):
                 place = file.relative_to(path.parent)
