@@ -137,10 +137,11 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
     found = []
     with _opened(folder, [stub.name]) as root:
         for path in map("/".join, _paths(root)):
-            if path in stubs or PurePosixPath(path).suffix != stub.suffix or not (folder / path).is_file():
+            file = folder / path
+            if path in stubs or file.suffix != stub.suffix or file.is_symlink() or not file.is_file():
                 continue
-            with contextlib.suppress(OSError), (folder / path).open("rb") as file:
-                source = file.read(MAX_FILE_BYTES)
+            with contextlib.suppress(OSError), file.open("rb") as opened:
+                source = opened.read(MAX_FILE_BYTES)
                 if source != stubs[stub.name] and re.search(defined, source.decode(errors="replace"), re.MULTILINE):
                     found.append(path)
     if not found:
