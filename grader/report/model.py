@@ -57,14 +57,18 @@ Finite = Annotated[
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1 without tab and newline
+ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")  # of a repr, as `<function scale at 0x7f21a2a00000>`
 
 
-def without_controls(text: str) -> str:
-    """A submission's words without control characters but tab and newline: any program that reads the report may show them."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
+def presentable(text: str) -> str:
+    """A submission's words without control characters but tab and newline, which a program that reads the report may show, and without
+    the addresses of reprs.
+    """
+    text = ADDRESS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-Words = Annotated[str, AfterValidator(without_controls)]
+Words = Annotated[str, AfterValidator(presentable)]
 
 
 class Model(BaseModel):
