@@ -132,7 +132,9 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
     Raises SubmissionError.
     """
     name = re.escape(entry)
-    defined = rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]*\{{"
+    defined = (
+        rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]{{0,500}}\{{"
+    )
     stubs = {path.name: path.read_bytes() for path in stub.parent.iterdir() if path.is_file()}
     found = []
     with _opened(folder, [stub.name]) as root:

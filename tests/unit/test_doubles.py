@@ -19,6 +19,7 @@ from grader.worker.doubles import in_ptx, told
 KERNEL = """\
 #include <cuda_runtime.h>
 #include <cstdint>
+#include <cstdio>
 #include "lib/parts.cuh"
 #define ROOT 0.7978845608
 constexpr double HALF_PI = 1.57079632679;
@@ -47,6 +48,7 @@ __global__ void kernel(const float* x, float* y, int64_t n) {
     y[i + 7] = v * v * v * 0.044715;  // double
     y[i + 8] = 0.5 * v + 1.0 + scaled(v) + Line{v}.at(v) + twice(v) + third(v);  // double
     y[i + 9] = v * v * (v + v) / 0.3;  // double
+    if (n < 0) printf("double v = %f", v);
 }
 extern "C" void scale(const float* x, float* y, int64_t n, cudaStream_t stream) {
     float factor = 0.3f * n;
@@ -81,6 +83,7 @@ PTX = """\
 	mul.f64 	%fd82, %fd81, 0d3BF921FB54442D19;
 	.loc	2 12 3, function_name $L__info_string0, inlined_at 1 6 5
 @%p1 add.f64 	%fd3, %fd1, 0d3FF0000000000000;
+	.loc	1 7 1
 	ret;
 }}
 .func  (.param .b64 func_retval0) __internal_accurate_pow(
