@@ -23,7 +23,7 @@ from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
-from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey
+from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub
 from grader.verdict import text
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -73,6 +73,8 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
             name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
         )
     if stub.is_file() and stub.read_bytes() == source:
+        if told := beside_stub(stub, entry, path.parent):
+            return CaseResult(name="file", tries="the file is the one you wrote in", outcome="failed", message=told)
         return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None

@@ -267,7 +267,7 @@ def check_(
             check.check(request, view, looks)
     if view.infra_errors:
         raise typer.Exit(EXIT_INFRA)
-    if view.mistakes:
+    if view.mistakes or view.unchecked:
         raise typer.Exit(EXIT_UNDER)
 
 

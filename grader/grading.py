@@ -118,6 +118,9 @@ def grade(
 
 def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
     """Look for the files of these assignments in the submission. Raises SubmissionError."""
+    if request.submission.resolve() == request.course.resolve():
+        mend = "name the folder with your files, as in `grader check my-folder`"
+        raise SubmissionError(f"{request.submission} is the grader's own folder: {mend}")
     stubs = request.course / "starter"
     known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
     return survey(request.submission, [one.spec.file for one in assignments], known)

@@ -30,6 +30,7 @@ MAX_PATH = 4096  # characters; the path tells reports of different submissions a
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
+COPY = r"copy([\W_]?of)?|kopie([\W_]?von)?|copi[ae]([\W_]?d[ei])?"  # added by systems to a copy's name
 MAX_NAMED = 3  # files or folders in a sentence
 # Likenesses of a file's name to a wanted name: equal; a platform's variant of it; containing it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
@@ -125,6 +126,32 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     )
 
 
+def beside_stub(stub: Path, entry: str, folder: Path) -> str:
+    """A sentence about the files of `folder` that define the function `entry`, while the folder's own file is still `stub`; "" if none do.
+
+    Raises SubmissionError.
+    """
+    name = re.escape(entry)
+    defined = (
+        rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]{{0,500}}\{{"
+    )
+    stubs = {path.name: path.read_bytes() for path in stub.parent.iterdir() if path.is_file()}
+    found = []
+    with _opened(folder, [stub.name]) as root:
+        for path in map("/".join, _paths(root)):
+            file = folder / path
+            if path in stubs or file.suffix != stub.suffix or file.is_symlink() or not file.is_file():
+                continue
+            with contextlib.suppress(OSError), file.open("rb") as opened:
+                source = opened.read(MAX_FILE_BYTES)
+                if source != stubs[stub.name] and re.search(defined, source.decode(errors="replace"), re.MULTILINE):
+                    found.append(path)
+    if not found:
+        return ""
+    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
+    return f"{stub.name} is still the starter's stub, but {_some(found)} {looks}: {_mend(found, stub.name)}"
+
+
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
     """The files that may be the wanted file: with its name or a platform's variant of it, else with a similar name, else notebooks."""
     alike = [(path, like) for path in paths for like, name in [_likeness(path[-1], asked)] if name == wanted and like]
@@ -177,7 +204,7 @@ def _like(name: str, wanted: str) -> int:
     core = re.sub(r"[\W_]", "", stem.casefold())
     suffixes = set(re.findall(r"\.[a-z]+", name.casefold()))
     if suffixes <= {suffix, ".txt"}:
-        letters = re.sub(r"copy(of)?|kopie|[\W_]", "", name.casefold().split(".")[0])
+        letters = re.sub(rf"{COPY}|[\W_]", "", name.casefold().split(".")[0])
         if re.fullmatch(rf"{re.escape(core)}\d*", letters):
             return RENAMED
     if suffixes <= {".txt"} or suffixes & {suffix, *OTHER_SUFFIXES.get(suffix, ())}:
@@ -188,15 +215,15 @@ def _like(name: str, wanted: str) -> int:
 def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
     """A sentence about missing wanted files: their names, the found files, and the next step."""
     names = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
+    return f"there is no {names}, but {_some(found)}: {_mend(found, names)}"
+
+
+def _mend(found: Sequence[str], names: str) -> str:
     if len(found) > 1:
-        mend = f"keep the one that counts, as {names}"
-    elif found[0].casefold().endswith(".ipynb"):
-        mend = f"a notebook cannot be graded, so save its code as {names}"
-    elif "/" in found[0]:
-        mend = f"move it out of its folder, as {names}"
-    else:
-        mend = f"rename it to {names}"
-    return f"there is no {names}, but {_some(found)}: {mend}"
+        return f"keep the one that counts, as {names}"
+    if found[0].casefold().endswith(".ipynb"):
+        return f"a notebook cannot be graded, so save its code as {names}"
+    return f"move it out of its folder, as {names}" if "/" in found[0] else f"rename it to {names}"
 
 
 def _some(names: Sequence[str]) -> str:

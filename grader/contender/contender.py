@@ -191,6 +191,7 @@ class Contender:
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
+        self.off_stream: tuple[str, ...] = ()  # work on another stream than the given one, on a CPU; a worker's word
         self._sentence: Future[Exception] | None = None
         self._looked = time.monotonic()  # at what its processes use, the last time
         self._expendable = False  # whether the kernel was told to end all of its processes first
@@ -422,6 +423,7 @@ class Contender:
     def _done(self, reply: Reply) -> Reply:
         if reply.broken:
             self.kill()
+        self.off_stream = self.off_stream or reply.off_stream
         if reply.error is not None:
             raise fault_of(reply.error, on_cpu=self.device == "cpu")
         return reply

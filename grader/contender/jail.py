@@ -281,7 +281,7 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
     A folder around a course is left out, unless the course was installed among Python's packages: `_masks` covers that one.
     """
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    folders = [sys.prefix, sys.base_prefix, *packages]
+    folders = [sys.prefix, sys.base_prefix, *packages, *_added_folders(packages)]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
     folders += [
@@ -304,3 +304,11 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
         closed.append(Path.home())
     found = [one.resolve() for one in closed]
     return [folder for folder in kept if not any(one.is_relative_to(Path(folder).resolve()) for one in found)]
+
+
+def _added_folders(packages: Sequence[str]) -> Iterator[str]:
+    """The folders that `.pth` files among the packages add to Python's path, as of another environment that has PyTorch."""
+    for file in (file for folder in packages for file in sorted(Path(folder).glob("*.pth"))):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                yield os.path.normpath(file.parent / line.strip())

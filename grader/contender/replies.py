@@ -106,6 +106,7 @@ class Reply(BaseModel):
     kernels: tuple[RanKernel, ...] = Field(default=(), max_length=32)
     launches: int | None = Field(default=None, ge=0, le=1 << 40)
     ptxas: str = Field(default="", max_length=20_000)
+    off_stream: tuple[Annotated[str, Field(max_length=200)], ...] = Field(default=(), max_length=8)
     compiled: CompiledCall | None = None
     error: WorkerError | None = None
     broken: bool = False

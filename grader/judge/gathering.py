@@ -17,6 +17,7 @@ from grader.report.model import (
     CaseResult,
     GroupResult,
     Isolation,
+    KernelResources,
     Outcome,
     PartResult,
     Points,
@@ -25,6 +26,7 @@ from grader.report.model import (
     SpeedResult,
     worst,
 )
+from grader.verdict.advice import advice
 from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import Graded, group_points, speed_points
 
@@ -74,14 +76,26 @@ class Gathering:
     def _assignment(self, assignment: Assignment) -> AssignmentResult:
         spec = assignment.spec
         compiled = self._compilation.kernels.get(assignment.name, ())
+        parts = tuple(self.part(assignment, part) for part in spec.parts)
+        kernels = (*kernel_resources(self._standing.ptxas(assignment)), *compiled)
+        outcomes = {case.outcome for part in parts for case in part.cases}
+        is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
         return AssignmentResult(
             name=assignment.name,
             title=spec.title,
             file=spec.file,
-            parts=tuple(self.part(assignment, part) for part in spec.parts),
-            kernels=(*kernel_resources(self._standing.ptxas(assignment)), *compiled),
+            parts=parts,
+            kernels=kernels,
+            hints=self._hints(assignment, kernels) if is_right else (),
             log=self._standing.log(assignment),
         )
+
+    def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
+        spec, standing = assignment.spec, self._standing
+        graded = [one for one in kernels if not one.case or one.arch == spec.arch]
+        stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
+        off_stream = standing.off_stream(assignment) if stream else ()
+        return advice(spec.file, stream, graded, standing.ptxas(assignment), off_stream)
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self._run.device_name) for case in part.cases}

@@ -17,6 +17,7 @@ from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.run import Run
 from grader.report.model import WorkerLog
+from grader.submission import beside_stub
 from grader.verdict.prints import all_shortened, counted, sort_out, with_case
 from grader.verdict.resources import kernel_resources
 
@@ -48,14 +49,16 @@ class Standing:
     def look(self, assignments: Sequence[Assignment]) -> None:
         """See which files are missing or still stubs, and begin to read the others in the background (see `finish_looking`)."""
         job = self._run.job
-        for name in (assignment.spec.file for assignment in assignments):
+        for assignment in assignments:
+            name = assignment.spec.file
             stub = job.course / "starter" / name
             if name not in job.info.files:
                 why = job.refused.get(name)
                 told = job.misnamed.get(name, f"there is no {name} in the submission")
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (job.submission / name).read_bytes():
-                self._absent[name] = f"{name} is still the starter's stub"
+                told = beside_stub(stub, assignment.spec.entry, job.submission)
+                self._absent[name] = told or f"{name} is still the starter's stub"
         read_of = [one for one in assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]
         self._reading = read_of, later(lambda: read(job.submission, job.info.files, questions))
@@ -142,6 +145,11 @@ class Standing:
     def ptxas(self, assignment: Assignment) -> str:
         """What the CUDA compiler told of the submission's kernels, as its worker says."""
         return next((worker.ptxas for worker in self._employed.get(assignment.name, []) if worker.ptxas), "")
+
+    def off_stream(self, assignment: Assignment) -> tuple[str, ...]:
+        """Work that did not run on the stream that the submission was given, as its workers on the CPU say."""
+        employed = self._employed.get(assignment.name, [])
+        return tuple(dict.fromkeys(one for worker in employed for one in worker.off_stream))
 
     def own_kernels(self, assignment: Assignment) -> frozenset[str]:
         """Names of the kernels that the submission defines for an assignment."""

@@ -16,7 +16,7 @@ from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
-from grader.report.terminal import kernels, printed
+from grader.report.terminal import hints, kernels, printed
 
 NAMED = 6  # cases that a line names; of more cases the line gives the number
 
@@ -33,7 +33,12 @@ class _Tally:
 
 
 class CheckView:
-    """Shows the events of a check; a context manager. `mistakes`: the number of assignments with a mistake."""
+    """Shows the events of a check; a context manager.
+
+    Attributes:
+        mistakes: the number of assignments with a mistake.
+        unchecked: the number of assignments without a case that can run here.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -42,6 +47,7 @@ class CheckView:
         self._spinner = Spinner("dots")
         self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._progress)
         self.mistakes = 0
+        self.unchecked = 0
         self.infra_errors: tuple[str, ...] = ()
 
     def __enter__(self) -> CheckView:
@@ -87,10 +93,10 @@ class CheckView:
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
+            told = f"{_cases(len(tally.passed))} passed{more}" if tally.passed else f"not checked: {result.message}"
+            self.unchecked += not tally.passed
             mark = STYLE["passed" if tally.passed else "skipped"]
-            self._console.print(
-                Text.assemble(mark, " ", (tally.file, "bold"), f"  {_cases(len(tally.passed))} passed{more}")
-            )
+            self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), plain(f"  {told}")))
 
     def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
         mark, style = STYLE[result.outcome]
@@ -124,6 +130,8 @@ class CheckView:
         for fault in report.infra_errors:
             self._console.print(plain(f"not graded: {fault}", "bold magenta"))
         for one in report.assignments:
+            for block in hints(one):
+                self._console.print(block)
             if one.kernels:
                 self._console.print(kernels(one.kernels))
             for block in printed(one, one.file):
@@ -162,5 +170,7 @@ def unknown_here(report: Report) -> list[str]:
             for case in part.cases:
                 if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
                     skipped[case.message.removeprefix("needs a GPU: ")] += 1
-    lines = ["cannot be known without a GPU: speed, and whether Triton programs race with each other"]
+    races = ", and whether Triton programs race with each other"
+    has_triton = any(one.file.endswith(".py") for one in report.assignments)
+    lines = [f"cannot be known without a GPU: speed{races if has_triton else ''}"]
     return lines + [f"  {reason} ({_cases(count)})" for reason, count in skipped.items()]

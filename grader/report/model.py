@@ -57,14 +57,18 @@ Finite = Annotated[
 
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1 without tab and newline
+ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")  # of a repr, as `<function scale at 0x7f21a2a00000>`
 
 
-def without_controls(text: str) -> str:
-    """A submission's words without control characters but tab and newline: any program that reads the report may show them."""
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
+def presentable(text: str) -> str:
+    """A submission's words without control characters but tab and newline, which a program that reads the report may show, and without
+    the addresses of reprs.
+    """
+    text = ADDRESS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-Words = Annotated[str, AfterValidator(without_controls)]
+Words = Annotated[str, AfterValidator(presentable)]
 
 
 class Model(BaseModel):
@@ -293,6 +297,7 @@ class KernelResources(Model):
     )
     spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
     spill_load_bytes: int = Field(default=0, ge=0)
+    stack_bytes: int = Field(default=0, ge=0, description="of a thread in local memory, spills included")
     shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
     problem: Words = Field(default="", max_length=4000, description="why this architecture cannot launch the kernel")
 
@@ -305,6 +310,7 @@ class AssignmentResult(Model):
     kernels: tuple[KernelResources, ...] = Field(
         default=(), description="of a CUDA file, and of Triton kernels that were compiled without a GPU"
     )
+    hints: tuple[Words, ...] = Field(default=(), description="what could be better in a right kernel; costs no points")
     log: WorkerLog
 
 

@@ -125,12 +125,18 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     blocks: list[RenderableType] = []
     for part in result.parts:
         blocks += _part(part)
+    blocks += hints(result)
     blocks += printed(result, "your code", "; more in report.json")
     if result.kernels:
         told = {case.message for part in result.parts for case in part.cases}
         blocks.append(kernels(result.kernels, told))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
+
+
+def hints(result: AssignmentResult) -> list[RenderableType]:
+    """The possible improvements of a right kernel."""
+    return [plain(f"hint: {one}", "cyan") for one in result.hints]
 
 
 def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[RenderableType]:

@@ -193,6 +193,11 @@ HINTS = {
         "a kernel has no lists: add to one block, or give the block one more dimension",
     ),
     "no-f-strings": Hint(r"Cannot evaluate f-string", 'a kernel prints values with tl.device_print("x", x)'),
+    "print-text-first": Hint(
+        r"cannot convert .* to tensor|is not string|device_print\(\)|'str' object has no attribute 'type'",
+        'print() in a kernel takes text only as the first argument, then numbers and blocks, as print("m", m): one print for each text',
+        r"print\(",
+    ),
     "torch-dtype": Hint(
         r"'torch\.dtype' object has no attribute|of type: torch\.dtype",
         "kernels have dtypes of their own: tl.float32 in place of torch.float32; y_ptr.dtype.element_ty is what a pointer points at",

@@ -40,12 +40,12 @@ def misfit(arch: str, shared_bytes: int) -> str:
 def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
     """The kernels that `ptxas -v` names, in its order; none if the text has another form."""
     kernels: list[KernelResources] = []
-    name, arch, spilled = "", "", (0, 0)
+    name, arch, spilled = "", "", (0, 0, 0)
     for line in ptxas.splitlines():
         if found := COMPILING.search(line):
-            name, arch, spilled = kernel_name(found[1]), found[2], (0, 0)
+            name, arch, spilled = kernel_name(found[1]), found[2], (0, 0, 0)
         elif found := SPILLS.search(line):
-            spilled = (int(found[2]), int(found[3]))
+            spilled = (int(found[1]), int(found[2]), int(found[3]))
         elif name and (found := USED.search(line)):
             shared = SHARED.search(line)
             kernels.append(
@@ -53,8 +53,9 @@ def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
                     name=name,
                     arch=arch,
                     registers=int(found[1]),
-                    spill_store_bytes=spilled[0],
-                    spill_load_bytes=spilled[1],
+                    stack_bytes=spilled[0],
+                    spill_store_bytes=spilled[1],
+                    spill_load_bytes=spilled[2],
                     shared_bytes=int(shared[1]) if shared else 0,
                 )
             )

@@ -11,6 +11,8 @@ from grader.protocol import missing_function
 from grader.worker.errors import LoadError
 from grader.worker.lines import output_of
 
+HEADERS = {".cuh", ".h", ".hpp"}
+UNDEFINED = re.compile(r"(?:undefined symbol: |Unresolved extern function '|undefined reference to `)([^'\n]+)")
 KERNEL = r"__global__\b[^;{{]*\b{}\s*\("  # as the source declares it
 
 
@@ -24,6 +26,21 @@ def _own_functions(module: ModuleType) -> list[str]:
         return isinstance(value, type | type(_own_functions)) and value.__module__ == module.__name__
 
     return [name for name, value in vars(module).items() if is_own(value)]
+
+
+def undefined(said: str, path: Path) -> str:
+    """An error in a compiler's form for a function that ptxas, the linker or the loader lacks; "" if `said` is about something else."""
+    if (found := UNDEFINED.search(said)) is None:
+        return ""
+    name = re.split(r"[(<]", output_of("c++filt", found[1]).strip() or found[1])[0].split()[-1]
+    use = re.compile(rf"\b{re.escape(name.rpartition('::')[2])}\s*[(<;\[]")
+    mend = f"its body must stand in {path.name} or in a header that is included there"
+    for file in [*sorted(one for one in path.parent.rglob("*") if one.suffix in HEADERS), path]:
+        for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
+            if use.search(line.partition("//")[0]):
+                place = file.relative_to(path.parent)
+                return f"{place}:{number}: error: {name} is declared and nowhere defined: {mend}"
+    return f"{path.name}: error: {name} is declared and nowhere defined: {mend}"
 
 
 def missing_in_library(path: Path, entry: str, built: Path) -> LoadError:

@@ -19,7 +19,7 @@ import torch
 from grader.protocol import EARLY_VALUE, missing_function
 from grader.worker import builds, nvcc
 from grader.worker.cuda_cpu.build import TORCH_HEADER
-from grader.worker.entries import missing_in_library, missing_in_module
+from grader.worker.entries import missing_in_library, missing_in_module, undefined
 from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
 from grader.worker.signature import OF_EXTENSIONS, Signature
@@ -180,8 +180,14 @@ def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]
         raise LoadError("build_failed", str(error), "toolchain") from None
     if warnings.strip():
         print(warnings, file=sys.stderr)
+    try:
+        loaded = ctypes.CDLL(str(library))
+    except OSError as error:
+        if told := undefined(str(error), path):
+            raise LoadError("build_failed", told) from None
+        raise
     builds.keep(kept, library, ptxas)
-    return ctypes.CDLL(str(library)), ptxas
+    return loaded, ptxas
 
 
 def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Callable[..., Any]:

@@ -6,6 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from grader.worker import doubles
+from grader.worker.entries import undefined
+
 OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
 # For `launches.cpp`. DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
@@ -32,7 +35,9 @@ class Trial:
     """
 
     def __init__(self, source: Path, nvcc: str, arch: str, scratch: Path, limit_s: float) -> None:
-        command = [nvcc, "-cubin", *OPTIONS, f"-arch={arch}", "-o", str(scratch / "trial.cubin"), source.name]
+        self._kept = scratch / "trial"
+        command = [nvcc, "-cubin", *OPTIONS, *_keeping(self._kept), f"-arch={arch}", "-o", str(scratch / "trial.cubin")]
+        command.append(source.name)
         self._source = source
         self._limit_s = limit_s
         self._process = subprocess.Popen(
@@ -44,16 +49,16 @@ class Trial:
         self._process.communicate()
 
     def finish(self) -> str:
-        """What ptxas told. Raises CompileError, NvccUnusable."""
+        """As `build_library` of what was told. Raises CompileError, NvccUnusable."""
         try:
             output, _ = self._process.communicate(timeout=self._limit_s)
         except subprocess.TimeoutExpired:
             self.abandon()
             raise CompileError(f"nvcc did not finish within {self._limit_s:g} s") from None
         if self._process.returncode == 0:
-            return told(output)
+            return _in_double(self._source, self._kept) + told(output)
         if blames(output, self._source.parent):
-            raise CompileError(without_told(output))
+            raise CompileError(undefined(output, self._source) or without_told(output))
         raise NvccUnusable(output)
 
 
@@ -61,13 +66,14 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
     """Build the student's `source` and our `extra` into the shared library `target`.
 
     Returns:
-        what ptxas told, and the warnings.
+        what the compiler told of its code (see `doubles.py`) and ptxas of its kernels, and the warnings.
 
     Raises:
         CompileError: nvcc refused it or took longer than `limit_s` seconds.
     """
     # The file is named as the student knows it, so that the compiler's messages are too.
-    command = [nvcc, "-shared", *LINKED, *OPTIONS, f"-arch={arch}", "-o", str(target), source.name]
+    kept = target.with_suffix(".kept")
+    command = [nvcc, "-shared", *LINKED, *OPTIONS, *_keeping(kept), f"-arch={arch}", "-o", str(target), source.name]
     try:
         done = subprocess.run(
             [*command, str(extra)],
@@ -81,8 +87,20 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
         raise CompileError(f"nvcc did not finish within {limit_s:g} s") from None
     output = done.stderr + done.stdout
     if done.returncode != 0:
-        raise CompileError(without_told(output))
-    return told(output), without_told(output)
+        raise CompileError(undefined(output, source) or without_told(output))
+    return _in_double(source, kept) + told(output), without_told(output)
+
+
+def _keeping(folder: Path) -> list[str]:
+    """Options that leave the PTX in a new folder."""
+    folder.mkdir(exist_ok=True)
+    return ["--keep", f"--keep-dir={folder}"]
+
+
+def _in_double(source: Path, kept: Path) -> str:
+    """The words of `doubles.told` about the PTX in the folder `kept`."""
+    places = [doubles.in_ptx(ptx.read_text(errors="replace"), source.parent) for ptx in kept.glob("*.ptx")]
+    return doubles.told(set().union(*places), source.parent)
 
 
 def told(output: str) -> str:
@@ -96,7 +114,7 @@ def without_told(output: str) -> str:
 
 def blames(output: str, folder: Path) -> bool:
     """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
-    if re.search(r"^ptxas\b.*\berror\b", output, re.MULTILINE):
+    if re.search(r"^ptxas\b.*(\berror\b|Unresolved extern function)", output, re.MULTILINE):
         return True  # the code was understood, and asks for more than a device has
     return any(
         not Path(name).is_absolute() and (folder / name).is_file()

@@ -203,6 +203,7 @@ def outcomes(ran: Ran) -> dict[str, str]:
 FORMULAS = {
     "right-tanhf": RIGHT,
     "right-fast-exp": FAST,
+    "right-in-double": RIGHT.replace("0.044715f", "0.044715"),
     "wrong-half-tanh": HALF,
     "wrong-erf": "0.5f * v * (1.0f + erff(v * 0.70710678f))",
     "wrong-constant": RIGHT.replace("0.044715f", "0.044f"),
@@ -279,6 +280,15 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Crowd:
 @pytest.mark.parametrize("name", [name for name in FORMULAS if name.startswith("right")])
 def test_right_formulas_pass(crowd: Crowd, name: str) -> None:
     assert set(outcomes(crowd[name]).values()) == {"passed", "skipped"}
+
+
+def test_a_right_kernel_in_double_precision_gets_a_hint(crowd: Crowd) -> None:
+    """From the PTX that nvcc --keep leaves behind."""
+    reports = [crowd[name].report for name in ("right-in-double", "right-tanhf")]
+    told, none = (report.assignments[0].hints for report in reports if report is not None)
+    assert none == ()
+    assert [hint.partition(",")[0] for hint in told] == ["gelu.cu:9: computed in double precision"]
+    assert "write 0.044715f" in told[0]
 
 
 @pytest.mark.parametrize("name", [name for name in FORMULAS if name.startswith("wrong")])

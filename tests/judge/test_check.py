@@ -157,6 +157,31 @@ def test_a_file_under_another_name_is_a_mistake_that_names_both(course: Course, 
     assert "there is no task.py, but task (1).py: rename it to task.py" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["my_task", "Copy of task"])
+def test_a_kernel_beside_an_untouched_stub_is_a_mistake_that_names_both(
+    course: Course, tmp_path: Path, name: str
+) -> None:
+    course.add("task")
+    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
+    stub = (course.folder / "starter/task.py").read_text()
+    done = check(tmp_path, hand_in(tmp_path, task=stub, **{name: RIGHT}), "--course", course.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    words = f"task.py is still the starter's stub, but {name}.py looks like your kernel: rename it to task.py"
+    assert words in done.stdout
+
+
+def test_a_file_that_could_not_be_checked_is_no_success(course: Course, tmp_path: Path) -> None:
+    for name in ("good", "asking"):
+        course.add(name, ("one", "two"))
+    asking = "def double(x):\n    return (x.cuda() * 2).cpu()\n"
+    done = check(tmp_path, hand_in(tmp_path, good=RIGHT, asking=asking), "--course", course.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "✓ good.py  2 cases passed" in done.stdout
+    assert "– asking.py  not checked: needs a GPU: asking.py, line 2" in done.stdout
+    done = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--assignment", "good")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_folder_around_the_files_is_entered_and_said(course: Course, tmp_path: Path) -> None:
     course.add("task")
     hand_in(tmp_path, task=RIGHT)
@@ -173,6 +198,18 @@ def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path:
     done = check(tmp_path, tmp_path / "nowhere", "--course", course.folder, *options)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no such folder; expected a folder with task.py" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_at_the_root_of_a_clone_the_students_folder_is_asked_for(course: Course, verb: str) -> None:
+    course.add("task")
+    command = [sys.executable, "-m", "grader", verb, ".", "--course", course.folder, "--device", "cpu"]
+    done = subprocess.run(
+        command, cwd=course.folder, env=environment(course.folder), capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    told = ". is the grader's own folder: name the folder with your files, as in `grader check my-folder`"
+    assert done.stderr.strip() == told
 
 
 def test_the_seed_brings_the_same_inputs_back(course: Course, tmp_path: Path) -> None:

@@ -254,11 +254,18 @@ def test_a_misnamed_file_costs_its_own_points_and_the_sentence_names_both(
     course.add("task")
     course.add("other")
     folder = submission(tmp_path)
+    course.add("begun")
     (folder / "other (1).py").write_text(RIGHT)
+    shutil.copy(course.folder / "starter" / "begun.py", folder)
+    (folder / "my_begun.py").write_text(RIGHT)
     ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
     case = ran.case("other", "plain")
     assert (ran.code, case.outcome) == (0, "not_implemented")
     assert case.message == "there is no other.py, but other (1).py: rename it to other.py"
+    case = ran.case("begun", "plain")
+    assert case.outcome == "not_implemented"
+    told = "begun.py is still the starter's stub, but my_begun.py looks like your kernel: rename it to begun.py"
+    assert case.message == told
     assert "odd name" not in ran.output
 
 

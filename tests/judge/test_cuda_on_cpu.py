@@ -91,6 +91,26 @@ def test_wrong_kernels_are_told_what_is_wrong(
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
 
 
+SLOW = RIGHT.replace("0.044715f", "0.044715")
+NO_STREAM = "<<<(n + 255) / 256, 256>>>"
+
+
+@pytest.mark.parametrize(("formula", "outcome"), [(SLOW, "passed"), (f"2 * {SLOW}", "failed")], ids=["right", "wrong"])
+def test_hints_are_for_right_kernels(tmp_path: Path, formula: str, outcome: str) -> None:
+    source = KERNEL.replace("FORMULA", formula).replace("<<<(n + 255) / 256, 256, 0, stream>>>", NO_STREAM)
+    assert NO_STREAM in source
+    (tmp_path / "gelu.cu").write_text(source)
+    (graded,) = judge(tmp_path, ROOT, "cuda_gelu", "cpu", stop_early=True).assignments
+    assert outcome in {case.outcome for part in graded.parts for case in part.cases}
+    told = [
+        "gelu.cu:13: the launch of kernel does not name `stream`, so on a GPU it may run before its inputs are there; "
+        "this is graded on the GPU",
+        "gelu.cu:9: computed in double precision, which is slower than float on every GPU: write 0.044715f, "
+        "for without the f each is a double",
+    ]
+    assert list(graded.hints) == (told if outcome == "passed" else [])
+
+
 @pytest.mark.parametrize(
     ("formula", "graded", "earned", "note"),
     [("0.0f * (v > 1.0f)", 0, 0, "its values show on a GPU only, and other cases went wrong"), (RIGHT, 2, 2, "")],

@@ -24,6 +24,18 @@ ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem
 """
 
 
+# Leaves the PTX of a line in double precision where nvcc's --keep-dir says.
+KEEPS = """\
+for option; do case $option in --keep-dir=*) kept=${option#--keep-dir=};; esac; done
+cat > "$kept/gelu.ptx" <<END
+	.loc	1 20 5
+	cvt.f64.f32 	%fd1, %f1;
+	mul.f64 	%fd2, %fd1, 0d3FB999999999999A;
+	.file	1 "$PWD/gelu.cu"
+END
+"""
+
+
 def grade(start_run: StartRun, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Ran:
     """The reference, graded on the CPU of a machine whose nvcc is the given shell script."""
     programs, mine = folder / "bin", folder / "mine"
@@ -42,12 +54,16 @@ def grade(start_run: StartRun, folder: Path, monkeypatch: pytest.MonkeyPatch, sc
 def test_registers_spills_and_shared_memory_are_shown(
     start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = grade(start_run, tmp_path, monkeypatch, f"cat >&2 <<'END'\n{TOLD}END")
+    ran = grade(start_run, tmp_path, monkeypatch, f"{KEEPS}cat >&2 <<'END'\n{TOLD}END")
     assert ran.report is not None
     assert ran.report.correctness.earned == 10
     (kernel,) = ran.report.assignments[0].kernels
     assert (kernel.name, kernel.registers, kernel.shared_bytes) == ("gelu_kernel", 32, 1024)
     assert "gelu_kernel: 32 registers, 116 bytes spilled, 1024 bytes of shared memory (sm_90)" in ran.output
+    doubles, spills = ran.report.assignments[0].hints
+    assert doubles.startswith("gelu.cu:20: computed in double precision")
+    assert spills.startswith("gelu.cu: gelu_kernel has too few registers for its values and spills 116 bytes")
+    assert "hint: gelu.cu:20: computed in double" in ran.output
     assert "-arch=sm_90" in (tmp_path / "asked").read_text()
 
 

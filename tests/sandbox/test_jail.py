@@ -175,6 +175,18 @@ def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypa
     assert sys.prefix in jails._tool_folders([packages / "grader" / INSTALLED])
 
 
+def test_folders_that_pth_files_add_are_seen_unless_they_hold_a_course(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages, other, course = (tmp_path_factory.mktemp(name) for name in ("packages", "other", "course"))
+    lines = ["# a comment", "", "import site", str(other), "lib/../beside", str(course), str(course.parent)]
+    (packages / "torch.pth").write_text("\n".join(lines))
+    monkeypatch.setattr(jails.sysconfig, "get_path", lambda _name: str(packages))
+    folders = jails._tool_folders([course])
+    assert {str(packages), str(other), str(packages / "beside")} <= set(folders)
+    assert not {str(course), str(course.parent), str(packages / "import site")} & set(folders)
+
+
 @pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
 @pytest.mark.parametrize("seen_as", ["system", "tools", "a link to tools", "tools in the course"])
 def test_a_course_inside_what_a_worker_sees_is_covered(

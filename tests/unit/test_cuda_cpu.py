@@ -20,6 +20,8 @@ from grader.contender import cuda_cpu
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import stage_runtime
+from grader.worker import doubles, nvcc
+from grader.worker.cuda_cpu import program
 from grader.worker.cuda_cpu.build import (
     BuildFailed,
     Fault,
@@ -516,6 +518,71 @@ def test_an_atomic_of_the_hosts_in_device_memory_is_told(tmp_path: Path, x: np.n
     assert (fault.kind, "line 2" in fault.text) == ("host_access", True)
 
 
+def test_work_on_a_default_stream_is_told_with_its_line(tmp_path: Path) -> None:
+    source = """\
+__global__ void scale(float* y) { y[threadIdx.x] = 2; }
+extern "C" void f(float* y, cudaStream_t stream) {
+    scale<<<1, 4, 0, stream>>>(y);
+    cudaMemsetAsync(y, 0, 16, stream);
+    cudaLaunchConfig_t config = {1, 4, 0, stream};
+    cudaLaunchKernelEx(&config, scale, y);
+    if (stream == cudaStreamLegacy) return;
+    scale<<<1, 4>>>(y);
+    cudaMemsetAsync(y, 0, 16);
+    void* arguments[] = {&y};
+    cudaLaunchKernel((void*)scale, 1, 4, arguments);
+    scale<<<1, 4, 0, cudaStreamPerThread>>>(y);
+    config.stream = 0;
+    cudaLaunchKernelEx(&config, scale, y);
+}
+"""
+    library = build(tmp_path, source)
+    y = np.zeros(4, dtype=np.float32)
+    stream = library.new_stream()
+    launch, other = "the launch of scale", "the launch of a kernel"
+    legacy = {3: launch, 4: "cudaMemsetAsync", 6: other}
+    given = {8: launch, 9: "cudaMemsetAsync", 11: other, 12: launch, 14: other}
+    for passed, told in ((1, legacy), (stream, given), (1, legacy)):
+        library.begin()
+        library.array(y.ctypes.data, y.nbytes, "y", 4)
+        assert library.call(library.functions.f, y.ctypes.data, passed) == 0
+        assert library.off_stream() == [f"student.cu:{line}: {what}" for line, what in told.items()]
+    library.begin()
+    assert library.off_stream() == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "used", "words"),
+    [
+        (
+            "__device__ float part(float v);",
+            "y[0] = part(1)",
+            r"student\.cu:2: error: part is declared and nowhere defined",
+        ),
+        (
+            "namespace a { template <int N> __device__ void part(float*); }",
+            "a::part<4>(y)",
+            r":2: error: a::part is declared",
+        ),
+        ('extern "C" __device__ float part();  // part()', "y[0] = part()", r":2: error: part is declared"),
+        (
+            '#include "lib/parts.cuh"',
+            "y[0] = part(1)",
+            r"lib/parts\.cuh:3: error: part is declared and nowhere defined",
+        ),
+    ],
+    ids=["function", "template in a namespace", "a name of C", "own header"],
+)
+def test_a_function_without_a_body_is_told_with_the_line_of_its_declaration(
+    tmp_path: Path, declared: str, used: str, words: str
+) -> None:
+    if "lib/" in declared:
+        (tmp_path / "lib").mkdir()
+        (tmp_path / "lib" / "parts.cuh").write_text("#pragma once\n// part(v)\n__device__ float part(float v);\n")
+    with pytest.raises(BuildFailed, match=words):
+        build(tmp_path, f"// part of it\n{declared}\n__global__ void k(float* y) {{ {used}; }}\n")
+
+
 def test_what_the_runtime_has_no_callback_for_needs_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"^what the compiler does by __tsan_unheard_of is not available on the CPU"):
         build(tmp_path, 'extern "C" void __tsan_unheard_of();\nextern "C" void f() { __tsan_unheard_of(); }\n')
@@ -524,6 +591,25 @@ def test_what_the_runtime_has_no_callback_for_needs_a_gpu(tmp_path: Path) -> Non
 def test_the_compilers_messages_have_the_students_lines(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match=r"student\.cu:3:\d+: error: .*undefined_thing"):
         build(tmp_path, "#include <cuda_runtime.h>\n__global__ void k(float* y) {\n  y[0] = undefined_thing;\n}\n")
+
+
+@pytest.mark.parametrize("compiler", [None, "/bin/false"], ids=["no nvcc", "a broken nvcc"])
+def test_without_nvcc_the_words_about_doubles_are_gccs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str | None
+) -> None:
+    if COMPILER is None or "g++" not in COMPILER:
+        pytest.skip("needs g++")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delattr(doubles, "in_ptx")
+    if compiler is None:
+        monkeypatch.delattr(nvcc, "Trial")
+    (tmp_path / "runtime.o").write_bytes(runtime_object(COMPILER))
+    (tmp_path / "student.cu").write_text(
+        '__global__ void k(float* y) {\n  y[0] = 0.1 * y[1];\n}\nextern "C" void f(cudaStream_t s) {}\n'
+    )
+    settings = {"compiler": COMPILER, "limit_s": 120.0, "nvcc": compiler, "arch": "sm_90", "signature": []}
+    kernel = program.load(tmp_path / "student.cu", "f", settings)
+    assert kernel.ptxas == "computed in double: student.cu:2: 0.1\n"
 
 
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")

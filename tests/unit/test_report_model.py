@@ -138,6 +138,13 @@ def test_a_submissions_words_have_no_control_characters(place: str) -> None:
     assert re.findall(r"\\u00[0189]|\\[bfr]|\x7f", told) == []
 
 
+@pytest.mark.parametrize("place", WORDS_OF_OTHERS)
+def test_a_submissions_words_have_no_addresses_of_reprs(place: str) -> None:
+    words = "<function <lambda> at 0x7f21a2a0>, <bound method A.f of <A object at 0x7f00>> read 0x10 at 0x7f00"
+    told = json.dumps(WORDS_OF_OTHERS[place](words).model_dump(mode="json"))
+    assert "<function <lambda>>, <bound method A.f of <A object>> read 0x10 at 0x7f00" in told
+
+
 def test_a_grading_that_fails_tells_so_without_control_characters(make_report: MakeReport, make_part: MakePart) -> None:
     """The last words of a worker that did not start are in it."""
     (words,) = make_report(make_part(), infra_errors=("a worker did not start\n\x1b[2J",)).infra_errors

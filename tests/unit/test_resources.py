@@ -26,9 +26,9 @@ ptxas info    : Used 32 registers, used 0 barriers
 def test_each_kernel_has_its_own_numbers() -> None:
     first, second = kernel_resources(TOLD)
     assert (first.name, first.arch, first.registers, first.shared_bytes) == ("tile", "sm_90", 255, 4224)
-    assert (first.spill_store_bytes, first.spill_load_bytes) == (132, 140)
+    assert (first.stack_bytes, first.spill_store_bytes, first.spill_load_bytes) == (2048, 132, 140)
     assert (second.name, second.registers, second.shared_bytes) == ("gelu_kernel", 32, 0)
-    assert (second.spill_store_bytes, second.spill_load_bytes) == (0, 0), (
+    assert (second.stack_bytes, second.spill_store_bytes, second.spill_load_bytes) == (0, 0, 0), (
         "the first kernel's spills are not the second's"
     )
 

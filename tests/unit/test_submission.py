@@ -26,6 +26,7 @@ from grader.submission import (
     MAX_NOTES,
     Submission,
     SubmissionError,
+    beside_stub,
     stage,
     survey,
 )
@@ -680,12 +681,84 @@ def test_the_file_itself_counts_and_a_second_copy_beside_it_is_named(tmp_path: P
     laid_out(
         tmp_path, "softmax.py", "softmax (1).py", "softmax-2.py", "softmax_1.py", "my_softmax.py", "old/softmax.py"
     )
+    copies = ["Copia de softmax.py", "Copy of softmax.py", "Kopie von softmax.py", "softmax - Copy (2).py"]
+    laid_out(tmp_path, *copies)
     found = survey(tmp_path, WANTED, KNOWN)
     assert found.misnamed == {}
-    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == (
-        "softmax (1).py lies beside softmax.py: softmax.py is what counts",
-        "softmax-2.py lies beside softmax.py: softmax.py is what counts",
+    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == tuple(
+        f"{name} lies beside softmax.py: softmax.py is what counts"
+        for name in sorted([*copies, "softmax (1).py", "softmax-2.py"])
     )
+
+
+STUB = "def softmax(x):\n    raise NotImplementedError\n"
+CU_STUB = '#error "gelu.cu is not implemented yet"\nextern "C" void gelu(const float* x, float* y) {\n}\n'
+KERNEL = "import triton\n\n\ndef softmax(x):\n    return x\n"
+CU_KERNEL = '// gelu(x)\nextern "C" void gelu(const float* x,\n                     float* y) {\n  y[0] = 1;\n}\n'
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A folder as `grader init` makes it."""
+    for folder in (tmp_path / "starter", tmp_path / "mine"):
+        folder.mkdir()
+        (folder / "softmax.py").write_text(STUB)
+        (folder / "gelu.cu").write_text(CU_STUB)
+        (folder / "attention.py").write_text("def attention(q):\n    raise NotImplementedError\n")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "mend"),
+    [
+        ("my_softmax.py", KERNEL, "rename it to softmax.py"),
+        ("softmax (1).py", KERNEL, "rename it to softmax.py"),
+        ("Copy of softmax.py", KERNEL, "rename it to softmax.py"),
+        ("lab2.py", "class S: ...\n\nsoftmax = S.apply\n", "rename it to softmax.py"),
+        ("work/softmax.py", KERNEL, "move it out of its folder, as softmax.py"),
+        ("gelu_v2.cu", CU_KERNEL, "rename it to gelu.cu"),
+    ],
+)
+def test_a_kernel_beside_an_untouched_stub_is_named(begun: Path, file: str, content: str, mend: str) -> None:
+    laid_out(begun, file)
+    (begun / file).write_text(content)
+    name, entry = ("gelu.cu", "gelu") if file.endswith(".cu") else ("softmax.py", "softmax")
+    words = f"{name} is still the starter's stub, but {file} looks like your kernel: {mend}"
+    assert beside_stub(begun.parent / "starter" / name, entry, begun) == words
+
+
+def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
+    for file in ("a.py", "b.py"):
+        (begun / file).write_text(KERNEL)
+    words = beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun)
+    assert words.endswith("but a.py and b.py look like your kernel: keep the one that counts, as softmax.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("softmax copy.py", STUB),
+        ("helper.py", "def my_softmax(x): ...\n\ny = torch.softmax(x)\nsoftmax(y)\n"),
+        ("attention.py", KERNEL),
+        ("gelu.py", CU_KERNEL),
+        ("notes.txt", KERNEL),
+        ("other.cu", "void gelu(const float* x);\nvoid f() { gelu(x); }\n"),
+    ],
+    ids=["a copy of the stub", "calls", "another assignment's", "another language", "no program", "a declaration"],
+)
+def test_other_files_beside_a_stub_are_not_taken_for_the_kernel(begun: Path, file: str, content: str) -> None:
+    (begun / file).write_text(content)
+    for name, entry in (("softmax.py", "softmax"), ("gelu.cu", "gelu")):
+        assert beside_stub(begun.parent / "starter" / name, entry, begun) == ""
+
+
+def test_a_look_beside_a_stub_waits_for_no_pipe_and_follows_no_link(begun: Path) -> None:
+    os.mkfifo(begun / "pipe.py")
+    (begun.parent / "elsewhere").mkdir()
+    (begun.parent / "elsewhere" / "kernel.py").write_text(KERNEL)
+    (begun / "kernel.py").symlink_to(begun.parent / "elsewhere" / "kernel.py")
+    (begun / "link").symlink_to(begun.parent / "elsewhere")
+    assert beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun) == ""
 
 
 def test_a_file_of_another_assignment_is_not_taken_for_this_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
+from grader.report.checking import CheckView
 from grader.report.model import (
     CaseResult,
     Environment,
@@ -202,6 +203,35 @@ def test_what_was_printed_in_wrong_cases_is_shown_and_others_words_once(
     assert "[n-3] m = 4" in text
     assert "[n-1] right" not in text
     assert "beside it: numpy: RuntimeWarning: invalid value (12 times) · b · c · and 2 more" in text
+
+
+HINT = "softmax.py: row_kernel spills 8 bytes to memory (sm_90): take [bold] smaller tiles"
+
+
+def hinted(report: Report) -> Report:
+    (one,) = report.assignments
+    return report.model_copy(update={"assignments": (one.model_copy(update={"hints": (HINT,)}),)})
+
+
+def test_hints_of_a_right_kernel_stand_below_its_cases(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    found = lines(shown(hinted(make_report(make_part(make_case())))))
+    assert f"hint: {HINT}" in found
+
+
+@pytest.mark.parametrize(("file", "races"), [("softmax.py", True), ("softmax.cu", False)])
+def test_a_check_shows_hints_and_what_only_a_gpu_shows(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, file: str, races: bool
+) -> None:
+    report = hinted(make_report(make_part(make_case())))
+    (one,) = report.assignments
+    report = report.model_copy(update={"assignments": (one.model_copy(update={"file": file}),)})
+    out = io.StringIO()
+    CheckView(Console(file=out, width=160)).finish(report)
+    assert f"hint: {HINT}" in out.getvalue()
+    assert "cannot be known without a GPU: speed" in out.getvalue()
+    assert ("Triton programs race" in out.getvalue()) == races
 
 
 def test_a_property_is_called_by_what_it_tries(

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.worker import doubles
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
+from grader.worker.entries import undefined
 from grader.worker.lines import Frame, frames, line_of
 
 HERE = Path(__file__).parent
@@ -30,7 +32,7 @@ TRANSLATED = "translated"  # the folder of the rewritten files
 MAX_PLACES = 4  # of a stack
 # DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
-STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
+STUDENT = ["-O1", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
 STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a static needs no atomic guard
 # The errors of g++ and clang++ about an undeclared name, and the names that look like CUDA's.
 UNDECLARED = re.compile(
@@ -103,11 +105,17 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
     kernel = [compiler, *COMMON, *STUDENT, "-c", "-x", "c++", str(translated / source.name)]
     kernel += [f"-I{source.parent}", "-o", f"{library}.o"]
     try:
-        _run(kernel, limit_s, source.name)
+        try:
+            # From the student's folder, g++ shows the lines below its warnings.
+            warnings = _run([*kernel, doubles.WARNING], limit_s, source.name, source.parent)
+        except (BuildFailed, Unsupported):
+            warnings = _run([*kernel, "-w"], limit_s, source.name)  # the errors alone
         _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
-    return Library(library, source.name)
+    names = [str(one.relative_to(translated)) for one in translated.rglob("*.*")]
+    places = doubles.in_warnings(warnings, source.parent, names)
+    return Library(library, source, doubles.told(places, source.parent))
 
 
 def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
@@ -137,19 +145,22 @@ def compile_runtime(compiler: str, target: Path) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _run(command: list[str], limit_s: float, source: str = "") -> None:
+def _run(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
+    """Run a compiler in `folder`. Returns its messages. Raises BuildFailed, Unsupported."""
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         errors="replace",
         timeout=limit_s,
+        cwd=folder,
         env=os.environ | {"LC_ALL": "C.UTF-8"},
     )
+    said = done.stderr + done.stdout
     if done.returncode != 0:
-        said = done.stderr + done.stdout
         _refuse_unknown(said, source)
         raise BuildFailed(said)
+    return said
 
 
 def _refuse_unknown(said: str, source: str) -> None:
@@ -187,25 +198,30 @@ class Library:
     Attributes:
         path: the library. source: the name of the student's main file, which sentences leave out.
         sizes: the student's names of the sizes, for sentences about an unchecked index.
+        told: the compiler's words about the built lines (see `grader/worker/doubles.py`).
 
     Raises:
         Unsupported: the runtime lacks a callback that the compiler calls.
     """
 
-    def __init__(self, path: Path, source: str = "") -> None:
+    def __init__(self, path: Path, origin: Path, told: str) -> None:
         self.path = path
-        self.source = source
+        self.source = origin.name
         self.sizes = "n"
-        self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
+        self.told = told
+        self._own = {origin.name, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
         try:
             self.functions = ctypes.CDLL(str(path))
         except OSError as error:
             if found := re.search(r"undefined symbol: (__tsan_\w+)", str(error)):
                 raise Unsupported(0, f"what the compiler does by {found.group(1)}") from None
+            if told := undefined(str(error), origin):
+                raise BuildFailed(told) from None
             raise
-        for name in ("cuda_cpu_fault_kind", "cuda_cpu_fault_text", "cuda_cpu_refusal", "cudaGetErrorName"):
+        words = ("fault_kind", "fault_text", "refusal", "off_stream_what")
+        for name in (*(f"cuda_cpu_{word}" for word in words), "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for")
+        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for", "off_stream_place")
         for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
@@ -255,6 +271,21 @@ class Library:
     def launches(self) -> int:
         """The number of accepted launches since `begin`."""
         return int(self.functions.cuda_cpu_launches())
+
+    def new_stream(self) -> int:
+        """A new stream, which is not a default stream."""
+        stream = ctypes.c_void_p()
+        self.functions.cudaStreamCreateWithPriority(ctypes.byref(stream), 0, 0)
+        return stream.value or 0
+
+    def off_stream(self) -> list[str]:
+        """The work on a default stream since `begin`, as `kernel.cu:12: the launch of scale`; only work whose line is known."""
+        found = []
+        for number in range(self.functions.cuda_cpu_off_stream_count()):
+            stack = self._frames(self.functions.cuda_cpu_off_stream_place(number))
+            what = self.functions.cuda_cpu_off_stream_what(number).decode(errors="replace")
+            found += [f"{one.file.name}:{one.line}: {what}" for one in stack if one.file.name in self._own][:1]
+        return found
 
     def unwritten_end_bytes(self) -> int:
         """The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell."""

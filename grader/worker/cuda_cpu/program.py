@@ -41,6 +41,8 @@ class Kernel:
         self._library = library
         self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
         self._function = getattr(library.functions, entry)
+        self._stream = library.new_stream()
+        self.off_stream: list[str] = []  # of the first call with such work
 
     def _tensors(self, arguments: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """The inputs and the outputs among the arguments, by name."""
@@ -53,7 +55,7 @@ class Kernel:
         inputs, outputs = self._tensors(arguments)
         for name, floats in (inputs | outputs).items():
             self._library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
-        if number := self._library.call(self._function, *self.signature.values(arguments)):
+        if number := self._library.call(self._function, *self.signature.values(arguments, self._stream)):
             raise Ended(self._ending(number))
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
@@ -92,6 +94,7 @@ class Kernel:
         given, unwritten = _contents(inputs), _contents(outputs)
         self._run(arguments, order=0)
         launches = self._library.launches()
+        self.off_stream = self.off_stream or self._library.off_stream()
         if _contents(inputs) != given:
             return launches  # an input was changed: the judge has a better sentence for that
         forwards = _contents(outputs)
@@ -137,27 +140,29 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
         try:
             library = compile_library(path, scratch, build["compiler"], build["limit_s"])
         finally:
-            ptxas = _told(trial, path.name) if trial else ""  # nvcc's refusal comes before the CPU's
+            # nvcc's refusal comes before the CPU's.
+            by_nvcc = _told(trial, path.name) if trial else None
     except Unsupported as error:
         raise LoadError("unsupported", f"needs a GPU: {path.name}, {error}") from None
     except (BuildFailed, nvcc.CompileError) as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if not hasattr(library.functions, entry):
         raise missing_in_library(path, entry, Path(f"{library.path}.o"))
-    return Kernel(library, entry, Signature(build["signature"], attrgetter("address")), ptxas, path.parent)
+    told = library.told if by_nvcc is None else by_nvcc
+    return Kernel(library, entry, Signature(build["signature"], attrgetter("address")), told, path.parent)
 
 
-def _told(trial: nvcc.Trial, name: str) -> str:
-    """The output of ptxas; "" if nvcc does not work, or lacks a library's header. Raises nvcc.CompileError."""
+def _told(trial: nvcc.Trial, name: str) -> str | None:
+    """The compiler's words (see `nvcc.Trial`); None if nvcc does not work, or lacks a library's header. Raises nvcc.CompileError."""
     try:
         return trial.finish()
     except nvcc.CompileError as error:
         if NO_LIBRARY.search(str(error)):
-            return ""  # the build for the CPU reports the header
+            return None  # the build for the CPU reports the header
         raise
     except nvcc.NvccUnusable as error:
         print(f"nvcc does not work here, so {name} was only built for the CPU:\n{error}", file=sys.stderr)
-        return ""
+        return None
 
 
 def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
@@ -185,7 +190,7 @@ def _call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protoc
         for refs in calls:
             floats = [Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs]
             launches += kernel.call([*floats[:inputs], *options, *floats[inputs:]])
-        return reply | {"launches": launches}
+        return reply | {"launches": launches, "off_stream": [one[:200] for one in kernel.off_stream]}
     finally:
         del view
         memory.close()

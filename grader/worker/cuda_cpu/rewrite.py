@@ -10,6 +10,7 @@ Macro bodies are rewritten too. Newlines keep their places, so line numbers are 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,6 +92,21 @@ def included(source: str) -> list[str]:
     """The names that the source includes with quotes."""
     found = (INCLUDE.match(token.text) for token in tokenize(source) if token.kind == "directive")
     return [match.group(1) for match in found if match]
+
+
+def device_code(source: str) -> dict[int, str]:
+    """The code of the functions that run on the GPU, without comments and strings, by line."""
+    tokens, lines, end = tokenize(source), dict[int, str](), 0
+    for index, token in enumerate(tokens):
+        if index < end or token.text not in ("__global__", "__device__"):
+            continue
+        with contextlib.suppress(RewriteError, StopIteration):  # brackets that only the branches of #if make whole
+            body = next(at for at in range(index, len(tokens)) if tokens[at].text in ("{", ";"))
+            end = _closing_of(tokens, body) if tokens[body].text == "{" else index
+            for one in tokens[index:end]:
+                if one.kind not in ("comment", "directive", "string"):
+                    lines[one.line] = lines.get(one.line, "") + one.text
+    return lines
 
 
 def _rewrite_each(tokens: list[Token], word: str, rewrite_at: Callable[[list[Token], int], int]) -> None:

@@ -115,6 +115,11 @@ Fault fault;
 cudaError_t last_error = cudaSuccess, sticky = cudaSuccess, refused = cudaSuccess;
 std::string refusal;  // why a launch was refused, with the error `refused`
 uintptr_t refusal_place = 0, base = 0;
+std::map<uintptr_t, std::string> off_stream;  // work on a default stream, by its place in the host's code
+
+void note_stream(cudaStream_t stream, const std::string& what, uintptr_t place) {
+    if (uintptr_t(stream) <= uintptr_t(cudaStreamPerThread) && off_stream.size() < 8) off_stream.emplace(place, what);
+}
 std::map<uintptr_t, Region> regions;  // by end, so that upper_bound finds the one around an address
 Region* recent[2] = {nullptr, nullptr};
 std::vector<std::pair<uintptr_t, uintptr_t>> modules;
@@ -733,6 +738,7 @@ void cuda_cpu_begin(int new_order, int may_sample) {
     fault = Fault{};
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
+    off_stream.clear();
     output_low = output_high = output_end = 0, end_known = true;
     empties.clear();
     order = new_order;
@@ -748,6 +754,9 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
 // How many bytes at the end of a sample's output nothing would have written; 0 where the blocks that were run do not tell.
 size_t cuda_cpu_unwritten_end() { return end_known && output_end ? output_high - output_end : 0; }
 uint64_t cuda_cpu_launches() { return launches; }
+int cuda_cpu_off_stream_count() { return int(off_stream.size()); }
+uintptr_t cuda_cpu_off_stream_place(int which) { return std::next(off_stream.begin(), which)->first; }
+const char* cuda_cpu_off_stream_what(int which) { return std::next(off_stream.begin(), which)->second.c_str(); }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
 const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str() : nullptr; }
@@ -885,6 +894,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
         return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " + std::to_string(SHARED_BYTES) + " are allowed at most");
     if (wanted->shared_bytes > allowed_shared) return refuse(cudaErrorInvalidValue, launch_shape::too_much_shared(wanted->shared_bytes, allowed_shared));
     launches++;
+    note_stream(wanted->stream, std::string("the launch of ") + wanted->name, place);
     config = wanted, entry = new_entry, closure = new_closure;
     blockDim = b, gridDim = g;
     dynamic_bytes = wanted->shared_bytes;
@@ -1065,19 +1075,25 @@ cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return copy("cudaMemcpy", {to, bytes, bytes, 1, true}, {from, bytes, bytes, 1, false}, kind, PLACE);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    note_stream(stream, "cudaMemcpyAsync", PLACE);
     return copy("cudaMemcpyAsync", {to, bytes, bytes, 1, true}, {from, bytes, bytes, 1, false}, kind, PLACE);
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
     return copy("cudaMemcpy2D", {to, to_pitch, width, height, true}, {from, from_pitch, width, height, false}, kind, PLACE);
 }
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    note_stream(stream, "cudaMemcpy2DAsync", PLACE);
     return copy("cudaMemcpy2DAsync", {to, to_pitch, width, height, true}, {from, from_pitch, width, height, false}, kind, PLACE);
 }
 cudaError_t cudaMemset(void* to, int value, size_t bytes) { return fill("cudaMemset", {to, bytes, bytes, 1, true}, value, PLACE); }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return fill("cudaMemsetAsync", {to, bytes, bytes, 1, true}, value, PLACE); }
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+    note_stream(stream, "cudaMemsetAsync", PLACE);
+    return fill("cudaMemsetAsync", {to, bytes, bytes, 1, true}, value, PLACE);
+}
 cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) { return fill("cudaMemset2D", {to, pitch, width, height, true}, value, PLACE); }
-cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream) {
+    note_stream(stream, "cudaMemset2DAsync", PLACE);
     return fill("cudaMemset2DAsync", {to, pitch, width, height, true}, value, PLACE);
 }
 // A symbol is the variable itself; `to_symbol` or from it.

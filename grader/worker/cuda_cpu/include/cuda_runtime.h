@@ -333,6 +333,7 @@ struct Config {
     const char* name;
     dim3 grid, block;
     size_t shared_bytes;
+    cudaStream_t stream;
 };
 extern "C" {
 cudaError_t cuda_cpu_run(const Config* config, void (*entry)(void*), void* closure);
@@ -356,8 +357,8 @@ template <class Body> struct Launch {
         return cuda_cpu_run(&config, [](void* closure) CUDA_CPU_UNSEEN { (*static_cast<decltype(once)*>(closure))(); }, &once);
     }
 };
-template <class Body> Launch<Body> launch(const char* name, Body body, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) {
-    return {{name, grid, block, shared}, body};
+template <class Body> Launch<Body> launch(const char* name, Body body, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) {
+    return {{name, grid, block, shared, stream}, body};
 }
 template <class... Parameters, size_t... Positions>
 CUDA_CPU_INLINE cudaError_t launch_with(Config config, void (*kernel)(Parameters...), void** arguments, std::index_sequence<Positions...>) {
@@ -394,14 +395,14 @@ static constexpr int warpSize = 32;
 
 // The other ways to launch. A kernel's parameters are known from its type, which `rewrite.py` gives back to one cast to void*.
 template <class... Parameters>
-CUDA_CPU_INLINE cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t = nullptr) {
-    return cuda_cpu::launch_with({"a kernel", grid, block, shared}, kernel, arguments, std::index_sequence_for<Parameters...>{});
+CUDA_CPU_INLINE cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
+    return cuda_cpu::launch_with({"a kernel", grid, block, shared, stream}, kernel, arguments, std::index_sequence_for<Parameters...>{});
 }
 __attribute__((error("not on the CPU: cudaLaunchKernel with a kernel that is not named in the call"))) cudaError_t
 cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr);
 template <class... Parameters, class... Arguments>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes}, kernel}(Parameters(arguments)...);
+    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, kernel}(Parameters(arguments)...);
 }
 template <class... Parameters>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), void** arguments) {
