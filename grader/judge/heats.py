@@ -2,7 +2,7 @@
 
 That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
 worker to worker. On an H200 an honest claim was lifted in 1 of 80 races. So a race that it lifts a little has further rounds
-(`Race.is_worth_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
+(`Tally.wants_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
 there.
 """
 
@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
+from grader.judge.lineup import Lineup
 from grader.judge.measurement import measurement
-from grader.judge.race import Race
+from grader.judge.race import race
 from grader.judge.track import Track
+from grader.judge.warmup import warm_up
 from grader.report.model import SpeedMeasurement
 from grader.verdict.speed import Verdict, milliseconds
 
@@ -35,18 +37,18 @@ class Heat:
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race. Raises as `Race` does. What it held of the GPU's memory is free afterwards."""
-    with Race(track, case, contender, evidence) as race:
-        if race.stopped_after_s is not None:
-            return Heat(stopped_after_s=race.stopped_after_s)
-        while len(race.rounds) < race.first_rounds:
-            race.round()
-        while race.is_worth_another_round():
-            race.round()
-        race.look_again()
-        race.end_submission()
-        verdict = race.verdict()
-    return Heat(verdict, measurement(case, race, verdict))
+    """One race. Raises as `Batches` does. What it held of the GPU's memory is free afterwards."""
+    lineup = Lineup(track, case, contender)
+    warm = warm_up(track, case, lineup, evidence)
+    if warm.stopped_after_s is not None:
+        return Heat(stopped_after_s=warm.stopped_after_s)
+    with race(track, case, lineup, warm) as timed:
+        while timed.wants_another_round():
+            timed.round()
+        timed.look_again()
+        timed.end_submission()
+        verdict = timed.verdict()
+    return Heat(verdict, measurement(case, timed, verdict))
 
 
 def run_second_heat(
@@ -54,7 +56,7 @@ def run_second_heat(
 ) -> Heat:
     """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
 
-    So a forger has two draws of the clock's noise. Raises as `Race` does.
+    So a forger has two draws of the clock's noise. Raises as `Batches` does.
     """
     second = run_heat(track, case, contender, evidence)
     if second.verdict is None or doubted.verdict is None:

@@ -8,7 +8,7 @@ import pytest
 
 from grader.assignment import Band
 from grader.judge import heats
-from grader.judge.heats import Heat, run_heat, run_second_heat
+from grader.judge.heats import Heat, run_second_heat
 from grader.report.model import Interval, SpeedMeasurement
 from grader.verdict.speed import Lap, Roofline, judge_laps
 
@@ -84,56 +84,3 @@ def test_a_false_claim_is_as_far_off_in_both_and_counts_as_the_judge_says(monkey
 
 def test_who_was_stopped_early_is_not_doubted() -> None:
     assert not Heat(stopped_after_s=1.0).is_doubted
-
-
-class StubRace:
-    """Notes what is asked of it."""
-
-    def __init__(self, *_: object, stopped_after_s: float | None = None, first_rounds: int = 3) -> None:
-        self.stopped_after_s, self.first_rounds = stopped_after_s, first_rounds
-        self.rounds: list[int] = []
-        self.asked: list[str] = []
-        self.is_open = True
-
-    def __enter__(self) -> StubRace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.is_open = False
-
-    def round(self) -> None:
-        self.rounds.append(len(self.rounds))
-
-    def is_worth_another_round(self) -> bool:
-        return len(self.rounds) < 5
-
-    def look_again(self) -> None:
-        self.asked.append("look again")
-
-    def end_submission(self) -> None:
-        self.asked.append("end")
-
-    def verdict(self) -> Any:
-        self.asked.append("verdict")
-        return heat(1.0).verdict
-
-
-def run(monkeypatch: pytest.MonkeyPatch, race: StubRace) -> Heat:
-    nobody: Any = None
-    monkeypatch.setattr(heats, "Race", lambda *_: race)
-    monkeypatch.setattr(heats, "measurement", lambda _case, timed, verdict: (timed.is_open, verdict))
-    return run_heat(nobody, nobody, nobody, nobody)
-
-
-def test_a_race_has_its_first_rounds_and_more_where_they_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = StubRace()
-    found = run(monkeypatch, race)
-    assert len(race.rounds) == 5
-    assert race.asked == ["look again", "end", "verdict"]
-    assert found.measured == (False, found.verdict)  # told when the race's memory is free
-
-
-def test_who_is_too_slow_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    race = StubRace(stopped_after_s=2.0)
-    assert run(monkeypatch, race) == Heat(stopped_after_s=2.0)
-    assert race.asked == []
