@@ -25,6 +25,7 @@ from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
+from grader.judge.fixtures import Fixtures
 from grader.judge.gathering import Gathering
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
@@ -82,10 +83,11 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     works = Works(run, standing, crew, hoarding, comparison, trials, assignments, problems)
     schedule = Schedule(run, standing, crew, lanes, trials, works, assignments, cases, admission, compilation, results)
     track = Track(run, crew, comparison)
-    plugin = JudgePlugin(track, standing, hoarding, works, assignments, timed, admission, schedule, results)
+    fixtures = Fixtures(track, hoarding, works, assignments, timed, admission, schedule)
+    plugin = JudgePlugin(run, standing, assignments, schedule, results)
     _start_the_courses_own(run, crew, timed, schedule.starting_gib, importing)
     try:
-        interrupted = not _run(schedule, plugin, assignments, timed)
+        interrupted = not _run(schedule, plugin, fixtures, assignments, timed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
         lanes.abandon()
@@ -154,7 +156,11 @@ def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPar
 
 
 def _run(
-    schedule: Schedule, plugin: JudgePlugin, assignments: Sequence[Assignment], timed: Sequence[SpeedSizes]
+    schedule: Schedule,
+    plugin: JudgePlugin,
+    fixtures: Fixtures,
+    assignments: Sequence[Assignment],
+    timed: Sequence[SpeedSizes],
 ) -> bool:
     """Run all cases, checks and speed cases. Returns False where that was interrupted."""
     files = [*check_files(assignments), *([HERE / "test_speed.py"] if timed else [])]
@@ -169,7 +175,7 @@ def _run(
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
     if timed:  # the plugin keeps what it is told
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
-    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin])
+    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
     if plugin.refusal:
         raise CourseError(plugin.refusal)
     if plugin.failure is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pytest_benchmark.fixture import BenchmarkFixture
 
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.heats import run_heat, run_second_heat
 from grader.judge.hoarding import Hoarding
@@ -14,13 +13,9 @@ from grader.judge.measurement import band_results, stopped
 from grader.judge.replay import Replay
 from grader.judge.track import Track
 
-if TYPE_CHECKING:
-    from pytest_benchmark.fixture import BenchmarkFixture
-
 
 def test_speed(
     track: Track,
-    crew: Crew,
     hoarding: Hoarding,
     speed_case: BoundSpeedCase,
     contender: Contender,
@@ -34,7 +29,7 @@ def test_speed(
         heat = run_heat(track, speed_case, contender, evidence)
         if heat.is_doubted and track.run.job.effort != "quick":
             contender.kill()
-            heat = run_second_heat(track, speed_case, heat, crew.worker(assignment), evidence)
+            heat = run_second_heat(track, speed_case, heat, track.crew.worker(assignment), evidence)
     if heat.stopped_after_s is not None:
         evidence.bands, evidence.words = stopped(speed_case, heat.stopped_after_s)
         return

@@ -22,8 +22,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
 
     schedule: Any = SimpleNamespace(run=run)
     nobody: Any = None
-    track: Any = SimpleNamespace(run=None, crew=None)
-    plugin = JudgePlugin(track, nobody, nobody, nobody, [], timed, nobody, schedule, nobody)
+    plugin = JudgePlugin(nobody, nobody, [], schedule, nobody)
 
     def main(_arguments: list[str], plugins: list[Any]) -> pytest.ExitCode:
         try:
@@ -34,7 +33,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
 
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
-        session._run(schedule, plugin, [], timed)
+        session._run(schedule, plugin, nobody, [], timed)
 
 
 def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
@@ -43,7 +42,7 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
 
     nobody: Any = None
     schedule: Any = SimpleNamespace(run=run)
-    assert not session._run(schedule, nobody, [], [])
+    assert not session._run(schedule, nobody, nobody, [], [])
 
 
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
