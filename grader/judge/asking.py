@@ -96,7 +96,11 @@ def ask(
     reverse: bool = False,
 ) -> None:
     """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena."""
-    _check_declared(case, first)
+    if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
+        toml = case.assignment.folder / "problem.toml"
+        raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
+    if wrong := signature_fault(case.assignment.spec, first, case.problem.outputs(first)):
+        raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
     shapes = {name: slot.shape for name, slot in arena.outputs.items()}
     measured = case.case.max_extra_mib is not None
     watch = DeviceMemoryWatch(run.device, enabled=measured)
@@ -145,15 +149,6 @@ def ask(
 def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
     return Arena(call.args | upstream, shapes, dtype, device, call.starts)
-
-
-def _check_declared(case: BoundCase, first: Call) -> None:
-    """Raise CaseRefused where problem.toml does not fit the call's tensors."""
-    toml, outputs = case.assignment.folder / "problem.toml", case.problem.outputs(first)
-    if missing := set(outputs) - set(case.assignment.spec.tolerance.scale):
-        raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
-    if wrong := signature_fault(case.assignment.spec, first, outputs):
-        raise CaseRefused(f"{toml}: signature: {wrong}")
 
 
 def _limits(run: Run, case: BoundCase) -> Limits:

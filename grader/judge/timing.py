@@ -1,8 +1,6 @@
-"""The judge's own clock: how long a batch of calls took, whatever the process that ran it says.
+"""One timed batch: its inputs go in, the worker answers behind a gate, its results are taken; on the judge's own clock.
 
-A worker times its calls and sends the numbers: a claim. The judge times the same batch from outside, from before the inputs are in any
-memory that the worker maps until each result lies in memory that nobody else has. docs/CLOCK.md has the steps of a batch, a picture of
-them, and why no submission gets below that clock: `Bench.run` is that picture in code, and each step is there for a reason given there.
+docs/CLOCK.md shows the order of all that, and says why no submission gets below the judge's time.
 """
 
 from __future__ import annotations
@@ -228,7 +226,10 @@ class Bench:
             ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
-        self._make_ready(contender, limits, judged, collect)
+        began = time.perf_counter()
+        contender.tidy(limits)
+        self.tidied_s += time.perf_counter() - began
+        self._wipe_before(contender, judged, collect)
         copies = self._arena.copies(names)
         self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
         keep = calls if collect else self._enough
@@ -262,10 +263,7 @@ class Bench:
         claimed_s = sum(reply.times_s) / calls
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
-    def _make_ready(self, contender: Contender, limits: Limits, judged: bool, collect: bool) -> None:
-        began = time.perf_counter()
-        contender.tidy(limits)
-        self.tidied_s += time.perf_counter() - began
+    def _wipe_before(self, contender: Contender, judged: bool, collect: bool) -> None:
         # The course's own code need not be kept from what is there, and writes all that it should. But the null contender's time is
         # taken from the submission's: what comes before it is the same.
         if judged or not contender.trusted:
