@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -35,9 +35,6 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 LIMIT_S = 300.0  # for all examples of a property
 SEARCH_S = 5.0  # for a smaller input, after the first that is answered wrongly
@@ -122,12 +119,12 @@ class Properties:
         self._model, self._part, self._name, self._lane = model, part, name, lane
         self._title = title
 
-    def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
+    def hold(self, law: Callable[..., None], **strategies: Any) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
 
         Args:
             law: asks the submission, and raises CheckFailed.
-            strategies: for keys of problem.py, and for further arguments of `law`.
+            strategies: Hypothesis's, for keys of problem.py, and for further arguments of `law`.
 
         Raises:
             CheckFailed: about the smallest input found.
