@@ -23,7 +23,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import HypothesisException
+from hypothesis.internal.conjecture import providers
 
 from grader.assignment import Assignment, Case, Part
 from grader.contender.replies import ContenderFault
@@ -119,21 +125,17 @@ class Properties:
         self._model, self._part, self._name, self._lane = model, part, name, lane
         self._title = title
 
-    def hold(self, law: Callable[..., None], **strategies: Any) -> None:
+    def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
 
         Args:
             law: asks the submission, and raises CheckFailed.
-            strategies: Hypothesis's, for keys of problem.py, and for further arguments of `law`.
+            strategies: for keys of problem.py, and for further arguments of `law`.
 
         Raises:
             CheckFailed: about the smallest input found.
             ContenderFault: of the first input without an answer. Faults of the grader pass through.
         """
-        import hypothesis
-        from hypothesis import HealthCheck, Phase, given, settings
-        from hypothesis import strategies as st
-
         self._crew.worker(self._assignment, self._lane)  # what cannot be loaded is no input's fault
         _draw_alike_everywhere()
         started = time.monotonic()
@@ -171,8 +173,6 @@ class Properties:
             raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
-        from hypothesis.errors import HypothesisException
-
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
         case = Case(name=self._name, tries=self._title, params=own)
         given: tuple[str, ...] = ()
@@ -197,9 +197,6 @@ class Properties:
 
 def _draw_alike_everywhere() -> None:
     """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
-    from hypothesis.configuration import set_hypothesis_home_dir
-    from hypothesis.internal.conjecture import providers
-
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
     if hasattr(providers, "_get_local_constants"):  # since 6.131
         from hypothesis.internal.constants_ast import Constants

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -43,6 +42,8 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
 HERE = Path(__file__).parent
+# The last two are imported by Hypothesis where it finds NumPy, and by Python for the codec.
+FOR_THREADS = (NEEDED_FOR_GRADIENTS, "cuda.bindings.driver", "cuda.bindings.runtime", "numpy.random", "encodings.ascii")
 
 
 class Interrupted(Exception):
@@ -57,10 +58,9 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    importing = threading.Thread(target=_import_for_gradients, name="importing", daemon=True)
-    if pool.device == "cuda":
-        importing.start()
     run = Run.begin(job, pool.device, emit)
+    if pool.device == "cuda" or run.lane_count > 1:
+        _import_ahead()
     standing = Standing(run)
     crew = Crew(run, standing, pool)
     assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
@@ -85,7 +85,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     track = Track(run, crew, comparison)
     fixtures = Fixtures(track, hoarding, works, assignments, timed, admission, schedule)
     plugin = JudgePlugin(run, standing, assignments, schedule, results)
-    _start_the_courses_own(run, crew, timed, schedule.starting_gib, importing)
+    _start_the_courses_own(run, crew, timed, schedule.starting_gib)
     try:
         interrupted = not _run(schedule, plugin, fixtures, assignments, timed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
@@ -110,20 +110,15 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _start_the_courses_own(
-    run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float, importing: threading.Thread
-) -> None:
+def _start_the_courses_own(run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float) -> None:
     """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take meanwhile.
-        importing: waited for, since two threads that import the same module may get an unfinished one.
     """
     raced = [one for one in timed if run.device_name in one.declared.speed.devices]
 
     def load_early() -> None:
-        if importing.is_alive():
-            importing.join()
         for one in raced:
             ruler.load_early(one.cases[-1], run.device)
 
@@ -134,10 +129,11 @@ def _start_the_courses_own(
         crew.expect_reference()
 
 
-def _import_for_gradients() -> None:
-    """Import what the first backward pass needs: in the middle of the cases, all lanes would wait for it."""
-    with suppress(Exception):  # whoever needs it will be told
-        importlib.import_module(NEEDED_FOR_GRADIENTS)
+def _import_ahead() -> None:
+    """Import what threads of the judge would import at the first need: pytest fails if an import makes loggers while it looks at them."""
+    for name in FOR_THREADS:
+        with suppress(ImportError):  # whoever needs it will be told
+            importlib.import_module(name)
 
 
 def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPart, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +60,7 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
         cases=("large", "small"),
     )
     sizes.fitting = lambda free: SpeedSizes.fitting(sizes, free)
-    session._start_the_courses_own(run, crew, [sizes], 32.0, threading.Thread())
+    session._start_the_courses_own(run, crew, [sizes], 32.0)
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone
