@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,3 +68,22 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
     assert cases == [sizes.declared]
     assert not everyone
     assert found == roomy
+
+
+def test_pytest_does_not_walk_through_loggers_that_a_thread_may_be_making(tmp_path: Path) -> None:
+    """As its plugin for logs does before each test."""
+    (tmp_path / "test_one.py").write_text("def test_one(): ...\n")
+    program = """
+import logging, sys, pytest
+
+class Loggers(dict):
+    def values(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+    ini = Path(session.__file__).with_name("pytest.ini")
+    command = [sys.executable, "-c", program, "-c", str(ini), "--rootdir", str(tmp_path), str(tmp_path / "test_one.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
