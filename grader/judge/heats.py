@@ -17,31 +17,23 @@ from grader.judge.lineup import Lineup
 from grader.judge.measurement import measurement
 from grader.judge.race import race
 from grader.judge.track import Track
-from grader.judge.warmup import warm_up
+from grader.judge.warmup import FarTooSlow, warm_up
 from grader.report.model import SpeedMeasurement
 from grader.verdict.speed import Verdict, milliseconds
 
 
 @dataclass(frozen=True)
 class Heat:
-    """What a race found. `stopped_after_s` is all there is where a call takes so long that there were no rounds."""
+    """The verdict on a race, and its numbers for the report."""
 
-    verdict: Verdict | None = None
-    measured: SpeedMeasurement | None = None
-    stopped_after_s: float | None = None
-
-    @property
-    def is_doubted(self) -> bool:
-        """Whether the judge's clock counts, and not the claim."""
-        return self.verdict is not None and self.verdict.is_doubted
+    verdict: Verdict
+    measured: SpeedMeasurement
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race. Raises as `Batches` does. What it held of the GPU's memory is free afterwards."""
+    """One race. What it held of the GPU's memory is free afterwards. Raises as `Batches` does, and FarTooSlow."""
     lineup = Lineup(track, case, contender)
     warm = warm_up(track, case, lineup, evidence)
-    if warm.stopped_after_s is not None:
-        return Heat(stopped_after_s=warm.stopped_after_s)
     with race(track, case, lineup, warm) as timed:
         while timed.wants_another_round():
             timed.round()
@@ -58,8 +50,9 @@ def run_second_heat(
 
     So a forger has two draws of the clock's noise. Raises as `Batches` does.
     """
-    second = run_heat(track, case, contender, evidence)
-    if second.verdict is None or doubted.verdict is None:
+    try:
+        second = run_heat(track, case, contender, evidence)
+    except FarTooSlow:
         return doubted
     if second.verdict.lift >= doubted.verdict.lift:
         return _told(doubted, "second", second.verdict)
@@ -68,8 +61,6 @@ def run_second_heat(
 
 def _told(heat: Heat, number: str, other: Verdict) -> Heat:
     """The race that counts, with what was found in the other one."""
-    assert heat.verdict is not None
-    assert heat.measured is not None
     flags = (
         *heat.verdict.flags,
         f"raced twice: in the {number} race the worker said {milliseconds(other.claimed.median)} a call, by the judge's clock it was "

@@ -27,6 +27,14 @@ SETTLE_LIMIT_S = 1.0
 NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
 
 
+class FarTooSlow(Exception):
+    """A submission with which there is no point in rounds: a call takes `call_s` seconds."""
+
+    def __init__(self, call_s: float) -> None:
+        super().__init__(f"a call takes {call_s:.3g} s")
+        self.call_s = call_s
+
+
 @dataclass(frozen=True)
 class Warm:
     """What is known of a race before its rounds.
@@ -35,18 +43,18 @@ class Warm:
         batches: runs the batches of the rounds too.
         set_bytes: that the tensors of one call take.
         call_s: seconds of a call once warm, by contender.
-        stopped_after_s: seconds of a call of a submission that is far too slow to be timed.
     """
 
     batches: Batches
     roofline: Roofline
     set_bytes: int
     call_s: dict[str, float]
-    stopped_after_s: float | None = None
 
 
 def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Evidence) -> Warm:
-    """Warm everyone up; a contender that fails, and can be done without, leaves the lineup. Raises as `Batches` does."""
+    """Warm everyone up; a contender that fails, and can be done without, leaves the lineup. Raises as `Batches` does, and
+    FarTooSlow.
+    """
     if not track.run.gauge.is_quiet():
         wait_for_quiet(track.run.gauge, lineup.submission.contender, True, 1)
     with open_bench(track, case, WARM_SETS, WARM_SETS) as bench:
@@ -76,7 +84,7 @@ def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Eviden
         limit_s = case.assignment.spec.timing.slow_limit * max(call_s[name] for name in case.opponents)
         took_s = shortest_s(by_both_clocks, limit_s)
         if took_s > limit_s:
-            return Warm(batches, roofline, set_bytes, call_s, took_s)
+            raise FarTooSlow(took_s)
         # A claim of nothing would ask for all the memory there is.
         call_s[SUBMISSION] = max(_settled_s(batches, bench, submission), took_s / 2)
     return Warm(batches, roofline, set_bytes, call_s)
