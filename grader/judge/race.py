@@ -57,12 +57,8 @@ class Race:
         self._alone = Alone()
         self.roofline = warm.roofline
         self.rounds: list[Round] = []
-        rules, cache_bytes, free_bytes = (
-            case.assignment.spec.timing,
-            track.run.gauge.cache_bytes,
-            track.run.free_gib() * 2**30,
-        )
-        sizes = batch_sizes(warm.call_s, warm.set_bytes, cache_bytes, free_bytes, rules, warm.roofline)
+        rules, gauge, free_bytes = case.assignment.spec.timing, track.run.gauge, track.run.free_gib() * 2**30
+        sizes = batch_sizes(warm.call_s, warm.set_bytes, gauge.cache_bytes, free_bytes, rules, warm.roofline)
         self.calls, self._wanted = sizes.calls, sizes.wanted
         self._tally = Tally(rules, case.speed.bands, warm.roofline, self.calls[SUBMISSION])
         collected = self.calls[SUBMISSION] if warm.batches.collects else 0

@@ -56,7 +56,7 @@ def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Eviden
     FarTooSlow.
     """
     if not track.run.gauge.is_quiet():
-        wait_for_quiet(track.run.gauge, lineup.submission.contender, True, 1)
+        wait_for_quiet(track.run.gauge, lineup.submission.contender, was_running=True, attempt=1)
     with open_bench(track, case, WARM_SETS, WARM_SETS) as bench:
         batches = Batches(track, case, lineup, Ruler(track.run.device_name, case, bench.calls[0]), evidence)
         call_s: dict[str, float] = {}
