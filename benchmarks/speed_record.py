@@ -49,6 +49,7 @@ from grader.judge.reference import Reference  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
 from grader.judge.standing import Standing  # noqa: E402
 from grader.judge.track import Track  # noqa: E402
+from grader.judge.warmup import FarTooSlow  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 
@@ -170,14 +171,15 @@ def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpe
     started = time.monotonic()
     _load(worker, folder, case)
     loaded = time.monotonic()
-    heat = run_heat(track, case, worker, Evidence())
-    if raced_twice := heat.is_doubted:
+    try:
+        heat = run_heat(track, case, worker, Evidence())
+    except FarTooSlow as slow:
+        return {"stopped_after_s": slow.call_s, "points": 0.0}
+    if raced_twice := heat.verdict.is_doubted:
         worker.kill()
         with start(pool) as another:
             _load(another, folder, case)
             heat = run_second_heat(track, case, heat, another, Evidence())
-    if heat.verdict is None or heat.measured is None:
-        return {"stopped_after_s": heat.stopped_after_s, "points": 0.0}
     bands = band_results(case, heat.verdict)
     return {
         "points": sum(band.points for band in bands if band.reached),

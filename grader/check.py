@@ -17,7 +17,7 @@ from pathlib import Path
 from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
-from grader.grading import Grading, Request, survey_for
+from grader.grading import Grading, Request, open_grading, survey_for
 from grader.job import Event, HeadStart
 from grader.protocol import missing_function
 from grader.report.checking import CheckView
@@ -153,7 +153,7 @@ def check(
 
     names = tuple(one.name for one in runnable)
     triton = any(one.spec.language == "triton" for one in runnable)
-    with contextlib.nullcontext(grading) if grading else Grading(request.place, HeadStart(int(triton))) as ready:
+    with contextlib.nullcontext(grading) if grading else open_grading(request.place, HeadStart(int(triton))) as ready:
         wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
         view.finish(ready.run(wanted, on_event))
 
@@ -242,7 +242,7 @@ def check_and_watch(
     with Watcher(request.submission) as watcher:
         while True:
             try:
-                with Grading(request.place) as grading:
+                with open_grading(request.place) as grading:
                     if not todo:
                         saved = next_saved()
                         todo = concerned()

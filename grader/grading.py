@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from grader.assignment import Assignment, Case, Tool, load_course
 from grader.job import NO_MORE, Event, HeadStart, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
+from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
 from grader.sandbox.place import Place
 from grader.submission import SubmissionError, Survey, stage, survey
@@ -43,31 +43,15 @@ class Request:
 
 
 class Grading:
-    """One grading. A context manager: entering starts a judge, so that the judge gets ready before the request is known.
+    """One grading, whose judge has been started before the request is known (see `open_grading`).
 
     `run` may be called once.
-
-    Args:
-        place: the place of the later request.
-        head_start: the workers that the request will probably need.
     """
 
-    def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
+    def __init__(self, place: Place, folder: Path, sandbox: Sandbox) -> None:
         self._place = place
-        self._head_start = head_start
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Grading:
-        with ExitStack() as stack:
-            self._folder = stack.enter_context(run_folder())
-            self._sandbox = stack.enter_context(open_sandbox(self._place, self._folder, self._head_start))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._folder = folder
+        self._sandbox = sandbox
 
     def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `grade`; the request must be for this grading's place."""
@@ -97,6 +81,17 @@ class Grading:
         self._sandbox.stop()
 
 
+@contextmanager
+def open_grading(place: Place, head_start: HeadStart = NO_MORE) -> Iterator[Grading]:
+    """Start a judge in the place of a later request; at the end its folder is removed.
+
+    Args:
+        head_start: the workers that the request will probably need.
+    """
+    with run_folder() as folder, open_sandbox(place, folder, head_start) as sandbox:
+        yield Grading(place, folder, sandbox)
+
+
 def grade(
     request: Request,
     on_event: Callable[[Event], None],
@@ -112,7 +107,7 @@ def grade(
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with Grading(request.place, head_start_for(request)) as grading, stopping(grading.stop):
+    with open_grading(request.place, head_start_for(request)) as grading, stopping(grading.stop):
         return grading.run(request, on_event)
 
 

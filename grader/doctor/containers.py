@@ -7,20 +7,19 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from docker import DockerClient
+from docker.models.images import Image
 
 from grader.doctor.finding import NAMES, Finding
 from grader.doctor.gpus import NO_GPU, Presence
 from grader.doctor.space import WANTED_GIB, free_gib
 from grader.fingerprint import fingerprint
+from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError
+from grader.sandbox.docker import DEVICE_LABEL
 from grader.sandbox.place import DEFAULT_IMAGE
-
-if TYPE_CHECKING:
-    from docker import DockerClient
-    from docker.models.images import Image
-
-    from grader.sandbox.engine import Gpu
 
 HOST = "submissions are graded on this host"
 ON_HOST = "it is used with --sandbox host alone"
@@ -55,8 +54,6 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
         there: whether this machine has a GPU and its driver.
         confined: whether this host can confine submissions without Docker.
     """
-    from grader.sandbox import engine
-
     none = [Finding(one, "unneeded", "no Docker") for one in NAMES[12:14]]
     image_expected = engine.why_image_is_expected(name)
     expected = image_expected or engine.why_daemon_is_expected()
@@ -88,8 +85,6 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
 
 
 def _daemon(info: Mapping[str, Any]) -> Finding:
-    from grader.sandbox import engine
-
     words = f"{info.get('ServerVersion')} at {engine.address()}"
     folder = Path(info.get("DockerRootDir") or "/")
     if not engine.is_local() or not folder.exists():
@@ -106,8 +101,6 @@ def _build(name: str, there: Presence) -> str:
 
 
 def _image(client: DockerClient, image: Image, name: str, course: Path, there: Presence) -> Finding:
-    from grader.sandbox.docker import DEVICE_LABEL
-
     device = image.labels.get(DEVICE_LABEL, "cuda")
     words = f"{name}, {str(image.id)[:19]}, for {'CPUs' if device == 'cpu' else 'GPUs and CPUs'}"
     try:
@@ -126,9 +119,6 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
 
 
 def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], there: Presence) -> Finding:
-    from grader.sandbox import engine
-    from grader.sandbox.docker import DEVICE_LABEL
-
     name = "GPU in Docker"
     if there != "driver":
         return Finding(name, "unneeded", NO_GPU)
@@ -147,10 +137,8 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
     return Finding(name, "fine", f"{way}; CUDA starts in a container")
 
 
-def _run(client: DockerClient, image: str, program: str, gpu: Gpu | None = None) -> str:
+def _run(client: DockerClient, image: str, program: str, gpu: engine.Gpu | None = None) -> str:
     """The output of a Python program in a container with a grading container's walls. Raises InfraError."""
-    from grader.sandbox import docker, engine
-
     api = client.api
     deadline = str(int(time.time()) + 10 * CONTAINER_LIMIT_S)
     with engine.in_words("run a container"):

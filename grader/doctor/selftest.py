@@ -11,7 +11,7 @@ from pathlib import Path
 
 from grader.contender.jail import Jail
 from grader.doctor.finding import OURS, Finding
-from grader.grading import Grading, Request
+from grader.grading import Request, open_grading
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
 from grader.sandbox.place import Place
@@ -114,7 +114,7 @@ def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
         jail: the strongest jail of this machine; the grading requires isolation if that jail isolates.
     """
     place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
-    with run_folder() as folder, outside(folder) as submission, Grading(place) as grading:
+    with run_folder() as folder, outside(folder) as submission, open_grading(place) as grading:
         write_course(folder, submission)
 
         def grade() -> list[Finding]:

@@ -96,16 +96,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        ahead = HeadStart.of(options)
-        tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
-        # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and half of
-        # the lanes begin with what a tool watches, if there is any.
-        spares = min(ahead.workers, 1 if guess == "cpu" else workers_at_once() // (2 if tools else 1))
-        spares = spares if guess == "cpu" else max(1, spares)
-        pool.prepare(spares)
-        if tools:
-            room = min(len(os.sched_getaffinity(0)), int(free_gib() / GIB_PER_WORKER)) - spares
-            pool.prepare_watched([sanitizer.command(tool) for tool in tools[: max(0, room)]])
+        _start_ahead(pool, guess, HeadStart.of(options))
         gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
         from grader.judge.session import Interrupted, choose_device, run_session
 
@@ -151,6 +142,19 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     finally:
         pool.close()
     return 0
+
+
+def _start_ahead(pool: WorkerPool, guess: Device, ahead: HeadStart) -> None:
+    """Start the first workers while this process imports what it needs itself."""
+    tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
+    # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and half of
+    # the lanes begin with what a tool watches, if there is any.
+    spares = min(ahead.workers, 1 if guess == "cpu" else workers_at_once() // (2 if tools else 1))
+    spares = spares if guess == "cpu" else max(1, spares)
+    pool.prepare(spares)
+    if tools:
+        room = min(len(os.sched_getaffinity(0)), int(free_gib() / GIB_PER_WORKER)) - spares
+        pool.prepare_watched([sanitizer.command(tool) for tool in tools[: max(0, room)]])
 
 
 def _pool(device: Device, folder: Path) -> WorkerPool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
+
+from grader.verdict.tally import Conditions
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
@@ -50,15 +51,6 @@ again:
 """
 NOISE = 1.6  # a GPU that is shared takes at least twice as long
 NOISE_S = 200e-6
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """How the GPU stood at a moment; None where the driver does not tell."""
-
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: int | None = None
 
 
 class Gauge:

@@ -2,7 +2,7 @@
 
 That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
 worker to worker. On an H200 an honest claim was lifted in 1 of 80 races. So a race that it lifts a little has further rounds
-(`Race.is_worth_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
+(`Tally.wants_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
 there.
 """
 
@@ -13,40 +13,34 @@ from dataclasses import dataclass, replace
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
+from grader.judge.lineup import Lineup
 from grader.judge.measurement import measurement
-from grader.judge.race import Race
+from grader.judge.race import race
 from grader.judge.track import Track
+from grader.judge.warmup import FarTooSlow, warm_up
 from grader.report.model import SpeedMeasurement
 from grader.verdict.speed import Verdict, milliseconds
 
 
 @dataclass(frozen=True)
 class Heat:
-    """What a race found. `stopped_after_s` is all there is where a call takes so long that there were no rounds."""
+    """The verdict on a race, and its numbers for the report."""
 
-    verdict: Verdict | None = None
-    measured: SpeedMeasurement | None = None
-    stopped_after_s: float | None = None
-
-    @property
-    def is_doubted(self) -> bool:
-        """Whether the judge's clock counts, and not the claim."""
-        return self.verdict is not None and self.verdict.is_doubted
+    verdict: Verdict
+    measured: SpeedMeasurement
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race. Raises as `Race` does. What it held of the GPU's memory is free afterwards."""
-    with Race(track, case, contender, evidence) as race:
-        if race.stopped_after_s is not None:
-            return Heat(stopped_after_s=race.stopped_after_s)
-        while len(race.rounds) < race.first_rounds:
-            race.round()
-        while race.is_worth_another_round():
-            race.round()
-        race.look_again()
-        race.end_submission()
-        verdict = race.verdict()
-    return Heat(verdict, measurement(case, race, verdict))
+    """One race. What it held of the GPU's memory is free afterwards. Raises as `Batches` does, and FarTooSlow."""
+    lineup = Lineup(track, case, contender)
+    warm = warm_up(track, case, lineup, evidence)
+    with race(track, case, lineup, warm) as timed:
+        while timed.wants_another_round():
+            timed.round()
+        timed.look_again()
+        timed.end_submission()
+        verdict = timed.verdict()
+    return Heat(verdict, measurement(case, timed, verdict))
 
 
 def run_second_heat(
@@ -54,10 +48,11 @@ def run_second_heat(
 ) -> Heat:
     """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
 
-    So a forger has two draws of the clock's noise. Raises as `Race` does.
+    So a forger has two draws of the clock's noise. Raises as `Batches` does.
     """
-    second = run_heat(track, case, contender, evidence)
-    if second.verdict is None or doubted.verdict is None:
+    try:
+        second = run_heat(track, case, contender, evidence)
+    except FarTooSlow:
         return doubted
     if second.verdict.lift >= doubted.verdict.lift:
         return _told(doubted, "second", second.verdict)
@@ -66,8 +61,6 @@ def run_second_heat(
 
 def _told(heat: Heat, number: str, other: Verdict) -> Heat:
     """The race that counts, with what was found in the other one."""
-    assert heat.verdict is not None
-    assert heat.measured is not None
     flags = (
         *heat.verdict.flags,
         f"raced twice: in the {number} race the worker said {milliseconds(other.claimed.median)} a call, by the judge's clock it was "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.race import Race
+from grader.problem import Cost
+from grader.protocol import MATRIX
 from grader.report.model import BandResult, ContenderTime, Interval, RoundRecord, SpeedMeasurement
-from grader.verdict.speed import Verdict, milliseconds
+from grader.verdict.speed import Roofline, Verdict, milliseconds
 from grader.verdict.statistics import Estimate
 
 
@@ -29,14 +31,13 @@ def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...
 
 def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeasurement:
     """Every number of a race."""
-    calls = race.calls
     contenders = tuple(
         ContenderTime(
             name=name,
             time_s=_interval(counted),
-            calls=calls[name],
-            bytes_per_s=race.work_of(name).bytes_moved / counted.median,
-            flops_per_s=race.work_of(name).flops / counted.median,
+            calls=race.calls[name],
+            bytes_per_s=(work := work_of(name, case, race.roofline)).bytes_moved / counted.median,
+            flops_per_s=work.flops / counted.median,
             roofline_share=verdict.shares[name],
             speedup=_interval(verdict.speedups[name]) if name in verdict.speedups else None,
         )
@@ -61,6 +62,16 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
             for one, lap in zip(race.rounds, race.laps, strict=True)
         ),
     )
+
+
+def work_of(name: str, case: BoundSpeedCase, roofline: Roofline) -> Cost:
+    """What one call of a contender does: the work of the case, or a yardstick's own."""
+    if name != roofline.contender:
+        return case.problem.cost(case.params, case.dtype)
+    own = int(roofline.its_work)
+    if name == "matmul":
+        return Cost(bytes_moved=3 * 2 * MATRIX**2, flops=own)  # three matrices in bfloat16
+    return Cost(bytes_moved=own, flops=0)
 
 
 def _interval(estimate: Estimate) -> Interval:

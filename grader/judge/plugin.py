@@ -2,10 +2,6 @@
 
 An assignment may bring checks in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of
 the group that names the check under `checks`. A check that takes `properties` alone is run by the schedule, before pytest's own tests.
-
-Fixtures: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties` (tries properties of right
-answers), `evidence` (where a check leaves what it measured); for speed cases `speed_case` (parametrised over them), `track`, `crew`,
-`hoarding`, `replay` and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations
@@ -13,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from traceback import clear_frames
 from typing import Any
@@ -21,36 +16,16 @@ from typing import Any
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender
 from grader.job import CaseStarted
-from grader.judge.admission import Admission
-from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
-from grader.judge.crew import Crew
+from grader.judge.cases import Place, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
-from grader.judge.hoarding import Hoarding
-from grader.judge.properties import Properties
-from grader.judge.replay import Replay
+from grader.judge.fixtures import EVIDENCE, TEST, Test, races
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.schedule import Race, Schedule
+from grader.judge.schedule import Schedule
 from grader.judge.standing import Standing
-from grader.judge.track import Track
-from grader.judge.works import PropertyCheck, Works
-from grader.verdict.prints import heading
-
-EVIDENCE = pytest.StashKey[Evidence]()
-TEST = pytest.StashKey["Test"]()
-
-
-@dataclass(frozen=True)
-class Test:
-    """What one of pytest's tests is in the grading; `sizes` of a speed case."""
-
-    __test__ = False
-
-    place: Place
-    sizes: SpeedSizes | None = None
+from grader.judge.works import PropertyCheck
 
 
 class JudgePlugin:
@@ -63,100 +38,19 @@ class JudgePlugin:
     """
 
     def __init__(
-        self,
-        track: Track,
-        standing: Standing,
-        hoarding: Hoarding,
-        works: Works,
-        assignments: Sequence[Assignment],
-        speed_cases: Sequence[SpeedSizes],
-        admission: Admission,
-        schedule: Schedule,
-        results: Results,
+        self, run: Run, standing: Standing, assignments: Sequence[Assignment], schedule: Schedule, results: Results
     ) -> None:
-        self._track = track
-        self._run = track.run
+        self._run = run
         self._standing = standing
-        self._crew = track.crew
-        self._hoarding = hoarding
-        self._works = works
         self._assignments = {one.name: one for one in assignments}
-        self._speed_cases = speed_cases
-        self._admission = admission
         self._schedule = schedule
         self._results = results
-        self._replay = Replay()
         self.benchmarks = ""
         self.refusal = ""
         self.failure: Exception | None = None
 
-    # Fixtures
-    # ---------------------------------------------------------------------------------------------------------------------
-
-    @pytest.fixture
-    def run(self) -> Run:
-        return self._run
-
-    @pytest.fixture
-    def track(self) -> Track:
-        return self._track
-
-    @pytest.fixture
-    def crew(self) -> Crew:
-        return self._crew
-
-    @pytest.fixture
-    def hoarding(self) -> Hoarding:
-        return self._hoarding
-
-    @pytest.fixture
-    def replay(self) -> Replay:
-        return self._replay
-
-    @pytest.fixture
-    def evidence(self, request: pytest.FixtureRequest) -> Evidence:
-        evidence: Evidence = request.node.stash.setdefault(EVIDENCE, Evidence())
-        return evidence
-
-    @pytest.fixture
-    def assignment(self, request: pytest.FixtureRequest) -> Assignment:
-        return self._assignments[request.node.stash[TEST].place.assignment]
-
-    @pytest.fixture
-    def contender(self, request: pytest.FixtureRequest, assignment: Assignment) -> Contender:
-        test = request.node.stash[TEST]
-        if test.sizes is not None:
-            self._admission.check_timing(test.place, test.sizes)
-        self._admission.check(test.place, None)
-        contender = self._crew.worker(assignment)
-        title = test.place.title if test.sizes is None else f"speed of {test.place.name}"
-        contender.log.mark(heading(title, test.place.part, len(assignment.spec.parts)))
-        return contender
-
-    @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest) -> Properties:
-        place = request.node.stash[TEST].place
-        self._admission.check(place, None)
-        return self._works.properties(place)
-
-    @pytest.fixture
-    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
-        """The largest size that this machine has the memory for."""
-        test, items = request.node.stash[TEST], request.session.items
-        assert test.sizes is not None
-        if not self._crew.has_worker(self._assignments[test.place.assignment]):
-            self._schedule.prepare_races(_races(items[items.index(request.node) :]))
-        self._crew.settle()  # workers that are starting will hold memory too
-        self._run.gauge.look_again()
-        return self._admission.fitting(test.place, test.sizes)
-
     # Collection
     # -------------------------------------------------------------------------------------------------------------------
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if "speed_case" in metafunc.fixturenames:
-            ids = [sizes.declared.id for sizes in self._speed_cases]
-            metafunc.parametrize("speed_case", self._speed_cases, ids=ids, indirect=True)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
@@ -164,7 +58,6 @@ class JudgePlugin:
             if isinstance(sizes, SpeedSizes):
                 case = sizes.declared
                 item.stash[TEST] = Test(Place(case.assignment.name, case.part.name, case.name, case.case.tries), sizes)
-                item.add_marker(pytest.mark.benchmark(timer=self._replay))
             else:
                 item.stash[TEST] = Test(self._place_of_check(item))
         self._find_all_checks({item.stash[TEST].place.key for item in items if item.stash[TEST].sizes is None})
@@ -217,7 +110,7 @@ class JudgePlugin:
         session.items[:] = [item for item in session.items if item not in alone]
         checks = [PropertyCheck(item.stash[TEST].place, item.obj) for item in alone]  # type: ignore[attr-defined]
         try:
-            self._schedule.run(checks, _races(session.items))
+            self._schedule.run(checks, races(session.items))
         except Exception as error:
             self.failure = error
             raise pytest.UsageError("the cases were not run") from None
@@ -263,12 +156,6 @@ class JudgePlugin:
         for one in output_json["benchmarks"]:
             one["params"] = None  # whole objects of ours; what they are is in `param` and `group`
         self.benchmarks = json.dumps(output_json, default=str)
-
-
-def _races(items: Sequence[pytest.Item]) -> list[Race]:
-    """The speed cases among these tests."""
-    places = [item.stash[TEST].place for item in items if item.stash[TEST].sizes is not None]
-    return [Race(place.assignment, place.part) for place in places]
 
 
 def _takes_properties_alone(item: pytest.Item) -> bool:

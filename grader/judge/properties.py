@@ -21,9 +21,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import hypothesis
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.errors import HypothesisException
+from hypothesis.internal.conjecture import providers
 
 from grader.assignment import Assignment, Case, Part
 from grader.contender.replies import ContenderFault
@@ -35,9 +41,6 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
 
 LIMIT_S = 300.0  # for all examples of a property
 SEARCH_S = 5.0  # for a smaller input, after the first that is answered wrongly
@@ -122,7 +125,7 @@ class Properties:
         self._model, self._part, self._name, self._lane = model, part, name, lane
         self._title = title
 
-    def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
+    def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
 
         Args:
@@ -133,10 +136,6 @@ class Properties:
             CheckFailed: about the smallest input found.
             ContenderFault: of the first input without an answer. Faults of the grader pass through.
         """
-        import hypothesis
-        from hypothesis import HealthCheck, Phase, given, settings
-        from hypothesis import strategies as st
-
         self._crew.worker(self._assignment, self._lane)  # what cannot be loaded is no input's fault
         _draw_alike_everywhere()
         started = time.monotonic()
@@ -174,8 +173,6 @@ class Properties:
             raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
-        from hypothesis.errors import HypothesisException
-
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
         case = Case(name=self._name, tries=self._title, params=own)
         given: tuple[str, ...] = ()
@@ -200,9 +197,6 @@ class Properties:
 
 def _draw_alike_everywhere() -> None:
     """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
-    from hypothesis.configuration import set_hypothesis_home_dir
-    from hypothesis.internal.conjecture import providers
-
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
     if hasattr(providers, "_get_local_constants"):  # since 6.131
         from hypothesis.internal.constants_ast import Constants

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
+from grader.judge.fixtures import Fixtures
 from grader.judge.gathering import Gathering
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
@@ -42,6 +42,8 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
 HERE = Path(__file__).parent
+# The last two are imported by Hypothesis where it finds NumPy, and by Python for the codec.
+FOR_THREADS = (NEEDED_FOR_GRADIENTS, "cuda.bindings.driver", "cuda.bindings.runtime", "numpy.random", "encodings.ascii")
 
 
 class Interrupted(Exception):
@@ -56,10 +58,9 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    importing = threading.Thread(target=_import_for_gradients, name="importing", daemon=True)
-    if pool.device == "cuda":
-        importing.start()
     run = Run.begin(job, pool.device, emit)
+    if pool.device == "cuda" or run.lane_count > 1:
+        _import_ahead()
     standing = Standing(run)
     crew = Crew(run, standing, pool)
     assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
@@ -82,10 +83,11 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     works = Works(run, standing, crew, hoarding, comparison, trials, assignments, problems)
     schedule = Schedule(run, standing, crew, lanes, trials, works, assignments, cases, admission, compilation, results)
     track = Track(run, crew, comparison)
-    plugin = JudgePlugin(track, standing, hoarding, works, assignments, timed, admission, schedule, results)
-    _start_the_courses_own(run, crew, timed, schedule.starting_gib, importing)
+    fixtures = Fixtures(track, hoarding, works, assignments, timed, admission, schedule)
+    plugin = JudgePlugin(run, standing, assignments, schedule, results)
+    _start_the_courses_own(run, crew, timed, schedule.starting_gib)
     try:
-        interrupted = not _run(schedule, plugin, assignments, timed)
+        interrupted = not _run(schedule, plugin, fixtures, assignments, timed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
         lanes.abandon()
@@ -108,20 +110,15 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _start_the_courses_own(
-    run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float, importing: threading.Thread
-) -> None:
+def _start_the_courses_own(run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float) -> None:
     """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take meanwhile.
-        importing: waited for, since two threads that import the same module may get an unfinished one.
     """
     raced = [one for one in timed if run.device_name in one.declared.speed.devices]
 
     def load_early() -> None:
-        if importing.is_alive():
-            importing.join()
         for one in raced:
             ruler.load_early(one.cases[-1], run.device)
 
@@ -132,10 +129,11 @@ def _start_the_courses_own(
         crew.expect_reference()
 
 
-def _import_for_gradients() -> None:
-    """Import what the first backward pass needs: in the middle of the cases, all lanes would wait for it."""
-    with suppress(Exception):  # whoever needs it will be told
-        importlib.import_module(NEEDED_FOR_GRADIENTS)
+def _import_ahead() -> None:
+    """Import what threads of the judge would import at the first need: pytest fails if an import makes loggers while it looks at them."""
+    for name in FOR_THREADS:
+        with suppress(ImportError):  # whoever needs it will be told
+            importlib.import_module(name)
 
 
 def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPart, ...]:
@@ -154,7 +152,11 @@ def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPar
 
 
 def _run(
-    schedule: Schedule, plugin: JudgePlugin, assignments: Sequence[Assignment], timed: Sequence[SpeedSizes]
+    schedule: Schedule,
+    plugin: JudgePlugin,
+    fixtures: Fixtures,
+    assignments: Sequence[Assignment],
+    timed: Sequence[SpeedSizes],
 ) -> bool:
     """Run all cases, checks and speed cases. Returns False where that was interrupted."""
     files = [*check_files(assignments), *([HERE / "test_speed.py"] if timed else [])]
@@ -170,7 +172,7 @@ def _run(
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
     if timed:  # the plugin keeps what it is told
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
-    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin])
+    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
     if plugin.refusal:
         raise CourseError(plugin.refusal)
     if plugin.failure is not None:

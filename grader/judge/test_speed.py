@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pytest_benchmark.fixture import BenchmarkFixture
 
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.heats import run_heat, run_second_heat
 from grader.judge.hoarding import Hoarding
 from grader.judge.measurement import band_results, stopped
 from grader.judge.replay import Replay
 from grader.judge.track import Track
-
-if TYPE_CHECKING:
-    from pytest_benchmark.fixture import BenchmarkFixture
+from grader.judge.warmup import FarTooSlow
 
 
 def test_speed(
     track: Track,
-    crew: Crew,
     hoarding: Hoarding,
     speed_case: BoundSpeedCase,
     contender: Contender,
@@ -30,16 +26,16 @@ def test_speed(
 ) -> None:
     """How many times as fast as its baselines, in interleaved rounds; more of them while a band is in doubt."""
     assignment = speed_case.assignment
-    with hoarding.is_a_fault(assignment):
-        heat = run_heat(track, speed_case, contender, evidence)
-        if heat.is_doubted and track.run.job.effort != "quick":
-            contender.kill()
-            heat = run_second_heat(track, speed_case, heat, crew.worker(assignment), evidence)
-    if heat.stopped_after_s is not None:
-        evidence.bands, evidence.words = stopped(speed_case, heat.stopped_after_s)
+    try:
+        with hoarding.is_a_fault(assignment):
+            heat = run_heat(track, speed_case, contender, evidence)
+            if heat.verdict.is_doubted and track.run.job.effort != "quick":
+                contender.kill()
+                heat = run_second_heat(track, speed_case, heat, track.crew.worker(assignment), evidence)
+    except FarTooSlow as slow:
+        evidence.bands, evidence.words = stopped(speed_case, slow.call_s)
         return
     verdict, evidence.measured = heat.verdict, heat.measured
-    assert verdict is not None
     evidence.bands = band_results(speed_case, verdict)
     benchmark.group = speed_case.id
     benchmark.extra_info.update(

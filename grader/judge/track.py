@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from grader.job import CaseNote
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
@@ -19,6 +20,10 @@ class Track:
         self.crew = crew
         self.comparison = comparison
         self._drawn: Counter[str] = Counter()
+
+    def note(self, text: str) -> None:
+        """Tell the student how far the race is."""
+        self.run.emit(CaseNote(text=text))
 
     def draw(self, case: BoundSpeedCase, count: int) -> list[Call]:
         """New inputs of a speed case, which no race of this grading has had: what one worker has met another may know."""

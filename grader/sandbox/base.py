@@ -104,6 +104,7 @@ class Watchdog:
         self._silence_s = silence_s
         self._whole_s = whole_s
         self._done = threading.Event()
+        self._begun = self._fed = time.monotonic()
         self.reason = ""
 
     def feed(self) -> None:
@@ -111,7 +112,6 @@ class Watchdog:
         self._fed = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._begun = self._fed = time.monotonic()
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 

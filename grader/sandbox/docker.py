@@ -16,10 +16,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psutil
-from docker import DockerClient
+from docker import APIClient, DockerClient
 from docker.models.images import Image
 from docker.types import LogConfig, Ulimit
 
@@ -32,6 +32,8 @@ from grader.sandbox import engine
 from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
 from grader.submission import pack
+
+T = TypeVar("T")
 
 RUN_LABEL = "gpu-lab-grader.run"
 DEADLINE_LABEL = "gpu-lab-grader.deadline"  # seconds since 1970
@@ -60,22 +62,20 @@ class DockerSandbox:
     """
 
     def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
-        self._place = place
-        self._head_start = head_start
         self._log = b""
         self._stopping = False
-
-    def __enter__(self) -> Self:
         self._client = engine.connect()
         try:
-            info, self._image = engine.in_time("look at the daemon", lambda: _look(self._client, self._place.image))
-            self.limits = limits(self._place, info)
-            gpu = choose_gpu(self._place, self._image.labels, info)
-            self._options = self._create_options(gpu)
-            self._start_once_more()
+            info, self._image = engine.in_time("look at the daemon", lambda: _look(self._client, place.image))
+            self.limits = limits(place, info)
+            options = self._create_options(choose_gpu(place, self._image.labels, info), head_start)
+            self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
         except BaseException:
             self._client.close()
             raise
+        self._socket = _socket_of(self._attached)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -113,10 +113,10 @@ class DockerSandbox:
         later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
         at_last(self._hang_up)
 
-    def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
+    def _create_options(self, gpu: engine.Gpu | None, head_start: HeadStart) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command += [*self._head_start.words, "isolated", "docker"]
+        command += [*head_start.words, "isolated", "docker"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         owner = psutil.Process()
@@ -161,31 +161,6 @@ class DockerSandbox:
                 log_config=LogConfig(type="none", config={}),  # the output is read over the socket
             ),
         }
-
-    def _start_once_more(self) -> None:
-        """Start the container, with a second try: no code of the student's has run yet."""
-        try:
-            self._start()
-        except engine.ImageMissing:
-            raise
-        except InfraError:
-            time.sleep(1)
-            self._start()
-
-    def _start(self) -> None:
-        api = self._client.api
-        with engine.in_words("create the container"):
-            self._id = api.create_container(**self._options)["Id"]
-        try:
-            with engine.in_words("start the container"):
-                streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-                self._attached = api.attach_socket(self._id, params=streams)
-                self._socket = getattr(self._attached, "_sock", self._attached)
-                self._socket.settimeout(None)
-                api.start(self._id)
-        except BaseException:
-            self._remove()
-            raise
 
     def _lines(self) -> Iterator[bytes]:
         """Lines of the judge's stdout. The end of its stderr goes to `self._log`."""
@@ -257,11 +232,43 @@ class DockerSandbox:
         self._attached.close()
         if now:
             self._client.api.timeout = STOP_LIMIT_S  # Ctrl-C must not wait for a daemon that hangs
-        self._remove()
+        _remove(self._client.api, self._id)
 
-    def _remove(self) -> None:
-        with contextlib.suppress(Exception):  # `grader cleanup` finds the container by its label
-            self._client.api.remove_container(self._id, v=True, force=True)
+
+def tried_twice(start: Callable[[], T]) -> T:
+    """Start a container, with a second try: no code of the student's has run yet."""
+    try:
+        return start()
+    except engine.ImageMissing:
+        raise
+    except InfraError:
+        time.sleep(1)
+        return start()
+
+
+def _start(api: APIClient, options: dict[str, Any]) -> tuple[str, Any]:
+    """Start a container; its id, and the stream of its input and output."""
+    with engine.in_words("create the container"):
+        number: str = api.create_container(**options)["Id"]
+    try:
+        with engine.in_words("start the container"):
+            streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            attached = api.attach_socket(number, params=streams)
+            _socket_of(attached).settimeout(None)
+            api.start(number)
+    except BaseException:
+        _remove(api, number)
+        raise
+    return number, attached
+
+
+def _socket_of(attached: Any) -> Any:
+    return getattr(attached, "_sock", attached)
+
+
+def _remove(api: APIClient, number: str) -> None:
+    with contextlib.suppress(Exception):  # `grader cleanup` finds the container by its label
+        api.remove_container(number, v=True, force=True)
 
 
 def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:

@@ -84,51 +84,27 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         margin: how far below the judge's time a claim may lie, relative to the judge's time.
     """
     claims = [max(lap.times_s[SUBMISSION], RESOLUTION_S) for lap in laps]
-    claimed = median_interval(claims)
+    claimed, judged = median_interval(claims), median_interval([lap.judged_s for lap in laps])
     limits = [roofline.limit_s(lap) for lap in laps]
-    full_s = [lap.judged_s for lap in laps]
-    judged = median_interval(full_s)
-    # If the clocks usually agree, a round that is faster by both was faster. If they disagree, a round with a low judge's time must not
-    # pay a false claim: bands are held against the interval's upper end.
-    agree = claimed.median >= (1 - margin) * judged.median
-    likely_s = full_s if agree else [max(full, judged.median) for full in full_s]
-    flags = []
     corroborated = claimed.median >= (1 - margin) * judged.low
-    if corroborated:
-        # Each round is bounded too: a few forged rounds would lift the interval's upper end, which bands are held against.
-        floors = [(1 - margin) * min(judged.median, likely) for likely in likely_s]
-        times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
-        if (counted := median_interval(times).median) > claimed.median * (1 + margin):
-            raised = sum((1 - margin) * full > claim for full, claim in zip(full_s, claims, strict=True))
-            flags.append(
-                f"by the judge's clock calls took longer in {raised} of {len(laps)} rounds: the worker says "
-                f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; batches may be too short for that clock"
-            )
-    else:
-        times = [max(claim, likely) for claim, likely in zip(claims, likely_s, strict=True)]
-        flags.append(
-            f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
-            f"{milliseconds(judged.median)}; the judge's time counts"
-        )
+    by_clocks, flags = _by_both_clocks(claims, [lap.judged_s for lap in laps], corroborated, margin)
     if judged.median < IMPOSSIBLE * median_interval(limits).median:
         flags.append(
             f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about the claim"
         )
-    lift = median_interval(times).median / claimed.median - 1
-    share = median_interval([limit / time for limit, time in zip(limits, times, strict=True)]).median
+    share = median_interval([limit / time for limit, time in zip(limits, by_clocks, strict=True)]).median
     beyond = share > BEYOND_ROOFLINE
     times = [
         limit if limit > (1 if beyond else BEYOND_ROOFLINE) * time else time
-        for limit, time in zip(limits, times, strict=True)
+        for limit, time in zip(limits, by_clocks, strict=True)
     ]
     if beyond:
         flags.append(
             f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.contender}); "
             "no time below that limit counts"
         )
-    names = [name for name in laps[0].times_s if name != SUBMISSION]
-    by_name = {name: [lap.times_s[name] for lap in laps] for name in names} | {SUBMISSION: times}
-    speedups = {name: speedup(by_name[name], times) for name in names}
+    by_name = {name: [lap.times_s[name] for lap in laps] for name in laps[0].times_s} | {SUBMISSION: times}
+    speedups = {name: speedup(by_name[name], times) for name in by_name if name != SUBMISSION}
     verdicts = [reach(speedups[band.vs], band.speedup) for band in bands]
     flags += [
         f"undecided: {one.speedup:g} × {one.vs} lies inside the interval even so; you have the band"
@@ -148,9 +124,37 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
             name: median_interval([limit / value for limit, value in zip(limits, values, strict=True)]).median
             for name, values in by_name.items()
         },
-        lift=lift,
+        lift=median_interval(by_clocks).median / claimed.median - 1,
         flags=tuple(flags),
     )
+
+
+def _by_both_clocks(
+    claims: Sequence[float], full_s: Sequence[float], corroborated: bool, margin: float
+) -> tuple[list[float], list[str]]:
+    """The submission's time in each round as far as the claim and the judge's time `full_s` say, and flags."""
+    claimed, judged = median_interval(claims), median_interval(full_s)
+    # If the clocks usually agree, a round that is faster by both was faster. If they disagree, a round with a low judge's time must not
+    # pay a false claim: bands are held against the interval's upper end.
+    agree = claimed.median >= (1 - margin) * judged.median
+    likely_s = full_s if agree else [max(full, judged.median) for full in full_s]
+    if not corroborated:
+        words = (
+            f"not corroborated: the worker says {milliseconds(claimed.median)} a call, by the judge's clock it was "
+            f"{milliseconds(judged.median)}; the judge's time counts"
+        )
+        return [max(claim, likely) for claim, likely in zip(claims, likely_s, strict=True)], [words]
+    # Each round is bounded too: a few forged rounds would lift the interval's upper end, which bands are held against.
+    floors = [(1 - margin) * min(judged.median, likely) for likely in likely_s]
+    times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
+    if (counted := median_interval(times).median) <= claimed.median * (1 + margin):
+        return times, []
+    raised = sum((1 - margin) * full > claim for full, claim in zip(full_s, claims, strict=True))
+    words = (
+        f"by the judge's clock calls took longer in {raised} of {len(claims)} rounds: the worker says "
+        f"{milliseconds(claimed.median)} a call, {milliseconds(counted)} counts; batches may be too short for that clock"
+    )
+    return times, [words]
 
 
 def milliseconds(seconds: float) -> str:

@@ -212,6 +212,9 @@ class _DeviceMark:
 class _HostMark:
     """A moment of the host's clock."""
 
+    def __init__(self) -> None:
+        self._moment = 0.0
+
     def record(self) -> None:
         self._moment = perf_counter()
 

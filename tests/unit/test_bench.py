@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,12 +13,10 @@ from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import Reply, Returned
 from grader.judge.evidence import CheckFailed
-from grader.judge.gpu import Conditions, Gauge
-from grader.judge.race import NULL, SUBMISSION, Race, Round, Runner
+from grader.judge.gpu import Gauge
 from grader.judge.timing import Bench
 from grader.problem import Call
 from grader.protocol import GUARD_BYTE, POISON_BYTE
-from grader.verdict.speed import Roofline
 
 CPU = torch.device("cpu")
 LIMITS = Limits(1.0, 1.0)
@@ -320,73 +316,3 @@ def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
         run(bench, contender, 4, check=True, watched=True)
         with pytest.raises(CheckFailed, match="x of call 1"):
             bench.check_memory()
-
-
-# What the rounds say --------------------------------------------------------------------------------------------------
-
-
-def race_of(walls_s: list[float], nothing_s: list[float]) -> Race:
-    """A race after its rounds, of ten calls each."""
-    race = object.__new__(Race)
-    race._rules = cast("Any", SimpleNamespace(margin=0.05))
-    race._case = cast("Any", SimpleNamespace(speed=SimpleNamespace(bands=())))
-    race._roofline = Roofline("copy", 1.0, 1.0)
-    race._submission = Runner(SUBMISSION, cast("Contender", None), LIMITS, calls=10)
-    race._nothing_alone_s, race._alone_s, race._repeats, race._left_out = math.inf, {}, 0, []
-    times_s = {SUBMISSION: 1e-3, "eager": 2e-3, "copy": 0.5e-3}
-    race.rounds = [
-        Round((SUBMISSION,), Conditions(), times_s, wall_s, nothing)
-        for wall_s, nothing in zip(walls_s, nothing_s, strict=True)
-    ]
-    return race
-
-
-def judged_ms(race: Race) -> list[float]:
-    return [lap.judged_s * 1e3 for lap in race.laps]
-
-
-def test_what_a_batch_of_nothing_takes_is_subtracted() -> None:
-    race = race_of([0.0140, 0.0150], [0.004, 0.004])
-    assert judged_ms(race) == pytest.approx([1.0, 1.1])
-
-
-def test_one_stall_of_the_null_contender_changes_nothing() -> None:
-    assert judged_ms(race_of([0.014] * 3, [0.004, 0.020, 0.004])) == pytest.approx([1.0] * 3)
-
-
-def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> None:
-    race = race_of([0.014] * 3, [0.004] * 3)
-    race._alone_s = {"eager": 1e-3}
-    assert [lap.times_s["eager"] for lap in race.laps] == pytest.approx([1.05e-3] * 3)
-    assert [lap.times_s[SUBMISSION] for lap in race.laps] == [1e-3] * 3
-    verdict = race.verdict()
-    assert verdict.speedups["eager"].high == pytest.approx(1.05)
-    (flag,) = verdict.flags
-    assert flag.startswith(
-        "eager took 2 ms a call in the rounds, and 1 ms when the submission's process had been ended"
-    )
-
-
-@pytest.mark.parametrize("alone", [1.95e-3, 2e-3, 3e-3, math.inf])
-def test_a_baseline_that_is_no_faster_without_the_submission_counts_as_it_was(alone: float) -> None:
-    race = race_of([0.014] * 3, [0.004] * 3)
-    race._alone_s = {"eager": alone}
-    assert [lap.times_s["eager"] for lap in race.laps] == [2e-3] * 3
-    assert race.verdict().flags == ()
-
-
-def test_results_are_handed_in_one_way() -> None:
-    """Who writes in place is not asked for its results, and the null contender is: their times would not be of the same things."""
-    contender = Doubles()
-    with bench_with(contender, 4) as bench:
-        race = object.__new__(Race)
-        race._submission = Runner(SUBMISSION, cast("Contender", contender), LIMITS)
-        race._null = Runner(NULL, cast("Contender", contender), LIMITS)
-        race._case = cast("Any", SimpleNamespace(id="case"))
-        race._collects = True
-        race._run(bench, race._submission, 4)
-        bench._in_place = True
-        finish = contender.finish
-        contender.finish = lambda *arguments: finish(*arguments).model_copy(update={"kinds": ((WRITTEN,),)})  # type: ignore[method-assign]
-        with pytest.raises(CheckFailed, match="in some batches"):
-            race._run(bench, race._submission, 4)

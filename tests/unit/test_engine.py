@@ -403,25 +403,24 @@ def test_auto_does_not_leave_a_container_for_a_gpu_that_it_has_not(monkeypatch: 
 def test_a_container_that_does_not_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
-    def start(_self: docker.DockerSandbox) -> None:
+    def start() -> str:
         tries.append(1)
         if len(tries) == 1:
             raise InfraError("not now")
+        return "started"
 
-    monkeypatch.setattr(docker.DockerSandbox, "_start", start)
     monkeypatch.setattr(docker.time, "sleep", lambda _seconds: None)
-    docker.DockerSandbox(Place())._start_once_more()
+    assert docker.tried_twice(start) == "started"
     assert len(tries) == 2
 
 
-def test_a_missing_image_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_image_is_not_asked_for_twice() -> None:
     tries: list[int] = []
 
-    def start(_self: docker.DockerSandbox) -> None:
+    def start() -> None:
         tries.append(1)
         raise engine.ImageMissing("no image")
 
-    monkeypatch.setattr(docker.DockerSandbox, "_start", start)
     with pytest.raises(InfraError):
-        docker.DockerSandbox(Place())._start_once_more()
+        docker.tried_twice(start)
     assert len(tries) == 1

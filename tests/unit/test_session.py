@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +24,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
 
     schedule: Any = SimpleNamespace(run=run)
     nobody: Any = None
-    track: Any = SimpleNamespace(run=None, crew=None)
-    plugin = JudgePlugin(track, nobody, nobody, nobody, [], timed, nobody, schedule, nobody)
+    plugin = JudgePlugin(nobody, nobody, [], schedule, nobody)
 
     def main(_arguments: list[str], plugins: list[Any]) -> pytest.ExitCode:
         try:
@@ -34,7 +35,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
 
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
-        session._run(schedule, plugin, [], timed)
+        session._run(schedule, plugin, nobody, [], timed)
 
 
 def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
@@ -43,7 +44,7 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
 
     nobody: Any = None
     schedule: Any = SimpleNamespace(run=run)
-    assert not session._run(schedule, nobody, [], [])
+    assert not session._run(schedule, nobody, nobody, [], [])
 
 
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
@@ -62,8 +63,27 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
         cases=("large", "small"),
     )
     sizes.fitting = lambda free: SpeedSizes.fitting(sizes, free)
-    session._start_the_courses_own(run, crew, [sizes], 32.0, threading.Thread())
+    session._start_the_courses_own(run, crew, [sizes], 32.0)
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone
     assert found == roomy
+
+
+def test_pytest_does_not_walk_through_loggers_that_a_thread_may_be_making(tmp_path: Path) -> None:
+    """As its plugin for logs does before each test."""
+    (tmp_path / "test_one.py").write_text("def test_one(): ...\n")
+    program = """
+import logging, sys, pytest
+
+class Loggers(dict):
+    def values(self):
+        raise RuntimeError("dictionary changed size during iteration")
+
+logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+    ini = Path(session.__file__).with_name("pytest.ini")
+    command = [sys.executable, "-c", program, "-c", str(ini), "--rootdir", str(tmp_path), str(tmp_path / "test_one.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

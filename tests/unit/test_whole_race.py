@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,14 +14,23 @@ import torch
 
 from grader.assignment import Band, Timing
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import RanOperator, Reply
-from grader.judge import race as module
+from grader.contender.replies import ContenderFault, RanOperator, Reply
+from grader.judge import batches as batches_module
+from grader.judge import quiet, warmup
+from grader.judge import race as race_module
+from grader.judge.baselines import NULL
+from grader.judge.batches import Batches, bytes_of_set
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.gpu import Conditions
-from grader.judge.race import NULL, SUBMISSION, Race
+from grader.judge.heats import Heat, run_heat
+from grader.judge.hoarding import HOARD_GIB, WORKER_GIB
+from grader.judge.lineup import Lineup
+from grader.judge.race import ALONE_BATCHES, Race, race
 from grader.judge.timing import Batch, Bench
 from grader.judge.track import Track as RealTrack
+from grader.judge.warmup import FarTooSlow, warm_up
 from grader.problem import Call, Cost
+from grader.verdict.speed import SUBMISSION
+from grader.verdict.tally import HOST_NOISE_S, SHARE_OF_FREE_MEMORY, Conditions
 from tests.unit.test_bench import Doubles
 
 CPU = torch.device("cpu")
@@ -36,6 +47,7 @@ class Racer(Doubles):
         self.name, self.claim_s = name, claim_s
         self.operators: tuple[RanOperator, ...] = ()
         self.wrong = 0.0
+        self.may_end = self.ended = False
 
     def finish(self, calls: int, limits: Limits) -> Reply:
         reply = super().finish(calls, limits)
@@ -43,19 +55,22 @@ class Racer(Doubles):
         return reply.model_copy(update={"times_s": (self.claim_s,) * calls, "operators": self.operators})
 
     def kill(self) -> None:
-        raise AssertionError("nobody is to be ended")
+        assert self.may_end, "nobody is to be ended"
+        self.ended = True
 
 
 class Track:
     """A judge with a case, and who takes part. Of each batch `log` has who ran it, how, and the number of its first inputs.
 
     looks: what looks at the GPU find after each batch of the submission, as long as there are some.
+    walls_s: by the judge's clock, of a call of the submission; of a batch of the null contender as long as there are some.
     noted: who is kept compiled, and how many batches there were before.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claim_s: float = EAGER_S, **rules: Any) -> None:
         self.log: list[dict[str, Any]] = []
         self.looks: list[bool] = []
+        self.walls_s: dict[str, list[float]] = {}
         self.noted: dict[str, int] = {}
         self.racers = {
             name: Racer(name, seconds, name != SUBMISSION)
@@ -69,6 +84,9 @@ class Track:
                 track.log.append(entry)
                 batch = super().run(contender, calls, limits, **how)
                 entry["inputs"] = int(contender.inputs[0][0] - contender.wrong / 2)  # type: ignore[attr-defined]
+                if walls_s := track.walls_s.get(contender.name):  # type: ignore[attr-defined]
+                    wall_s = walls_s.pop(0) if len(walls_s) > 1 else walls_s[0]
+                    batch = replace(batch, wall_s=wall_s * (calls if contender.name == SUBMISSION else 1))  # type: ignore[attr-defined]
                 return batch
 
         class Doubled:
@@ -80,13 +98,13 @@ class Track:
         def compare(*_: Any) -> None:
             raise CheckFailed("it is wrong")
 
-        monkeypatch.setattr(module, "Bench", Logged)
-        monkeypatch.setattr(module, "Ruler", Doubled)
-        monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
+        monkeypatch.setattr(batches_module, "Bench", Logged)
+        monkeypatch.setattr(warmup, "Ruler", Doubled)
+        monkeypatch.setattr(quiet.time, "sleep", lambda _seconds: None)
         timing = Timing(rounds=3, max_rounds=11, batch_s=BATCH_S, max_calls=16, **rules)
         spec = SimpleNamespace(
             timing=timing,
-            limits=SimpleNamespace(time_limit_s={"cpu": 1.0}, memory_gib=1.0),
+            limits=SimpleNamespace(time_limit_s={"cpu": 1.0, "cuda": 1.0}, memory_gib=1.0),
             language="triton",
             policy=SimpleNamespace(operators=()),
         )
@@ -127,8 +145,15 @@ class Track:
     def _is_quiet(self, thoroughly: bool = False) -> bool:
         return not self.looks or not thoroughly or self.looks.pop(0)
 
-    def race(self) -> Race:
-        return Race(self.track, self.case, cast("Contender", self.racers[SUBMISSION]), Evidence())
+    @property
+    def submission(self) -> Contender:
+        return cast("Contender", self.racers[SUBMISSION])
+
+    @contextmanager
+    def race(self) -> Iterator[Race]:
+        lineup = Lineup(self.track, self.case, self.submission)
+        with race(self.track, self.case, lineup, warm_up(self.track, self.case, lineup, Evidence())) as ready:
+            yield ready
 
     def rounds(self, race: Race, count: int) -> list[list[dict[str, Any]]]:
         """The batches of so many rounds."""
@@ -160,8 +185,8 @@ def test_who_was_right_and_is_warm_is_noted_as_compiled(ready: tuple[Track, Race
 
 def test_a_baseline_that_is_wrong_is_not_noted(track: Track) -> None:
     track.racers["eager"].wrong = 1.0
-    with pytest.raises(CaseRefused, match="the baseline eager gives wrong answers"):
-        track.race().__enter__()
+    with pytest.raises(CaseRefused, match="the baseline eager gives wrong answers"), track.race():
+        pass
     assert "eager" not in track.noted
 
 
@@ -222,6 +247,14 @@ def test_nobody_chooses_how_many_calls_there_are(monkeypatch: pytest.MonkeyPatch
     assert calls[SUBMISSION] <= 16
 
 
+def test_a_claim_of_nothing_does_not_count_as_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or so many calls would be wanted that no memory is enough."""
+    track = Track(monkeypatch, 0.0)
+    track.walls_s = {SUBMISSION: [4 * EAGER_S], NULL: [0.0]}
+    with track.race() as race:
+        assert race.calls[SUBMISSION] == 8  # as the machine's limit allows; 16 would fit
+
+
 def test_a_wrong_answer_in_any_round_ends_the_race(ready: tuple[Track, Race]) -> None:
     track, race = ready
     track.rounds(race, 2)
@@ -250,8 +283,8 @@ def test_nobody_is_left_out_on_whom_the_verdict_rests(track: Track, name: str) -
         return track.racers[asked]
 
     track.crew.baselines.contender = refuse
-    with pytest.raises(CaseRefused, match="cannot be loaded"):
-        track.race()
+    with pytest.raises(CaseRefused, match="cannot be loaded"), track.race():
+        pass
 
 
 def test_who_is_only_shown_beside_the_others_may_fail(track: Track) -> None:
@@ -312,24 +345,13 @@ def test_a_race_begins_when_the_gpu_is_quiet(track: Track) -> None:
         assert looks == []
 
 
-def test_a_call_takes_what_the_judges_clock_says_where_that_is_more(ready: tuple[Track, Race]) -> None:
-    _, race = ready
-    walls = {NULL: 0.002, SUBMISSION: 0.010}
-    race._run = lambda _bench, runner, _calls: SimpleNamespace(wall_s=walls[runner.name], claimed_s=1e-3)  # type: ignore[method-assign, assignment]
-    assert race._call_s(cast("Bench", None), 4) == pytest.approx(0.002)
-    walls[SUBMISSION] = 0.004
-    assert race._call_s(cast("Bench", None), 4) == pytest.approx(0.001)
-
-
-def test_memory_for_inputs_and_results_counts_as_often_as_there_are_copies(ready: tuple[Track, Race]) -> None:
+@pytest.mark.parametrize(("in_place", "collected", "copies"), [(False, True, 6), (False, False, 3), (True, False, 4)])
+def test_memory_for_inputs_and_results_counts_as_often_as_there_are_copies(
+    track: Track, in_place: bool, collected: bool, copies: int
+) -> None:
     """Inputs lie in the arena and with the judge; results with both who make them, in their places, and with the judge."""
-    track, race = ready
-    call = track.case.inputs(1, 0, CPU)
-    nbytes = 4 * SIZE
-    assert race._count_bytes(call, collected=True) == (2 + 4) * nbytes
-    assert race._count_bytes(call, collected=False) == (2 + 1) * nbytes
-    track.case.assignment.spec.language = "cuda"
-    assert race._count_bytes(call, collected=False) == (2 + 2) * nbytes
+    track.case.assignment.spec.language = "cuda" if in_place else "triton"
+    assert bytes_of_set(track.case, track.case.inputs(1, 0, CPU), collected) == copies * 4 * SIZE
 
 
 def test_two_races_of_a_case_have_no_inputs_in_common(track: Track) -> None:
@@ -340,3 +362,139 @@ def test_two_races_of_a_case_have_no_inputs_in_common(track: Track) -> None:
             track.rounds(race, 3)
         seen.append({batch["inputs"] for batch in track.log[before:]})
     assert not seen[0] & seen[1]
+
+
+# Before the rounds, and after them ------------------------------------------------------------------------------------
+
+
+def heat(track: Track) -> Heat:
+    return run_heat(track.track, track.case, track.submission, Evidence())
+
+
+def batches_of(track: Track, name: str) -> list[int]:
+    return [batch["calls"] for batch in track.log if batch["name"] == name]
+
+
+def test_who_is_far_too_slow_by_the_judges_clock_has_no_rounds(track: Track) -> None:
+    track.walls_s = {SUBMISSION: [0.0, 0.5, 0.4], NULL: [0.0]}
+    with pytest.raises(FarTooSlow) as slow:
+        heat(track)
+    assert slow.value.call_s == pytest.approx(0.4)
+    assert batches_of(track, SUBMISSION) == [1, 1, 1]  # the first one may compile
+
+
+def test_the_slowest_of_the_opponents_says_what_is_too_slow(track: Track) -> None:
+    """No band names the vendor's kernel."""
+    track.case.contenders = lambda **_: ["eager", "cudnn", "copy"]
+    track.racers["cudnn"] = Racer("cudnn", 100 * EAGER_S, trusted=True)
+    track.walls_s = {SUBMISSION: [0.5], NULL: [0.0]}
+    with pytest.raises(FarTooSlow):
+        heat(track)
+    track.case.opponents = ["eager", "cudnn"]
+    assert heat(track).verdict.counted[SUBMISSION].median == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_race_has_its_first_rounds_and_further_ones_if_the_clocks_disagree_a_little(track: Track) -> None:
+    track.walls_s = {SUBMISSION: [EAGER_S], NULL: [0.0]}
+    found = heat(track)
+    assert len(found.measured.rounds) == 3
+    track.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
+    found = heat(track)
+    assert found.verdict.is_doubted
+    assert len(found.measured.rounds) == 3 + 4
+
+
+def test_after_a_quick_grading_three_rounds_are_enough(track: Track) -> None:
+    track.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
+    track.run.job.effort = "quick"
+    found = heat(track)
+    assert len(found.measured.rounds) == 3
+
+
+def on_a_gpu(track: Track) -> Racer:
+    """The submission, which may be ended, in a race that takes itself to be on a GPU."""
+    track.run.device_name = "cuda"
+    track.racers[SUBMISSION].may_end = True
+    return track.racers[SUBMISSION]
+
+
+def test_afterwards_the_others_take_turns_without_the_submission(track: Track) -> None:
+    """A contender that runs twice in a row is faster the second time."""
+    submission = on_a_gpu(track)
+    with track.race() as race:
+        track.rounds(race, 3)
+        before = len(track.log)
+        race.end_submission()
+    assert submission.ended
+    assert [batch["name"] for batch in track.log[before:]] == ["eager", NULL] * (1 + ALONE_BATCHES)
+
+
+def test_no_time_counts_that_the_submission_has_made_longer(track: Track) -> None:
+    """The lower of two times of the null contender, in the rounds and afterwards, is subtracted; of a baseline's the margin above."""
+    submission = on_a_gpu(track)
+    nothing_s, alone_s = 6e-3, [9e-3, 4e-3, 4e-3, 1e-3, 4e-3]
+    track.walls_s = {SUBMISSION: [2 * EAGER_S], NULL: [nothing_s]}
+    with track.race() as race:
+        track.rounds(race, 3)
+        calls = race.calls[SUBMISSION]
+        beside = [lap.judged_s for lap in race.laps]
+        assert beside == pytest.approx([2 * EAGER_S - nothing_s / calls] * 3)
+        track.walls_s[NULL] = [0.0, *alone_s]
+        track.racers["eager"].claim_s = EAGER_S / 2
+        race.end_submission()
+        assert submission.ended
+        after = [lap.judged_s for lap in race.laps]
+        assert after == pytest.approx([2 * EAGER_S - (4e-3 + HOST_NOISE_S) / calls] * 3)
+        assert [lap.times_s["eager"] for lap in race.laps] == pytest.approx([1.05 * EAGER_S / 2] * 3)
+        assert any(flag.startswith("eager took 1 ms a call in the rounds, and 0.5 ms") for flag in race.verdict().flags)
+
+
+@pytest.mark.parametrize(
+    ("held_gib", "room", "faulty"),
+    [
+        (HOARD_GIB + WORKER_GIB + 0.1, 5, True),
+        (HOARD_GIB + WORKER_GIB - 0.1, 5, False),
+        (100.0, 99, False),  # there was room for as many calls as are wanted
+    ],
+)
+def test_memory_that_is_kept_must_not_make_batches_shorter(
+    track: Track, monkeypatch: pytest.MonkeyPatch, held_gib: float, room: int, faulty: bool
+) -> None:
+    """Starting and ending a batch would be more of each call."""
+    monkeypatch.setattr(race_module, "RELEASED_S", 0.0)
+    submission = on_a_gpu(track)
+    set_gib = bytes_of_set(track.case, track.case.inputs(1, 0, CPU), collected=True) / 2**30
+    track.run.free_gib = lambda: (room + 0.5) * set_gib / SHARE_OF_FREE_MEMORY + held_gib * submission.ended
+    with track.race() as race:
+        assert race.calls[SUBMISSION] == min(room, 8)
+        words = "there was room for 5 calls in a batch, and 8 are wanted"
+        with pytest.raises(ContenderFault, match=words) if faulty else nullcontext():
+            race.end_submission()
+
+
+def test_batches_of_the_submission_alone_count_as_run_again(track: Track) -> None:
+    """Work that it leaves running after a slow batch would let it choose among its batches unseen."""
+    looks = iter([False, False, True, False, True])
+    bench: Any = SimpleNamespace(
+        run=lambda *_, **__: SimpleNamespace(collected=True, quiet=next(looks)), renew=lambda _draw: None
+    )
+    lineup = Lineup(track.track, track.case, track.submission)
+    nobody: Any = None
+    ran = Batches(track.track, track.case, lineup, nobody, Evidence())
+    ran.run(bench, lineup.submission, 1)
+    assert ran.repeats == 2
+    ran.run(bench, lineup.others[0], 1)
+    assert ran.repeats == 2
+
+
+def test_results_are_handed_in_one_way(track: Track) -> None:
+    """A function that writes in place is not asked for its results, and the null contender is: they would be timed differently."""
+    results = iter([True, True, False])
+    bench: Any = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(collected=next(results), quiet=True))
+    lineup = Lineup(track.track, track.case, track.submission)
+    nobody: Any = None
+    ran = Batches(track.track, track.case, lineup, nobody, Evidence())
+    ran.run(bench, lineup.submission, 4)
+    ran.run(bench, lineup.submission, 4)
+    with pytest.raises(CheckFailed, match="in some batches"):
+        ran.run(bench, lineup.submission, 4)

@@ -1,0 +1,151 @@
+"""The arithmetic of a race: how many calls make a batch, what its rounds come to, and whether another round is worth its time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from grader.assignment import Band, Timing
+from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
+from grader.verdict.statistics import median_interval
+
+WARM_SETS = 4  # sets of inputs while the contenders warm up, and the fewest that a batch of a round has
+SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the contenders' own memory and the checks need the rest
+SHARE_OF_LIMIT = 2  # times what the machine's limit allows: no contender's batch is shorter than half of a batch
+HOST_NOISE_S = 0.00015  # between two batches of nothing
+QUICK_ROUNDS = 3
+FURTHER_ROUNDS = (
+    4  # at a time: with a look after every round, chance alone would at some time show a verdict to stop at
+)
+NOISY_LIFT = 0.15  # of the claim
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How the GPU stood at a moment; None where the driver does not tell."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """One batch of every contender.
+
+    order: in which the contenders ran.
+    times_s: seconds of a call by contender, as its worker claims.
+    wall_s, nothing_s: of the submission's batch and of the null contender's, by the judge's clock.
+    """
+
+    order: tuple[str, ...]
+    conditions: Conditions
+    times_s: Mapping[str, float]
+    wall_s: float
+    nothing_s: float
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Times when the submission's process has been ended. Those of the defaults bound nothing, as on a CPU.
+
+    times_s: seconds of a call, by baseline.
+    nothing_s: of a batch of the null contender.
+    """
+
+    times_s: Mapping[str, float] = field(default_factory=dict)
+    nothing_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Calls of a batch: `calls` by contender; `wanted` of the submission if memory were no bound."""
+
+    calls: Mapping[str, int]
+    wanted: int
+
+
+def batch_sizes(
+    warm_s: Mapping[str, float], set_bytes: int, cache_bytes: int, free_bytes: float, rules: Timing, roofline: Roofline
+) -> Sizes:
+    """As many calls as it takes for a batch to last long enough, and to touch more memory than the cache holds.
+
+    Args:
+        warm_s: seconds of a call once warm, by contender.
+        set_bytes: that the tensors of one call take.
+    """
+    fewest = max(WARM_SETS, math.ceil(4 * cache_bytes / set_bytes))
+    most = min(max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * free_bytes / set_bytes)), rules.max_calls)
+
+    def lasting(call_s: float) -> int:
+        return max(fewest, math.ceil(rules.batch_s / max(call_s, 1e-7)))
+
+    calls = {name: min(lasting(call_s), most) for name, call_s in warm_s.items()}
+    # Starting and ending a batch costs more per call where calls are few: a submission that was slow until now is not paid for that.
+    likely = lasting(SHARE_OF_LIMIT * roofline.limit_s(Lap(warm_s, 0.0)))
+    calls[SUBMISSION] = max(calls[SUBMISSION], min(likely, most))
+    return Sizes(calls, min(likely, rules.max_calls))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The rules by which the rounds of a race are judged.
+
+    Attributes:
+        rules: [timing] of problem.toml.
+        calls: of a batch of the submission.
+    """
+
+    rules: Timing
+    bands: Sequence[Band]
+    roofline: Roofline
+    calls: int
+
+    def laps(self, rounds: Sequence[Round], alone: Alone) -> list[Lap]:
+        """The times of each round; a baseline's and the null contender's no longer than `alone`, for the submission may have slowed
+        them down.
+        """
+        beside_s = median_interval([one.nothing_s for one in rounds]).median
+        nothing_s = min(beside_s, alone.nothing_s + HOST_NOISE_S)
+        most_s = {name: self._slack * alone_s for name, alone_s in alone.times_s.items()}
+        return [
+            Lap(
+                {name: min(time_s, most_s.get(name, math.inf)) for name, time_s in one.times_s.items()},
+                (one.wall_s - nothing_s) / self.calls,
+            )
+            for one in rounds
+        ]
+
+    def verdict(self, rounds: Sequence[Round], alone: Alone) -> Verdict:
+        """The verdict on at least one round; its flags name each baseline that was slower beside the submission."""
+        verdict = judge_laps(self.laps(rounds, alone), self.bands, self.roofline, self.rules.margin)
+        slowed = [
+            f"{name} took {milliseconds(beside_s)} a call in the rounds, and {milliseconds(alone_s)} when the submission's process had "
+            "been ended: no more than the margin above that counts"
+            for name, alone_s in alone.times_s.items()
+            if (beside_s := median_interval([one.times_s[name] for one in rounds]).median) > self._slack * alone_s
+        ]
+        return replace(verdict, flags=(*verdict.flags, *slowed))
+
+    def wants_another_round(self, rounds: Sequence[Round], spent_s: float, quick: bool) -> bool:
+        """The first rounds always; then, while there is time, further ones if the edge of a band lies in the interval of a speed-up;
+        and once if the judge's clock lifts the claim, but by no more than the noise of a busy host may.
+        """
+        first = QUICK_ROUNDS if quick else self.rules.rounds
+        further = len(rounds) - first
+        if further < 0:
+            return True
+        if quick or len(rounds) >= self.rules.max_rounds:
+            return False
+        if further % FURTHER_ROUNDS:
+            return True
+        if spent_s >= self.rules.budget_s:
+            return False
+        verdict = self.verdict(rounds, Alone())
+        may_be_noise = verdict.is_doubted and verdict.lift <= NOISY_LIFT
+        return any(verdict.undecided) or (may_be_noise and further == 0)
+
+    @property
+    def _slack(self) -> float:
+        return 1 + self.rules.margin

@@ -1,0 +1,87 @@
+"""Whose fault a GPU is that is busy when every contender stands still."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grader.judge import quiet
+from grader.judge.evidence import CaseRefused, CheckFailed
+from grader.judge.quiet import MAX_REPEATS, PATIENCE_S, wait_for_quiet
+
+
+class Machine:
+    """A GPU where looks find what `looks` says, its last one for ever, and a submission whose end changes what they find.
+
+    after: looks that find a busy GPU when the submission's process has ended; then it is quiet.
+    others: who the driver says uses the GPU.
+    """
+
+    def __init__(self, looks: list[bool], after: int = 1000, others: tuple[int, ...] = ()) -> None:
+        self.looks, self.after, self.alive = looks, after, True
+        self.gauge: Any = SimpleNamespace(is_quiet=self._look, others=lambda: list(others))
+
+    def _look(self) -> bool:
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def lives(self) -> bool:
+        return self.alive
+
+    def kill(self) -> None:
+        self.alive, self.looks = False, [False] * self.after + [True]
+
+    def wait(self, was_running: bool = True, attempt: int = 1) -> None:
+        submission: Any = self
+        wait_for_quiet(self.gauge, submission, was_running, attempt)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet.time, "sleep", lambda _seconds: None)
+
+
+def test_a_gpu_that_becomes_quiet_is_nobodys_fault() -> None:
+    machine = Machine([False, False, True])
+    machine.wait()
+    assert machine.alive
+
+
+@pytest.mark.parametrize("after", range(len(PATIENCE_S)))
+def test_work_that_ends_with_the_submissions_process_is_its_fault(after: int) -> None:
+    """The driver may take a moment to end what the process has left running."""
+    machine = Machine([False], after)
+    with pytest.raises(CheckFailed, match="kernels of your code still ran"):
+        machine.wait(was_running=False)
+    assert not machine.alive
+
+
+def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
+    with pytest.raises(CaseRefused, match=r"another program is using this GPU \(processes 4711\)"):
+        Machine([False], others=(4711,)).wait()
+
+
+def test_a_neighbour_that_rests_now_and_then_is_not_the_submission() -> None:
+    """Known to the driver, it is named; unknown, as in a container, a quiet moment is not enough to blame anyone."""
+    with pytest.raises(CaseRefused, match="4711"):
+        Machine([False], after=0, others=(4711,)).wait()
+
+    class Restless(Machine):
+        def kill(self) -> None:
+            self.alive, self.looks = False, [True, True, False] * 9
+
+    with pytest.raises(CaseRefused, match="another program"):
+        Restless([False]).wait()
+
+
+def test_a_gpu_that_is_busy_after_each_batch_of_the_submission_is_its_fault() -> None:
+    machine = Machine([True])
+    machine.wait(attempt=MAX_REPEATS)
+    with pytest.raises(CheckFailed, match="again and again"):
+        machine.wait(attempt=MAX_REPEATS + 1)
+
+
+def test_a_gpu_that_is_busy_after_each_batch_of_a_baseline_is_not() -> None:
+    with pytest.raises(CaseRefused, match="another program"):
+        Machine([True]).wait(was_running=False, attempt=MAX_REPEATS + 1)
