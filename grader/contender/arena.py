@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Operands, Ref
 
 ALIGNMENT = max(256, mmap.PAGESIZE)  # on the CPU a worker may map a tensor's pages by themselves
 GUARD_BYTES = 256 * 1024
@@ -55,10 +55,9 @@ class Slot:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
-    def ref(self) -> dict[str, Any]:
+    def ref(self) -> Ref:
         """The description that a worker gets."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return {"dtype": dtype, "start_bytes": self.start_bytes, "shape": list(self.shape), "stride": list(self.stride)}
+        return Ref(str(self.dtype).removeprefix("torch."), self.start_bytes, self.shape, self.stride)
 
 
 Copies: TypeAlias = tuple[list[torch.Tensor], list[torch.Tensor]]  # where to, and what
@@ -176,9 +175,18 @@ class Arena:
         return self._memory.files
 
     @property
-    def address(self) -> dict[str, Any]:
+    def address(self) -> Memory:
         """How a worker finds the memory."""
         return self._memory.address
+
+    def operands(self, args: Iterable[str], upstream: str | None, outputs: Iterable[str]) -> Operands:
+        """The tensors of a call, by their names here."""
+        gradient = None if upstream is None else self.inputs[upstream].ref()
+        return Operands(tuple(self.inputs[name].ref() for name in args), gradient, self.places(outputs))
+
+    def places(self, outputs: Iterable[str]) -> tuple[Ref, ...]:
+        """Where these outputs lie."""
+        return tuple(self.outputs[name].ref() for name in outputs)
 
     def output(self, name: str) -> torch.Tensor:
         """A private copy of an output as it stands now: the worker can no longer change it."""
@@ -295,7 +303,7 @@ class _HostMemory:
             raise MemoryError(f"{length} bytes of shared memory: {error.strerror}") from error
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self.files = (self._file,)
-        self.address = {"bytes": length}
+        self.address = Memory(length)
 
     def close(self) -> None:
         del self.bytes
@@ -329,7 +337,7 @@ class DeviceMemory:
             "version": 3,
         }
         self.bytes = torch.as_tensor(self, device="cuda")
-        self.address: dict[str, Any] = {"bytes": length, "handle": bytes(handle.reserved).hex()}
+        self.address = Memory(length, bytes(handle.reserved).hex())
 
     def close(self) -> None:
         from cuda.bindings import runtime

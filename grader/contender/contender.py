@@ -1,6 +1,6 @@
 """One worker process as the judge sees it: start, load, call, deadline, kill.
 
-Nothing that a worker says is believed: a reply is a bounded JSON frame checked by a model, and it only ever decides
+Nothing that a worker says is believed: a reply is a bounded JSON frame that is checked (`protocol.decode`), and it only ever decides
 which message a student reads. Whether an answer is right is read from the arena. One word of it leaves points open, and
 never earns any: on the CPU a file may be said to need a GPU, and then no case of its part earns anything.
 
@@ -26,12 +26,10 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from grader import protocol
 from grader.assignment import Device
@@ -39,8 +37,9 @@ from grader.contender import processes
 from grader.contender.allowance import Allowance
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
-from grader.contender.replies import ContenderFault, Reply, Returned, fault_of
+from grader.contender.replies import ContenderFault, fault_of
 from grader.contender.surroundings import MAX_FILES, WatchedFolder, WorkerKind, environment
+from grader.protocol import Build, Reply, Returned
 
 if TYPE_CHECKING:  # the arena brings torch, and a judge starts workers before it has that
     from grader.contender.arena import Arena, DeviceMemory
@@ -84,21 +83,6 @@ class Limits:
 
     time_s: float
     memory_gib: float
-
-
-@dataclass(frozen=True)
-class Build:
-    """How a `.cu` file is built.
-
-    compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
-    limit_s: seconds that it may take.
-    nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
-    """
-
-    compiler: str
-    limit_s: float
-    nvcc: str | None
-    arch: str
 
 
 class Contender:
@@ -185,7 +169,7 @@ class Contender:
         self._connection = ours
         os.set_blocking(read_replies, False)  # a worker of the judge's own user may read from it too, and be faster
         self._replies = read_replies
-        self._reader = protocol.Reader(read_replies)
+        self._reader = protocol.Reader(read_replies, protocol.REPLIES)
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
@@ -234,15 +218,8 @@ class Contender:
             ContenderFault: it cannot be loaded.
         """
         self._loaded_from = path
-        request = {
-            "do": "load",
-            "path": str(path),
-            "entry": entry,
-            "build": None if build is None else asdict(build),
-            "compiled": compiled,
-        }
         try:
-            self.ptxas = self._do(request, limits).ptxas
+            self.ptxas = self._do(protocol.Load(str(path), entry, build, compiled, limits.time_s), limits).ptxas
         except ContenderFault as fault:
             if not fault.traceback and fault.raised_by == "library":
                 fault.raised_by = "toolchain"  # it ended or hung, and nobody knows in whose code
@@ -252,7 +229,7 @@ class Contender:
         self,
         arena: Arena,
         args: list[str],
-        options: list[Any],
+        options: Sequence[protocol.Option],
         upstream: str | None,
         limits: Limits,
         windows: int = 1,
@@ -281,40 +258,36 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        slots = [slot.ref() for slot in arena.outputs.values()]
-        count = len(slots) // (1 + len(beside))
-        first, *more = [
-            {
-                "args": [arena.inputs[name].ref() for name in names],
-                "upstream": None if gradient is None else arena.inputs[gradient].ref(),
-                "outputs": slots[number * count : (number + 1) * count],
-            }
-            for number, (names, gradient) in enumerate([(args, upstream), *beside])
-        ]
-        request = {
-            "do": "call",
-            "arena": arena.address,
-            **first,
-            "options": options,
-            "beside": more,
-            "reverse": reverse,
-            "windows": windows,
-            "target": target,
-            "apart": apart,
-            "profiled": profiled,
-            "keep": keep,
-        }
+        calls = [(args, upstream), *beside]
+        names = list(arena.outputs)
+        count = len(names) // len(calls)
+        request = protocol.Call(
+            arena.address,
+            tuple(
+                arena.operands(inputs, gradient, names[number * count : (number + 1) * count])
+                for number, (inputs, gradient) in enumerate(calls)
+            ),
+            tuple(options),
+            limits.time_s,
+            reverse,
+            windows,
+            target[0] if target else None,
+            target[1] if target else 0,
+            apart,
+            profiled,
+            keep,
+        )
         return self._do(request, limits, arena.files)
 
     def load_yardstick(self, name: str, limits: Limits) -> None:
         """Load one of `grader/worker/yardsticks.py` instead of a file. Raises ContenderFault."""
-        self._do({"do": "yardstick", "name": name}, limits)
+        self._do(protocol.Yardstick(name), limits)
 
     def prepare(
         self,
         arena: Arena,
         sets: Sequence[tuple[list[str], str | None, list[str]]],
-        options: list[Any],
+        options: Sequence[protocol.Option],
         results: tuple[Arena, list[list[str]]] | None,
         gate: DeviceMemory | None,
         limits: Limits,
@@ -329,28 +302,14 @@ class Contender:
         Raises:
             ContenderFault: the worker failed to.
         """
-        request = {
-            "do": "prepare",
-            "arena": arena.address,
-            "options": options,
-            "sets": [
-                {
-                    "args": [arena.inputs[name].ref() for name in args],
-                    "upstream": None if upstream is None else arena.inputs[upstream].ref(),
-                    "outputs": [arena.outputs[name].ref() for name in outputs],
-                }
-                for args, upstream, outputs in sets
-            ],
-            "results": None,
-            "gate": None if gate is None else gate.address,
-        }
-        files = arena.files
+        files, collected = arena.files, None
         if results is not None:
             place, names = results
-            refs = [[place.outputs[name].ref() for name in one] for one in names]
-            request["results"] = {"arena": place.address, "outputs": refs}
+            collected = protocol.Results(place.address, tuple(place.places(one) for one in names))
             files += place.files
-        self._do(request, limits, files)
+        operands = tuple(arena.operands(*one) for one in sets)
+        address = None if gate is None else gate.address
+        self._do(protocol.Prepare(arena.address, operands, tuple(options), collected, address), limits, files)
 
     def begin(self, calls: int, keep: int, watched: bool, gate: int = 0) -> None:
         """Ask for a batch on the first `calls` sets; `finish` waits for the answer. The results of the last `keep` calls are kept.
@@ -362,7 +321,7 @@ class Contender:
         Raises:
             ContenderFault: it took no request.
         """
-        self._send({"do": "time", "calls": calls, "keep": keep, "watched": watched, "gate": gate})
+        self._send(protocol.Time(calls, keep, watched, gate))
 
     def wait_until_queued(self, limit_s: float) -> None:
         """Wait until the worker says that the calls of the batch that was asked for stand behind its gate; no longer than `limit_s`.
@@ -396,7 +355,7 @@ class Contender:
         Raises:
             ContenderFault: there was no answer.
         """
-        reply = self._do({"do": "collect", "order": list(order)}, limits)
+        reply = self._do(protocol.Collect(tuple(order)), limits)
         if not reply.kinds:
             raise self._no_answer()
         return reply.kinds
@@ -407,13 +366,13 @@ class Contender:
 
     def tidy(self, limits: Limits) -> None:
         """Have it collect its garbage, which it does not do in timed batches. Raises ContenderFault."""
-        self._do({"do": "tidy"}, limits)
+        self._do(protocol.Tidy(), limits)
 
     def release(self, limits: Limits) -> None:
         """Unmap what `prepare` has mapped. Raises ContenderFault."""
-        self._do({"do": "release"}, limits)
+        self._do(protocol.Release(), limits)
 
-    def _do(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+    def _do(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
         """Ask, and raise the fault that the reply tells of."""
         return self._done(self._ask(request, limits, files))
 
@@ -447,11 +406,11 @@ class Contender:
             "this machine is too busy: a worker did not stop when it was told to, in several seconds"
         )
 
-    def _ask(self, request: protocol.Frame, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
-        is_timed = request["do"] == "collect"
+    def _ask(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+        is_timed = isinstance(request, protocol.Collect)
         if not is_timed and not self.trusted and time.monotonic() >= self._looked + WATCH_INTERVAL_S:
             self._watch(limits)  # who answers every request within the interval would never be looked at
-        self._send(request | {"limit_s": limits.time_s}, files)
+        self._send(request, files)
         reply = self._reply(limits, is_timed)
         # Not where the judge's clock runs, for that takes milliseconds; and a tool's worker ends by itself.
         if self.device == "cpu" and not (self.trusted or is_timed or self._watched):
@@ -464,13 +423,13 @@ class Contender:
         if processes.freeze(self._process):
             processes.freeze_tree(self._process)
 
-    def _send(self, request: protocol.Frame, files: tuple[int, ...] = ()) -> None:
+    def _send(self, request: protocol.Request, files: tuple[int, ...] = ()) -> None:
         self._request += 1
         if self._frozen:
             self._frozen = False
             processes.thaw(self._process)
         try:
-            protocol.send(self._connection, request | {"id": self._request}, files)
+            protocol.send(self._connection, self._request, request, files)
         except TimeoutError:
             self.kill()
             raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
@@ -501,8 +460,8 @@ class Contender:
         waited_s = 0.0 if is_timed else processes.waited_s(self._own_processes)
         next_look = time.monotonic() + (TIMED_FIRST_LOOK_S if is_timed else WATCH_INTERVAL_S)
         try:
-            while (frame := self._reader.next()) is None or frame.get("id") != self._request:
-                if frame is not None:
+            while (arrived := self._reader.next()) is None or arrived[0] != self._request:
+                if arrived is not None:
                     continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                 remaining = deadline + given_back_s - time.monotonic()
                 if remaining <= 0 and not is_timed:
@@ -514,16 +473,15 @@ class Contender:
                 if time.monotonic() >= next_look:
                     self._watch(limits)
                     next_look = time.monotonic() + WATCH_INTERVAL_S
-                arrived = select.select([self._replies], [], [], min(remaining, WATCH_INTERVAL_S))[0]
-                if arrived and not self._reader.read_some():
+                ready = select.select([self._replies], [], [], min(remaining, WATCH_INTERVAL_S))[0]
+                if ready and not self._reader.read_some():
                     raise self._ended()
-            return Reply.model_validate(frame)
+            return arrived[1]
         except OSError:  # a connection that was reset: the process is gone
             raise self._ended() from None
-        except (protocol.ProtocolError, ValidationError) as error:
+        except protocol.ProtocolError as error:
             self.kill()
-            words = str(error) if isinstance(error, protocol.ProtocolError) else "a frame of the wrong form"
-            raise ContenderFault("crashed", f"the worker's connection was misused ({words}): stopped") from None
+            raise ContenderFault("crashed", f"the worker's connection was misused ({error}): stopped") from None
 
     def _taking_time(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.allowance is None else self.allowance.waiting()

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
-from grader.contender.replies import CompiledCall, ContenderFault, fault_of
+from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CheckFailed
 from grader.judge.trial import UPSTREAM, arena_for
+from grader.protocol import CompiledCall
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit, shared_limit
 

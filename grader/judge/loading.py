@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.contender import Build, Contender, Limits
+from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import provide_runtime
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
+from grader.protocol import Build
 
 
 def load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:

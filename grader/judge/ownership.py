@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault, RanKernel, RanOperator
+from grader.contender.replies import ContenderFault
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
+from grader.protocol import RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import Ran, decoy, gpu_time, without_own
 from grader.verdict.policy import Finding, Operator, foreign_operators

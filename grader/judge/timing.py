@@ -84,11 +84,12 @@ import torch
 
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, RanOperator, Returned
+from grader.contender.replies import ContenderFault
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.judge.trial import UPSTREAM, check_memory
 from grader.problem import Call
+from grader.protocol import RanOperator, Returned
 
 QUEUE_S = 0.004  # at most, until a worker that was asked has queued its first calls
 QUEUE_CALL_S = 0.0002  # and for each call: more than it takes to launch one, forward and backward

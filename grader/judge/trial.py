@@ -15,14 +15,14 @@ import torch
 
 from grader.contender.arena import Arena, Stray, same_bits
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, Returned
+from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_kernels, check_launches, check_operators
 from grader.problem import Call
-from grader.protocol import POISON_BYTE, SAMPLE_CUT
+from grader.protocol import POISON_BYTE, SAMPLE_CUT, Returned
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
 

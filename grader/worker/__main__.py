@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from grader import protocol
+from grader.protocol import Call, Collect, Load, Tidy, Time
 from grader.worker import interpreting, seccomp
 from grader.worker.errors import describe, set_device
 from grader.worker.late import told_where
 
-Answer: TypeAlias = Callable[[protocol.Frame, list[int]], protocol.Frame]
+Answer: TypeAlias = Callable[[protocol.Request, list[int]], protocol.Reply]
 
 PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 1 << 30
@@ -54,40 +55,41 @@ def main() -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
-    reader = protocol.Reader(connection)
+    reader = protocol.Reader(connection, protocol.REQUESTS)
 
-    def tell(what: protocol.Frame) -> None:
-        protocol.write(replies, {"id": 0, **what})
+    def tell() -> None:
+        protocol.write(replies, 0, protocol.Reply(ok=True))
 
     set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
-    tell({"ok": True})
-    while (frame := reader.receive()) is not None:
+    tell()
+    while (arrived := reader.receive()) is not None:
+        number, request = arrived
         files, reader.files = reader.files, []
         try:
             # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
-            in_python = frame["do"] == "load" or (frame["do"] == "call" and kind != "cuda_cpu")
-            with told_where(frame["limit_s"]) if in_python else contextlib.nullcontext():
-                reply = answer(frame, files)
+            in_python = Load if kind == "cuda_cpu" else (Load, Call)
+            with told_where(request.limit_s) if isinstance(request, in_python) else contextlib.nullcontext():
+                reply = answer(request, files)
         except BaseException as error:
-            reply = {"ok": False, "error": describe(error)}
+            reply = protocol.Reply(ok=False, error=describe(error))
         finally:
             for file in files:
                 os.close(file)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the student may have closed or replaced them
                 stream.flush()
-        protocol.write(replies, reply | {"id": frame["id"]})
-        if frame["do"] not in ("tidy", "time", "collect"):  # a collection would be timed with the next batch
+        protocol.write(replies, number, reply)
+        if not isinstance(request, Tidy | Time | Collect):  # a collection would be timed with the next batch
             gc.collect()
     os._exit(0)
 
 
-def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
+def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so.
 
     Args:
-        tell: what else the judge is told, beside the answers.
+        tell: tells the judge that all calls of a batch stand behind their gate.
     """
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
@@ -127,32 +129,32 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
     function: Any = None
     bench: timing.Bench | None = None
 
-    def answer(frame: protocol.Frame, files: list[int]) -> protocol.Frame:
+    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal function, bench
-        match frame["do"]:
-            case "load":
-                function, ptxas = load.load(Path(frame["path"]), frame["entry"], frame["build"], frame["compiled"])
-                return {"ok": True, "ptxas": ptxas}
-            case "yardstick":
-                function = yardsticks.load(frame["name"])
-            case "prepare":
-                bench = timing.Bench(frame, files, device)
-            case "time":
+        match request:
+            case Load():
+                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
+                return protocol.Reply(ok=True, ptxas=ptxas)
+            case protocol.Yardstick():
+                function = yardsticks.load(request.name)
+            case protocol.Prepare():
+                bench = timing.Bench(request, files, device)
+            case Time():
                 assert bench is not None
-                return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"], tell)
-            case "collect":
+                return bench.time(function, request, tell)
+            case Collect():
                 assert bench is not None
-                return bench.collect(frame["order"])
-            case "tidy":
+                return bench.collect(request.order)
+            case Tidy():
                 gc.collect()
-            case "release":
+            case protocol.Release():
                 assert bench is not None
                 bench.close()
-            case _ if compiler is not None:
-                return compiler.answer(function, frame, files)
-            case _:
-                return run.call(function, frame, files, device)
-        return {"ok": True}
+            case Call():
+                if compiler is not None:
+                    return compiler.answer(function, request, files)
+                return run.call(function, request, files, device)
+        return protocol.Reply(ok=True)
 
     return answer
 
@@ -169,12 +171,14 @@ def cuda_cpu_answers() -> Answer:
 
     kernel: Any = None
 
-    def answer(frame: protocol.Frame, files: list[int]) -> protocol.Frame:
+    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal kernel
-        if frame["do"] == "load":
-            kernel = program.load(Path(frame["path"]), frame["entry"], frame["build"])
-            return {"ok": True, "ptxas": kernel.ptxas}
-        return program.call(kernel, frame, files)
+        if isinstance(request, Call):
+            return program.call(kernel, request, files)
+        assert isinstance(request, Load)
+        assert request.build is not None
+        kernel = program.load(Path(request.path), request.entry, request.build)
+        return protocol.Reply(ok=True, ptxas=kernel.ptxas)
 
     return answer
 

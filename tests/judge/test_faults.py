@@ -78,9 +78,9 @@ def forge(data):
 
 def forge_reply(reply):
     frame = sys._getframe()
-    while "frame" not in frame.f_locals or not isinstance(frame.f_locals["frame"], dict):
+    while not {"number", "request"} <= frame.f_locals.keys():
         frame = frame.f_back
-    body = json.dumps(reply | {"id": frame.f_locals["frame"]["id"]}).encode()
+    body = json.dumps(reply | {"id": frame.f_locals["number"]}).encode()
     forge(struct.pack(">I", len(body)) + body)
 
 def spawn_orphan():

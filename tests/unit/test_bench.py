@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,13 +14,12 @@ import torch
 
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import Reply, Returned
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Conditions, Gauge
 from grader.judge.race import NULL, SUBMISSION, Race, Round, Runner
 from grader.judge.timing import Bench
 from grader.problem import Call
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE, Reply, Returned
 from grader.verdict.speed import Roofline
 
 CPU = torch.device("cpu")
@@ -387,6 +387,6 @@ def test_results_are_handed_in_one_way() -> None:
         race._run(bench, race._submission, 4)
         bench._in_place = True
         finish = contender.finish
-        contender.finish = lambda *arguments: finish(*arguments).model_copy(update={"kinds": ((WRITTEN,),)})  # type: ignore[method-assign]
+        contender.finish = lambda *arguments: replace(finish(*arguments), kinds=((WRITTEN,),))  # type: ignore[method-assign]
         with pytest.raises(CheckFailed, match="in some batches"):
             race._run(bench, race._submission, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import threading
 import time
@@ -16,18 +17,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import contender as contender_module
 from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
-from grader.contender.contender import Build, Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault, Reply, WorkerError, build_fault
+from grader.contender.replies import ContenderFault, build_fault
+from grader.protocol import Build, ProtocolError, Reply
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 
@@ -37,18 +38,23 @@ LONGER = Limits(time_s=60, memory_gib=8)
 
 def contender_that_hears(monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda") -> Contender:
     """A contender without a process, whose worker answers everything with the same frame."""
-    reply = Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
+    reply = read(frame)
     monkeypatch.setattr(Contender, "_ask", lambda *_, **__: reply)
     contender = Contender.__new__(Contender)
     contender.device = device
     return contender
 
 
+def read(frame: dict[str, Any]) -> Reply:
+    """What the judge makes of a worker's frame. Raises ProtocolError."""
+    return protocol.decode(json.dumps({"id": 1} | frame).encode(), protocol.REPLIES)[1]
+
+
 def error_frame(**error: str) -> dict[str, Any]:
     return {"ok": False, "error": {"type": "", "message": "", "traceback": ""} | error}
 
 
-KINDS: tuple[str, ...] = get_args(WorkerError.model_fields["kind"].annotation)
+KINDS: tuple[str, ...] = get_args(protocol.ErrorKind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,9 +85,9 @@ def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_
 @pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler"])
 def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
     """`raise grader.worker.load.LoadError("skipped", "")` is two lines in a student's function."""
-    frame = {"ok": False, "error": describe(LoadError(kind, "please"))}
-    with pytest.raises(ValidationError):
-        Reply.model_validate(frame)
+    frame = protocol.encode(1, Reply(ok=False, error=describe(LoadError(kind, "please"))))  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match=r"Reply\.error\.kind is not one of failed"):
+        protocol.decode(frame[4:], protocol.REPLIES)
 
 
 @pytest.mark.parametrize("kind", ["failed", "not_implemented", "out_of_memory", "crashed"])
@@ -96,8 +102,8 @@ def test_a_students_exception_keeps_its_kind_its_type_and_its_words(monkeypatch:
 
 @pytest.mark.parametrize("kind", ["passed", "skipped", "infra_error", "forbidden", "", "no_such"])
 def test_a_worker_cannot_name_an_outcome_itself(kind: str) -> None:
-    with pytest.raises(ValidationError):
-        Reply.model_validate(error_frame(kind=kind))
+    with pytest.raises(ProtocolError):
+        read(error_frame(kind=kind))
 
 
 @pytest.mark.parametrize(
@@ -118,8 +124,8 @@ def test_a_worker_cannot_name_an_outcome_itself(kind: str) -> None:
     ],
 )
 def test_a_reply_of_the_wrong_form_is_none(frame: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Reply.model_validate(frame)
+    with pytest.raises(ProtocolError, match="a frame of the wrong form: Reply"):
+        read(frame)
 
 
 NVCC = """\
@@ -162,8 +168,7 @@ def test_a_build_that_failed_without_a_word_is_told_too() -> None:
 
 def raised(error: BaseException) -> Reply:
     """The reply that a worker makes of a student's exception, as the judge reads it."""
-    frame = {"ok": False, "error": describe(error)}
-    return Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
+    return protocol.decode(protocol.encode(1, Reply(ok=False, error=describe(error)))[4:], protocol.REPLIES)[1]
 
 
 def test_an_exception_with_an_undecodable_name_in_it_is_still_told() -> None:
@@ -310,7 +315,7 @@ def test_a_log_that_is_no_text_can_be_shown() -> None:
 def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
     error = ValueError("boom")
     error.__cause__ = error
-    assert describe(error)["message"] == "boom"
+    assert describe(error).message == "boom"
 
 
 def test_who_says_that_calls_are_queued_is_waited_for_no_longer() -> None:
@@ -320,7 +325,7 @@ def test_who_says_that_calls_are_queued_is_waited_for_no_longer() -> None:
     started = time.monotonic()
     contender.wait_until_queued(0.05)
     assert time.monotonic() - started >= 0.05
-    protocol.write(write, {"id": 0, "queued": True})
+    protocol.write(write, 0, Reply(ok=True))
     contender.wait_until_queued(60.0)
     os.close(read)
     os.close(write)
@@ -354,12 +359,14 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
         contender.load_yardstick("null", LONGER)
         contender.prepare(arena, [([name], None, []) for name in inputs], [], None, None, LONGER)
         contender.begin(2, 2, watched=False, gate=1)
-        assert contender._reader.receive() == {"id": 0, "queued": True}
+        assert contender._reader.receive() == (0, Reply(ok=True))
         assert len(contender.finish(2, LONGER).times_s) == 2
         contender.begin(2, 2, watched=False, gate=2)  # nobody has to take it for an answer
         assert len(contender.finish(2, LONGER).times_s) == 2
         contender.begin(2, 2, watched=False)
-        assert "times_s" in (contender._reader.receive() or {})
+        arrived = contender._reader.receive()
+        assert arrived is not None
+        assert len(arrived[1].times_s) == 2
 
 
 ENDLESS = b"""Timeout (10 s)!

@@ -448,7 +448,7 @@ def test_watching_operators_costs_no_import() -> None:
     program = (
         "import sys, torch\nfrom pathlib import Path\nfrom grader.worker.operators import OperatorWatch\n"
         "watch = OperatorWatch()\nwith watch:\n    torch.zeros(2) + 1\n"
-        "print(sorted(one['name'] for one in watch.seen), 'torch._dynamo' in sys.modules)\n"
+        "print(sorted(one.name for one in watch.seen), 'torch._dynamo' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "['add', 'zeros'] False\n"

@@ -17,12 +17,13 @@ from grader.contender import contender, sanitizer
 from grader.contender.arena import Arena
 from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault, Reply
+from grader.contender.replies import ContenderFault
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
 from grader.judge.state import Judge
 from grader.problem import Call
+from grader.protocol import Reply, Returned
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
 
 LIMITS = Limits(time_s=60, memory_gib=4)
@@ -155,9 +156,9 @@ class StubWorker:
         if self.fault is not None:
             raise self.fault
         if self.answer is None:
-            return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "other", "type": "NoneType"}]})
+            return Reply(ok=True, returned=(Returned("other", "NoneType"),))
         arena._region(arena.outputs["y"]).copy_(self.answer.view(torch.uint8))
-        return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "written"}]})
+        return Reply(ok=True, returned=(Returned("written"),))
 
     def kill(self) -> None:
         self.killed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,6 @@ import torch
 
 from grader.assignment import Band, Timing
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import RanOperator, Reply
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
@@ -21,6 +21,7 @@ from grader.judge.race import NULL, SUBMISSION, Race
 from grader.judge.state import Judge
 from grader.judge.timing import Batch, Bench, DeviceTime
 from grader.problem import Call, Cost
+from grader.protocol import RanOperator, Reply
 from tests.unit.test_bench import Doubles
 
 CPU = torch.device("cpu")
@@ -41,7 +42,7 @@ class Racer(Doubles):
     def finish(self, calls: int, limits: Limits) -> Reply:
         reply = super().finish(calls, limits)
         self.inputs = [x + self.wrong / 2 for x in self.inputs]
-        return reply.model_copy(update={"times_s": (self.claim_s,) * calls, "operators": self.operators})
+        return replace(reply, times_s=(self.claim_s,) * calls, operators=self.operators)
 
     def kill(self) -> None:
         raise AssertionError("nobody is to be ended")

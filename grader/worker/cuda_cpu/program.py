@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from grader import protocol
 from grader.worker import nvcc, windows
@@ -99,7 +98,7 @@ class Kernel:
             )
 
 
-def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
+def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """Build the file at `path`.
 
     Args:
@@ -112,13 +111,13 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
     set_root(path.parent)
     scratch = Path(os.environ["TMPDIR"])
     trial = None
-    if build["nvcc"] and not TORCH_HEADER.search(
+    if build.nvcc and not TORCH_HEADER.search(
         path.read_text(encoding="utf-8", errors="replace")
     ):  # nvcc alone lacks those
-        trial = nvcc.Trial(path, build["nvcc"], build["arch"], scratch, build["limit_s"])
+        trial = nvcc.Trial(path, build.nvcc, build.arch, scratch, build.limit_s)
     try:
         try:
-            library = compile_library(path, scratch, build["compiler"], build["limit_s"])
+            library = compile_library(path, scratch, build.compiler, build.limit_s)
         finally:
             ptxas = _told(trial, path.name) if trial else ""  # what nvcc refuses is wrong, whatever the CPU says of it
     except Unsupported as error:
@@ -143,29 +142,31 @@ def _told(trial: nvcc.Trial, name: str) -> str:
         return ""
 
 
-def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
-    """Answer a "call" frame: y is in the arena afterwards, that of each call. Raises LoadError."""
+def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Reply:
+    """Make the calls: y is in the arena afterwards, that of each. Raises LoadError."""
     try:
-        with told_where(frame["limit_s"], kernel.place):
-            return _call(kernel, frame, files)
+        with told_where(request.limit_s, kernel.place):
+            launches = _call(kernel, request, files)
     except Ended as error:
-        return {"ok": False, "error": describe(error), "broken": True}
+        return protocol.Reply(ok=False, error=describe(error), broken=True)
+    written = (protocol.Returned("written"),) * len(request.calls)
+    return protocol.Reply(ok=True, returned=written, launches=launches)
 
 
-def _call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
-    calls = [[*one["args"], *one["outputs"]] for one in (frame, *frame.get("beside", ()))]
-    reply: protocol.Frame = {"ok": True, "returned": [{"kind": "written"} for _ in calls]}
-    if frame["windows"] > 1:
-        with windows.repeated(files[0], calls[0], frame["windows"], protocol.SAMPLE_CUT) as floats:
+def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
+    """How many kernels were launched; None where large launches run in part."""
+    calls = [(*one.args, *one.outputs) for one in request.calls]
+    if request.windows > 1:
+        with windows.repeated(files[0], calls[0], request.windows, protocol.SAMPLE_CUT) as floats:
             kernel.sample(*floats)
-        return reply
-    memory = mmap.mmap(files[0], frame["arena"]["bytes"])
+        return None
+    memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)
     try:
         launches = 0
         for refs in calls:
-            launches += kernel.call(*(Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs))
-        return reply | {"launches": launches}
+            launches += kernel.call(*(Floats.at(ctypes.addressof(view) + ref.start_bytes, ref) for ref in refs))
+        return launches
     finally:
         del view
         memory.close()
