@@ -43,6 +43,12 @@ Why no submission gets below that:
   null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) It is the
   driver that copies, as fast as the device can: a worker whose copies are faster has the difference. Who writes to the places ahead of
   time does not know whose they will be: of k results one lies where it must, on average.
+- It gains little by merging calls: returning tensors that hold nothing yet, and computing all k results in the last launch. All of it
+  still lies between `start` and `end`, and both clocks divide the whole batch by k, so what is saved is k - 1 gaps between launches, about
+  2 microseconds each on an H200, and the idle multiprocessors at the end of each launch. That is some thousandths of a call that takes a
+  millisecond. Of a small case it may be much; there the machine's limit is the bound where `roofline` is `copy`: the copy is timed with a
+  launch for each call, so merged calls count as no faster than a copy that reads and writes as much. A small case with the `matmul`
+  roofline has no such bound: leave it out of problem.toml.
 - It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
   opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
   the moments in which the GPU waits for the host, before the wipe and before results are taken. They are subtracted with the null
