@@ -21,7 +21,7 @@ records: install
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
-gpu-test: ; python3 -m pytest tests/gpu -m gpu -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
+gpu-test: ; python3 -m pytest tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
 # What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
 gpu-memory: ; python3 -m pytest tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from grader.protocol import MAX_CALLS
+from grader.protocol import MAX_CALLS, Parameter
 
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -59,6 +59,27 @@ USUAL_IMPORTS = (
     *("argparse", "copy", "json", "random", "re", "textwrap"),  # for tests and benchmarks of one's own
     *("einops", "jaxtyping", "numpy", "torch", "triton"),  # what grades installs each of them (pyproject.toml)
 )
+
+
+PARAMETER = re.compile(
+    r"(?P<type>const float ?\*|float ?\*|int64_t|int|bool|float|cudaStream_t) ?(?P<name>[A-Za-z_]\w*)"
+    r"(?: = (?P<tensor>[A-Za-z_]\w*)\.(?:numel\(\)|shape\[(?P<axis>\d)\]))?"
+)
+PARAMETER_FORMS = (
+    "an input is written `const float* x`, an output `float* y`, a size `int64_t n = x.numel()` or `int64_t rows = x.shape[0]`, "
+    "an option `float alpha` (or int, int64_t, bool), the stream `cudaStream_t stream`"
+)
+MAX_PARAMETERS, MAX_FLOATS = 12, 8  # as many as `cuda_cpu_call` in runtime.cpp passes on
+
+
+def _parsed(data: Any) -> Any:
+    """A parameter as PARAMETER_FORMS has it, in its parts."""
+    if not isinstance(data, str):
+        return data
+    found = PARAMETER.fullmatch(" ".join(data.split()))
+    if found is None or (found["tensor"] and found["type"] not in ("int64_t", "int")):
+        raise ValueError(f"{data!r} is no parameter: {PARAMETER_FORMS}")
+    return found.groupdict() | {"type": found["type"].replace(" *", "*")}
 
 
 class Limits(Strict):
@@ -319,7 +340,7 @@ class Policy(Strict):
     )
     forbidden: tuple[str, ...] = Field(
         default=(),
-        description="names that a source file must not use: `torch.nn.functional.*`; `.softmax`, a method of anything; `@`, the operator; "
+        description="names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; "
         "in CUDA C++ also the beginnings of headers' names",
     )
     operators: tuple[str, ...] = Field(
@@ -335,6 +356,11 @@ class AssignmentSpec(Strict):
     file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
     entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     language: Language
+    signature: tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...] = Field(
+        default=(),
+        max_length=MAX_PARAMETERS,
+        description="CUDA C++: the parameters of the entry, which returns nothing",
+    )
     arch: str = Field(
         default="sm_90",
         pattern=r"^sm_\d+[a-z]?$",
@@ -353,6 +379,15 @@ class AssignmentSpec(Strict):
     )
     policy: Policy | None = Field(default=None, description="absent: anything may be used")
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
+
+    def names_of(self, kind: str) -> list[str]:
+        """The parameters of the entry that have this type."""
+        return [one.name for one in self.signature if one.type == kind]
+
+    @property
+    def contract(self) -> str:
+        """How a student declares the entry of a CUDA file."""
+        return f'extern "C" void {self.entry}({", ".join(f"{one.type} {one.name}" for one in self.signature)})'
 
     @model_validator(mode="after")
     def _consistent(self) -> AssignmentSpec:
@@ -397,6 +432,43 @@ class AssignmentSpec(Strict):
                 raise ValueError(f"case {case.name!r}: compiled is for the language triton")
         if (self.language == "cuda") != self.file.endswith(".cu"):
             raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _signature_goes_with_the_rest(self) -> AssignmentSpec:
+        if (self.language == "cuda") != bool(self.signature):
+            raise ValueError(f"signature is for the language cuda, which needs one: {PARAMETER_FORMS}")
+        if not self.signature:
+            return self
+        names, outputs = [one.name for one in self.signature], self.names_of("float*")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"signature: two parameters are called {twice[0]!r}")
+        if self.names_of("cudaStream_t") != names[-1:] or not self.names_of("const float*") or not outputs:
+            raise ValueError(
+                "signature needs an input (const float*), an output (float*), and one cudaStream_t, which is the last"
+            )
+        if set(outputs) != set(self.tolerance.scale):
+            raise ValueError(
+                f"signature: the outputs (float*) are {outputs}, and those that [tolerance] scale names {list(self.tolerance.scale)}"
+            )
+        if len(self.names_of("float")) > MAX_FLOATS:
+            raise ValueError(f"signature: more than {MAX_FLOATS} parameters are floats")
+        tensors = [*self.names_of("const float*"), *outputs]
+        for one in self.signature:
+            if one.tensor is not None and one.tensor not in tensors:
+                raise ValueError(
+                    f"signature: {one.name} is a size of {one.tensor!r}; the tensors are {', '.join(tensors)}"
+                )
+        for part in self.parts:
+            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
+            for answer in answers:
+                if answer.dtype != "float32":
+                    raise ValueError(
+                        f"case {answer.name!r} is {answer.dtype}, and tensors of the language cuda are float32"
+                    )
+            for case in part.cases:
+                if case.cpu_windows > 1 and any(one.axis is not None for one in self.signature):
+                    raise ValueError(f"case {case.name!r}: cpu_windows needs a signature whose sizes are all numel()")
         return self
 
 

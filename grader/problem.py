@@ -1,15 +1,16 @@
 """`problem.py`: the code half of an assignment, loaded by the judge and trusted.
 
 A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`,
-`oracle`, `baseline` and `cost` (see `Problem`). Beside it lies `baselines.py`: `eager`, plain PyTorch with the arguments that
-a student's function takes, and the vendors' functions that problem.toml names. A worker loads it to be timed.
+`oracle`, `baseline` and `cost` (see `Problem`). Beside it may lie `mistakes.py` (see `Mistakes`), and `baselines.py`: `eager`,
+plain PyTorch with the arguments that a student's function takes, and the vendors' functions that problem.toml names. A worker
+loads it to be timed.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase, explain
+from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Device, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 TIMED = {"timed": True}  # the context in which a speed case's keys are read
@@ -65,6 +66,19 @@ class Cost(NamedTuple):
     flops: int
 
 
+class Mistakes(Protocol):
+    """What a `mistakes.py` beside problem.py provides: what usually goes wrong in this assignment.
+
+    It may have a `remark(call)` too: a sentence about the inputs that a student should read where no mistake explains the outputs,
+    or nothing.
+    """
+
+    def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
+        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`; the first wrong element lies in entry
+        `first` of dimension 0. Where many elements are asked for, a suspect may look at some entries from there on.
+        """
+
+
 class Problem(Protocol):
     """What a `problem.py` provides. Outputs are named: one for the function's result, before it one for each gradient that is
     asked for, in the order of `args`.
@@ -74,7 +88,11 @@ class Problem(Protocol):
 
     A case that says `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases whose contiguous inputs, one after
     the other along dimension 0, are inputs of the whole, and whose outputs are its outputs.
+
+    mistakes: the module of `mistakes.py`, which `load_problem` puts there; None where there is no such file.
     """
+
+    mistakes: Mistakes | None
 
     def make_inputs(self, params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
         """New inputs from the generator, on the generator's device."""
@@ -99,21 +117,22 @@ _FUNCTIONS = ("make_inputs", "outputs", "oracle", "baseline", "cost")
 
 
 def load_beside(path: str, name: str) -> ModuleType:
-    """Import the file `name` in the folder of `path`: how a problem.py gets at its baselines.py."""
-    file = Path(path).with_name(name)
+    """Import the file `name`, as seen from the folder of `path`: how a problem.py gets at its baselines.py."""
+    file = Path(path).parent / name
     spec = importlib.util.spec_from_file_location(f"grader_{file.parent.name}_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
     spec.loader.exec_module(module)
     return module
 
 
 def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
-    """Import `problem.py` of an assignment; return it with its `Params` model.
+    """Import `problem.py` of an assignment, and `mistakes.py` where there is one; return it with its `Params` model.
 
     Raises:
-        CourseError: the file is missing, fails to import, or lacks one of the functions.
+        CourseError: a file is missing, fails to import, or lacks one of the functions.
     """
     path = assignment.folder / "problem.py"
     spec = importlib.util.spec_from_file_location(f"grader_problem_{assignment.name}", path)
@@ -137,7 +156,44 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     ]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
+    vars(module)["mistakes"] = _load_mistakes(assignment.folder / "mistakes.py")
     return cast("Problem", module), models[0]
+
+
+def _load_mistakes(path: Path) -> ModuleType | None:
+    """Raises CourseError."""
+    if not path.is_file():
+        return None
+    try:
+        module = load_beside(str(path), path.name)
+    except (Exception, SystemExit) as error:
+        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
+    if not callable(getattr(module, "suspects", None)):
+        raise CourseError(f"{path}: lacks the function suspects(call, got, first)")
+    return module
+
+
+def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tuple[int, ...]]) -> str:
+    """Where a CUDA entry's signature does not go with a call of problem.py and its outputs; nothing where it does."""
+    if not spec.signature:
+        return ""
+    shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
+    options = [
+        one.name
+        for one in spec.signature
+        if "float*" not in one.type and one.tensor is None and one.type != "cudaStream_t"
+    ]
+    for what, declared, given in (
+        ("inputs", spec.names_of("const float*"), list(call.args)),
+        ("outputs", spec.names_of("float*"), list(outputs)),
+        ("options", options, list(call.options)),
+    ):
+        if declared != given:
+            return f"its {what} are {declared}, those of problem.py {given}"
+    for one in spec.signature:
+        if one.axis is not None and one.tensor is not None and one.axis >= len(shapes[one.tensor]):
+            return f"{one.name} is {one.tensor}.shape[{one.axis}], and {one.tensor} has the shape {shapes[one.tensor]}"
+    return ""
 
 
 def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:

@@ -113,7 +113,7 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     notes = [f"the files lie in {_printable('/'.join(inside))}/: that folder is taken for the submission"] * bool(
         inside
     )
-    # A module with a name such as `softmax (1)` cannot be imported: it is the same file once more.
+    # A module with a name such as `kernel (1)` cannot be imported: it is the same file once more.
     twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
     twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
     notes += [f"{_printable(name)} lies beside {one}: {one} is what counts" for name, one in twice.items()]

@@ -174,9 +174,9 @@ timed = slow
     "forged_reply": Cheat(
         "the frame that the worker sends is changed on its way",
         """
-def write(pipe, number, reply, write=protocol.write):
+def write(pipe, reply, write=protocol.write):
     times_s = (1e-9,) * len(reply.times_s)
-    write(pipe, number, protocol.Reply(**vars(reply) | {"times_s": times_s}))
+    write(pipe, protocol.Reply(**vars(reply) | {"times_s": times_s}))
 
 protocol.write = write
 timed = slow

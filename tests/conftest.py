@@ -84,6 +84,12 @@ def cost(params, dtype):
 '''
 
 
+def in_cuda(toml: str) -> str:
+    """The same assignment in CUDA C++, for `extern "C" void double_it`."""
+    own = """language = "cuda"\nsignature = ["const float* x", "float* y", "int64_t n = x.numel()", "cudaStream_t stream"]"""
+    return toml.replace('language = "triton"', own).replace('entry = "double"', 'entry = "double_it"')
+
+
 def problem_toml(file: str, cases: Sequence[str], *, limit_s: float = 5, memory_gib: float = 4, extra: str = "") -> str:
     listed = "\n".join(
         f'  {{ name = "{name}", tries = "{name}", n = {10 + index} }},' for index, name in enumerate(cases)

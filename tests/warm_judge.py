@@ -20,7 +20,7 @@ from grader.contender.contender import Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
-from grader.judge.lanes import shares_the_machine
+from grader.judge.schedule import shares_the_machine
 from grader.judge.state import Judge
 from grader.report.model import Isolation, Report
 from grader.runfolder import run_folder
@@ -169,17 +169,17 @@ def _be_patient() -> None:
 @contextmanager
 def _only(task: Task) -> Iterator[None]:
     """Skip the cases that the task is not about."""
-    from grader.judge.plugin import JudgePlugin
+    from grader.judge.admission import Admission
 
-    reason_to_skip = JudgePlugin._reason_to_skip
+    reason_to_skip = Admission._reason_to_skip
 
-    def reason(plugin: JudgePlugin, assignment: Assignment, case: BoundCase | None) -> str:
+    def reason(admission: Admission, assignment: Assignment, case: BoundCase | None) -> str:
         if case is not None and task.part not in (None, case.part.name):
             return f"only {task.part} is of interest"
         own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
         if task.cases not in ("all", own):
             return ELSEWHERE[own]
-        return reason_to_skip(plugin, assignment, case)
+        return reason_to_skip(admission, assignment, case)
 
-    with patch.object(JudgePlugin, "_reason_to_skip", reason):
+    with patch.object(Admission, "_reason_to_skip", reason):
         yield

@@ -2,102 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal
-
 import torch
 
-from grader.problem import Call, Cost, Params, Size, by_slices, load_beside
+from grader.problem import Call, load_beside
 
+gelu = load_beside(__file__, "../_gelu/problem.py")
 eager = load_beside(__file__, "baselines.py").eager
-
-# Magnitudes from the smallest subnormal to nearly the largest float, both zeros among them: each must survive beside ordinary values.
-EXTREMES = [
-    0.0,
-    -0.0,
-    1e-45,
-    -1e-45,
-    1e-40,
-    -1e-40,
-    1e-38,
-    1e-20,
-    -1e-20,
-    1e-8,
-    -1e-8,
-    1e-3,
-    -1e-3,
-    0.5,
-    -0.5,
-    3.0,
-    -3.0,
-    5.5,
-    -5.5,
-]
-EXTREMES += [9.0, -9.0, 12.0, -12.0, 50.0, -50.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4]
-# x³ overflows. Only positive: below -1e4 the last bit of 1 + tanh(u), times x, would fail kernels that are right.
-EXTREMES += [1e13, 1e20, 3e38]
-
-
-class GeluParams(Params):
-    """The keys a case may use beside the common ones."""
-
-    shape: tuple[Size, ...]
-    values: Literal["normal", "extremes"] = "normal"
-    layout: Literal["contiguous", "transposed", "odd-start", "even-start", "strided"] = "contiguous"
-
-
-def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
-    """x with the shape, values and layout that the case asks for; ordinary values are N(0, 2²)."""
-    device = generator.device
-    x = torch.randn(params.shape, generator=generator, device=device, dtype=dtype).mul_(2.0)
-    if x.numel():
-        first = x.view(-1)[0]
-        first.copy_(first.sign() * (0.5 + first.abs() % 2))  # neither 0 nor x nor -0 would be an answer for it
-    if params.values == "extremes":
-        special = torch.tensor(EXTREMES, device=device).to(dtype)
-        special = special[special.isfinite()]
-        flat = x.view(-1)
-        flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / special.numel()))[: flat.numel() // 2]
-        flat[-special.numel() :] = special.roll(
-            3
-        )  # where what is left after full blocks is handled; large ones of both signs last
-    if params.layout == "transposed":
-        x = x.transpose(0, -1).contiguous().transpose(0, -1)
-    elif params.layout in ("odd-start", "even-start"):
-        start = 1 if params.layout == "odd-start" else 2
-        wider = torch.full((x.numel() + 64,), 3.0, dtype=dtype, device=device)
-        x = wider[start : start + x.numel()].view(x.shape).copy_(x)
-    elif params.layout == "strided":
-        x = torch.full((*x.shape, 2), 3.0, dtype=dtype, device=device)[..., 1].copy_(x)
-    return Call(args={"x": x})
-
-
-def pieces(params: GeluParams, count: int) -> list[GeluParams]:
-    """The params of at most `count` smaller cases along dimension 0: each element has a GeLU of its own."""
-    length, *rest = params.shape
-    step = -(-length // count)
-    shapes = [(min(step, length - start), *rest) for start in range(0, length, step)]
-    return [params.model_copy(update={"shape": shape}) for shape in shapes]
-
-
-def outputs(call: Call) -> dict[str, tuple[int, ...]]:
-    return {"y": tuple(call.args["x"].shape)}
-
-
-def _gelu_float64(x: torch.Tensor) -> torch.Tensor:
-    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))) in one pass; a test holds it against the formula."""
-    return torch.nn.functional.gelu(x.double(), approximate="tanh")
-
-
-def oracle(call: Call) -> dict[str, torch.Tensor]:
-    return {"y": by_slices(_gelu_float64, call.args["x"], out_dtype=torch.float64)}
+GeluParams, make_inputs, outputs = gelu.GeluParams, gelu.make_inputs, gelu.outputs
+oracle, cost, pieces = gelu.oracle, gelu.cost, gelu.pieces
 
 
 def baseline(call: Call) -> dict[str, torch.Tensor]:
     return {"y": eager(call.args["x"])}
-
-
-def cost(params: GeluParams, dtype: torch.dtype) -> Cost:
-    """Each element is read once and written once; about fourteen operations an element."""
-    elements = math.prod(params.shape)
-    return Cost(bytes_moved=2 * elements * dtype.itemsize, flops=14 * elements)

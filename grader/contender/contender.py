@@ -1,6 +1,6 @@
 """One worker process as the judge sees it: start, load, call, deadline, kill.
 
-Nothing that a worker says is believed: a reply is a bounded JSON frame that is checked (`protocol.decode`), and it only ever decides
+Nothing that a worker says is believed: a reply is a bounded JSON frame that is checked, and it only ever decides
 which message a student reads. Whether an answer is right is read from the arena. One word of it leaves points open, and
 never earns any: on the CPU a file may be said to need a GPU, and then no case of its part earns anything.
 
@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ from grader.contender import processes
 from grader.contender.allowance import Allowance
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
-from grader.contender.replies import ContenderFault, fault_of
+from grader.contender.replies import ContenderFault, decode, fault_of
 from grader.contender.surroundings import MAX_FILES, WatchedFolder, WorkerKind, environment
 from grader.protocol import Build, Reply, Returned
 
@@ -169,7 +169,7 @@ class Contender:
         self._connection = ours
         os.set_blocking(read_replies, False)  # a worker of the judge's own user may read from it too, and be faster
         self._replies = read_replies
-        self._reader = protocol.Reader(read_replies, protocol.REPLIES)
+        self._reader = protocol.Reader(read_replies, decode)
         self.log = Log(read_log)
         self._loaded_from: Path | None = None
         self.ptxas = ""  # what the compiler told of the loaded file's kernels; a worker's word
@@ -429,7 +429,7 @@ class Contender:
             self._frozen = False
             processes.thaw(self._process)
         try:
-            protocol.send(self._connection, self._request, request, files)
+            protocol.send(self._connection, replace(request, id=self._request), files)
         except TimeoutError:
             self.kill()
             raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
@@ -460,8 +460,8 @@ class Contender:
         waited_s = 0.0 if is_timed else processes.waited_s(self._own_processes)
         next_look = time.monotonic() + (TIMED_FIRST_LOOK_S if is_timed else WATCH_INTERVAL_S)
         try:
-            while (arrived := self._reader.next()) is None or arrived[0] != self._request:
-                if arrived is not None:
+            while (reply := self._reader.next()) is None or reply.id != self._request:
+                if reply is not None:
                     continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                 remaining = deadline + given_back_s - time.monotonic()
                 if remaining <= 0 and not is_timed:
@@ -476,7 +476,7 @@ class Contender:
                 ready = select.select([self._replies], [], [], min(remaining, WATCH_INTERVAL_S))[0]
                 if ready and not self._reader.read_some():
                     raise self._ended()
-            return arrived[1]
+            return reply
         except OSError:  # a connection that was reset: the process is gone
             raise self._ended() from None
         except protocol.ProtocolError as error:

@@ -183,6 +183,15 @@ class WorkerPool:
             self._watched.clear()
         end_all(found)
 
+    def end_idle(self) -> None:
+        """End the workers that nobody has taken."""
+        with self._lock:
+            found = [*self._spares, *(worker for _, worker in self._reserve)]
+            self._spares.clear()
+            self._reserve.clear()
+        end_all(found)
+        self.end_watched()
+
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
         sentence: Future[Exception] = Future()

@@ -1,11 +1,15 @@
-"""The faults that follow from what a worker says. None of it is believed."""
+"""The replies of a worker, checked and never believed, and the faults that follow from them."""
 
 from __future__ import annotations
 
 import re
 
-from grader.protocol import RaisedBy, WorkerError
+from pydantic import TypeAdapter, ValidationError
+
+from grader.protocol import ProtocolError, RaisedBy, Reply, WorkerError
 from grader.report.model import Outcome
+
+_reply = TypeAdapter(Reply)
 
 
 class ContenderFault(Exception):
@@ -32,6 +36,14 @@ class ContenderFault(Exception):
         self.raised_by: RaisedBy = raised_by
 
 
+def decode(body: bytes) -> Reply:
+    """The reply in a body that a worker has sent. Raises ProtocolError for anything but a reply within its bounds."""
+    try:
+        return _reply.validate_json(body, strict=True)
+    except ValidationError:
+        raise ProtocolError("a frame of the wrong form") from None
+
+
 def fault_of(error: WorkerError, on_cpu: bool = True) -> ContenderFault:
     """An error that a worker tells of, as the fault of the call; `skipped` for what a CPU cannot run."""
     if error.kind == "unsupported":
@@ -49,8 +61,10 @@ def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFaul
     """
     lines = output.strip("\n").splitlines()
     errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
-    if any("is not implemented yet" in lines[index] for index in errors):
-        return ContenderFault("not_implemented", "gelu.cu still has the starter's #error line: nothing was built")
+    for stub in (lines[index] for index in errors if "is not implemented yet" in lines[index]):
+        file = re.match(r"(?:.*/)?([^/:(]+)[:(]\d", stub)
+        name = file[1] if file else "the file"
+        return ContenderFault("not_implemented", f"{name} still has the starter's #error line: nothing was built")
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
     before = lines[:first][-5:] if errors and not re.match(r"[^\s:(]+[:(]\d", message) else []

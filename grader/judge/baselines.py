@@ -22,7 +22,7 @@ import torch
 
 from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
-from grader.contender.pool import WorkerPool
+from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
@@ -110,6 +110,11 @@ class Baselines:
         if (loading := self._loading) is not None:
             loading.shutdown()
             self._loading = None
+
+    def end(self) -> None:
+        """End the workers that there are. Whoever asks for one of them again waits for its start."""
+        self.settle()
+        end_all(self._workers.values())
 
     def start(self, names: Iterable[str]) -> None:
         """Start the workers of these contenders in the background."""

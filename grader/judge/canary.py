@@ -35,7 +35,10 @@ MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 SUSPECT = ("failed", "build_failed", "crashed", "timed_out", "out_of_memory")
 CANARY_NUMBER = 2_000_000  # of the call whose inputs are used: no case has so many
 TORCH_FORM = re.compile(rb'#\s*include\s*[<"](torch|ATen|c10)/')
-TORCH_CANARY = "#include <torch/extension.h>\ntorch::Tensor {entry}(torch::Tensor x) {{ return x; }}\n"
+TORCH_CANARY = """#include <torch/extension.h>
+torch::Tensor same(torch::Tensor x) {{ return x; }}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &same); }}
+"""
 
 
 class Canary:

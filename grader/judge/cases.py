@@ -13,6 +13,25 @@ from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_spee
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a result belongs in the report.
+
+    Attributes:
+        name: of the case, check or speed case.
+        tries: what it tries, for the student.
+    """
+
+    assignment: str
+    part: str
+    name: str
+    tries: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.assignment, self.part, self.name
+
+
+@dataclass(frozen=True)
 class BoundCase:
     """A case with everything that is needed to run it on a device."""
 

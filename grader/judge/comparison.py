@@ -113,7 +113,9 @@ def _explain(
     def of_asked(outputs: Outputs) -> dict[str, torch.Tensor]:
         return {name: outputs[name] for name in asked if name in outputs}
 
-    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier, before)
+    is_queued = case.assignment.spec.language == "cuda" and any(tensor.is_cuda for tensor in got.values())
+    mistakes = case.problem.mistakes
+    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier, before, mistakes, is_queued)
     own, right, wrong = of_asked(got), of_asked(expected), of_asked(bad)
     lines = diagnosis.explain_call(own, right, wrong, scene)
     if others := [name for name in bad if name not in asked]:

@@ -40,5 +40,4 @@ class Evidence:
     kept: tuple[str, ...] = ()  # outputs of its last call that lie in memory of what the call before it returned
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
-    error: BaseException | None = None  # of a case that was run ahead
     words: str = ""  # of a check that was passed, and of a speed case that was not measured to the end

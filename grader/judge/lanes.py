@@ -1,99 +1,106 @@
-"""Correctness side by side: several workers of one submission, each running whole cases, ahead of the tests that report them.
+"""Correctness side by side: several workers of one submission, each running whole cases.
 
 On a GPU most of the time that Triton's answers take goes into compiling kernels, on one core, for every case a little differently. A
 machine with many cores has several workers do that at once. Each case still runs once, in one worker, with its own inputs and its own
-arena. What measures memory, or needs much of it, runs alone, after all that.
+arena. A case that measures memory, or needs much of it, runs alone, after all the others (`schedule.py`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from traceback import clear_frames
 from typing import TYPE_CHECKING
 
+import pytest
+
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
-from grader.job import CaseNote
-from grader.judge.cases import BoundCase
+from grader.job import CaseNote, CaseStarted
+from grader.judge.cases import BoundCase, Place
 from grader.judge.evidence import Evidence
-from grader.judge.memory import hoarding_is_a_fault
-from grader.judge.sanitizing import run_watched
-from grader.judge.trial import run_trial
 
 if TYPE_CHECKING:
     from grader.judge.state import Judge
 
 LITTLE = 4  # pieces of work for each lane
 WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
-APART = "/apart"  # the queue of what needs no lane's worker; no assignment is called so
+APART = "/apart"  # the queue of work that needs no lane's worker; no assignment is called so
 APART_WEIGHT = 40  # each takes as long as many others, and the last to end is waited for: they begin first
 
 
 @dataclass(frozen=True)
 class Work:
-    """A case, or a check of an assignment's own, that may run ahead.
+    """A case, or a check of an assignment's own.
 
-    key: names it. assignment: whose worker it needs. run: does it in a lane; raises what a check does.
-    apart: it starts a worker of its own instead. part: what it belongs to.
+    Attributes:
+        assignment: whose worker the work needs.
+        run: does the work in a lane; raises what a check does.
+        case: None for a check.
+        apart: `run` starts a worker of its own instead of taking the lane's.
     """
 
-    key: str
+    place: Place
     assignment: Assignment
     run: Callable[[int, Evidence], None]
+    case: BoundCase | None = None
     apart: bool = False
-    part: str = ""
 
     @property
     def queue(self) -> str:
         return APART if self.apart else self.assignment.name
 
-    @property
-    def name(self) -> str:
-        """As the report has it."""
-        return self.key.removeprefix(f"{self.assignment.name}-{self.part}-")
+
+@dataclass(frozen=True)
+class Done:
+    """Work that has ended.
+
+    Attributes:
+        error: raised by the work; None where the submission passed.
+    """
+
+    work: Work
+    error: BaseException | None
+    evidence: Evidence = field(default_factory=Evidence)
 
 
 class Lanes:
-    """Runs work ahead in lanes, or here and now.
+    """Runs work in lanes, or here and now.
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. What starts a
-    worker of its own runs in any.
+    started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. Work that starts a
+    worker of its own runs in any lane.
 
     Args:
         judge: the session.
-        count: how many workers of the submission may run at once; 1 means no running ahead.
+        count: how many workers of the submission may run at once; with 1 `run` is not to be called.
     """
 
     def __init__(self, judge: Judge, count: int) -> None:
         self._judge = judge
         self._count = count
-        self._ahead: dict[str, Future[Evidence]] = {}  # of what `run` has not told the end of yet
-        self._waiting: dict[str, deque[tuple[Work, Future[Evidence]]]] = {}
+        self._waiting: dict[str, deque[Work]] = {}
+        self._done: SimpleQueue[Done] = SimpleQueue()
         self._staffed: Counter[str] = Counter()  # lanes that are with each assignment
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._then: Callable[[], None] | None = None
 
-    def begin(self, works: Iterable[Work], then: Callable[[], None]) -> None:
-        """Start on these. What is given first is begun first within its assignment; of what starts workers of its own, CUDA C++ is, which
-        each of them has to build.
+    def run(self, works: Sequence[Work], then: Callable[[], None]) -> Iterator[Done]:
+        """Run these side by side, and yield each when it has ended.
+
+        The first work of an assignment is begun first; of the work that starts workers of its own CUDA C++ is, which each of them has to
+        build.
 
         Args:
-            then: called once, when little is left: what it starts in the background has time until the last lane is done.
+            then: called once, by any thread, when little is left: workers that it starts have time until the last lane is done.
         """
-        if self._count < 2:
-            then()
-            return
         self._then = then
         for work in sorted(works, key=lambda one: not (one.apart and one.assignment.spec.language == "cuda")):
-            assert work.key not in self._ahead, f"two pieces of work are called {work.key}"
-            self._ahead[work.key] = Future()
-            self._waiting.setdefault(work.queue, deque()).append((work, self._ahead[work.key]))
+            self._waiting.setdefault(work.queue, deque()).append(work)
         of_cases = [queue for name, queue in self._waiting.items() if name != APART]
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
         begin_apart = min(len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases)))
@@ -107,36 +114,30 @@ class Lanes:
         # For what these do then. What is apart takes longer, and is started first.
         self._judge.prepare(min(begin_apart + change, useful))
         self._tell_when_little_is_left()
+        for _ in works:
+            yield self._done.get()
+        self.finish()
+
+    def run_here(self, work: Work) -> Done:
+        """Run one work in the first lane, in this thread, beside nothing else."""
+        self.finish()
+        return self._do(0, work, None)
 
     @property
     def busy(self) -> bool:
         """Whether several workers of the submission may be running."""
         return bool(self._threads)
 
-    def expects(self, key: str) -> bool:
-        """Whether the work of this key runs ahead, or has done so, and `run` has not told its end yet."""
-        return key in self._ahead
-
-    def done(self, key: str) -> Evidence | None:
-        """What came of the work of this key, where it ran ahead and `run` has not told its end."""
-        future = self._ahead.get(key)
-        return future.result() if future is not None and future.done() else None
-
-    def run(self, work: Work, evidence: Evidence) -> None:
-        """Do some work, or wait for it to have been done. Raises as the work does."""
-        future = self._ahead.pop(work.key, None)
-        if future is None:
-            self.finish()
-            work.run(0, evidence)
-            return
-        done = future.result()
-        evidence.errors, evidence.time_s, evidence.words = done.errors, done.time_s, done.words
-        evidence.gpu_time = done.gpu_time
-        if done.error is not None:
-            raise done.error
+    def done_already(self) -> Iterator[Done]:
+        """Work that has ended and that `run` has not yielded."""
+        while True:
+            try:
+                yield self._done.get_nowait()
+            except Empty:
+                return
 
     def finish(self) -> None:
-        """Wait until nothing runs ahead any more, and end every worker but the first lane's."""
+        """Wait until all work has ended, and end every worker but the first lane's."""
         if not self._threads:
             return
         for thread in self._threads:
@@ -145,7 +146,7 @@ class Lanes:
         self._judge.end_lanes(range(1, self._count))
 
     def abandon(self) -> None:
-        """Begin nothing more; what runs ends with its worker."""
+        """Begin nothing more; work that runs ends with its worker."""
         with self._lock:
             self._waiting = {}
 
@@ -163,36 +164,41 @@ class Lanes:
                     clear_frames(error.__traceback__)
             held = queue
             if (following := self._take(queue)) is not None:
-                self._do(lane, *following, fault)
+                try:
+                    done = self._do(lane, following, fault)
+                except BaseException as error:  # whatever happens: somebody waits for it
+                    done = Done(following, error)
+                self._done.put(done)
 
     def _change(self, lane: int, held: str, queue: str) -> None:
-        """Have a lane's worker loaded before it takes any work: what it took would wait for that, while others come to their end."""
+        """Load the lane's worker before taking work from the queue; otherwise that work waits for the start while other lanes run out."""
         if held:
             self._judge.end_lanes([lane])
         with self._lock:
             following = next(iter(self._waiting.get(queue, ())), None)
         if following is not None and queue != APART:
             self._judge.emit(CaseNote(text=f"beside others: a worker for {queue}"))
-            self._judge.contender(following[0].assignment, lane=lane)
+            self._judge.contender(following.assignment, lane=lane)
 
-    def _do(self, lane: int, work: Work, future: Future[Evidence], fault: ContenderFault | None) -> None:
-        """`fault`: what became of the worker that it needs."""
-        evidence = Evidence()
+    def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
+        """Run one work.
+
+        Args:
+            fault: of the lane's worker, which could not be loaded.
+        """
+        evidence, place = Evidence(), work.place
         try:
-            self._judge.emit(
-                CaseNote(text=f"beside others: {work.key}")
-            )  # or a watchdog would take waiting for a standstill
+            self._judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.name))
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
-            self._judge.hangs.check(work.assignment.name, work.part)
+            self._judge.hangs.check(place.assignment, place.part)
             work.run(lane, evidence)
-        except BaseException as error:  # pytest's own, as of a test that skips itself, are no Exceptions
-            self._judge.hangs.note(work.assignment.name, work.part, work.name, error)
-            evidence.error = error
-            clear_frames(error.__traceback__)  # they may hold GPU memory until the test comes to this case
-        finally:
-            future.set_result(evidence)  # whatever happens: somebody waits for it
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            self._judge.hangs.note(place.assignment, place.part, place.name, error)
+            clear_frames(error.__traceback__)  # they may hold GPU memory
+            return Done(work, error, evidence)
+        return Done(work, None, evidence)
 
     def _tell_when_little_is_left(self) -> None:
         with self._lock:
@@ -218,7 +224,7 @@ class Lanes:
             self._staffed[name] += 1
             return name
 
-    def _take(self, queue: str) -> tuple[Work, Future[Evidence]] | None:
+    def _take(self, queue: str) -> Work | None:
         """The next work of a queue; None where others have taken the last."""
         with self._lock:
             return self._waiting[queue].popleft() if self._waiting.get(queue) else None
@@ -233,29 +239,6 @@ class Lanes:
         return len(waiting) / lanes
 
 
-def _stays_in_one_lane(waiting: Iterable[tuple[Work, object]]) -> bool:
+def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
     """CUDA C++ does: workers that begin at once would all build it."""
-    return any(work.assignment.spec.language == "cuda" and not work.apart for work, _ in waiting)
-
-
-def case_work(judge: Judge, case: BoundCase) -> Work:
-    """All calls of a case."""
-
-    def run(lane: int, evidence: Evidence) -> None:
-        if case.case.tool is not None:
-            with hoarding_is_a_fault(judge, case.assignment):
-                run_watched(judge, case, evidence)
-            return
-        with hoarding_is_a_fault(judge, case.assignment):
-            contender = judge.contender(case.assignment, lane=lane)
-            if case.case.max_extra_mib is not None:
-                judge.settle()  # a worker that is starting takes GPU memory
-            for number in range(case.case.calls):
-                run_trial(judge, case, contender, number, evidence)
-
-    return Work(case.id, case.assignment, run, apart=case.case.tool is not None, part=case.part.name)
-
-
-def shares_the_machine(case: BoundCase) -> bool:
-    """Whether other cases may run beside this one."""
-    return case.case.memory_gib is None and case.case.max_extra_mib is None
+    return any(work.assignment.spec.language == "cuda" and not work.apart for work in waiting)

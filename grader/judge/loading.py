@@ -22,5 +22,5 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Non
         on_cpu = contender.device == "cpu"
         if on_cpu:
             provide_runtime(contender.runtime, compiler)
-        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch)
+        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch, spec.signature)
     contender.load(folder / spec.file, spec.entry, build, limits)

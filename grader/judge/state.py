@@ -168,6 +168,13 @@ class Judge:
         if starts:
             self._pool.settle()
 
+    def end_idle_workers(self) -> None:
+        """End all workers but the submission's own: whoever needs one of the others starts it again."""
+        self._pool.end_idle()
+        self.baselines.end()
+        coming, self._coming_reference = self._coming_reference, None
+        end_all([*self._references.values(), *([coming] if coming is not None else [])])
+
     def draw(self, case: BoundSpeedCase, count: int) -> list[Call]:
         """New inputs of a speed case, which no race of this session has had: what one worker has met another may know."""
         first = self._drawn[case.id]

@@ -37,8 +37,8 @@ Why no submission gets below that:
   does not stop what a process has queued on a GPU, and `probe` sees only what runs at that moment: nothing here relies on either.
 - It gains nothing that computes by putting work off until the results are collected. The inputs are wiped by then: what it needs of them
   it must have written down while it was timed. But an honest submission copies its results then, and what that takes is subtracted: who
-  has written down fewer bits than a result has, and makes the rest of it then, saves them twice. Float32 GeLU is within its budget if 17
-  bits of 32 are kept, softmax in bfloat16 if 8 of 16 are: by this clock a call that does nothing but read and write can seem to take
+  has written down fewer bits than a result has, and makes the rest of it then, saves them twice. A float32 result may be right with 17
+  bits of 32, one in bfloat16 with 8 of 16: by this clock a call that does nothing but read and write can seem to take
   little more than half of its time, though never less than the machine's limit. (Not to count what is handed in faster than by the
   null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) It is the
   driver that copies, as fast as the device can: a worker whose copies are faster has the difference. Who writes to the places ahead of

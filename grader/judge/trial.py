@@ -21,7 +21,7 @@ from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_kernels, check_launches, check_operators
-from grader.problem import Call
+from grader.problem import Call, signature_fault
 from grader.protocol import POISON_BYTE, SAMPLE_CUT, Returned
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
@@ -260,6 +260,8 @@ def _ask(
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
         raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
+    if wrong := signature_fault(case.assignment.spec, first, case.problem.outputs(first)):
+        raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
     shapes = {name: slot.shape for name, slot in arena.outputs.items()}
     measured = case.case.max_extra_mib is not None
     watch = DeviceMemoryWatch(judge.device, enabled=measured)

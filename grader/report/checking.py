@@ -130,7 +130,7 @@ class CheckView:
         for one in report.assignments:
             if one.kernels:
                 self._console.print(kernels(one.kernels))
-            for block in printed(one):
+            for block in printed(one, one.file):
                 self._console.print(block)
         for note in report.submission.notes:
             self._console.print(plain(f"note: {note}", "yellow"))

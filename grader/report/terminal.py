@@ -136,7 +136,7 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
 
-def printed(result: AssignmentResult) -> list[RenderableType]:
+def printed(result: AssignmentResult, who: str = "your code") -> list[RenderableType]:
     """The end of what the student's code printed, in the first wrong case if it did there; and on one line what others printed."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
@@ -144,7 +144,7 @@ def printed(result: AssignmentResult) -> list[RenderableType]:
     of_wrong = ([line for line in lines if line.startswith(f"[{name}] ")] for name in wrong)
     if shown := next(filter(None, of_wrong), lines)[-LOG_LINES:]:
         less = f" ({len(shown)} of {len(lines)} lines)" if len(lines) > len(shown) else ""
-        blocks.append(plain(f"your code printed{less}:", "dim"))
+        blocks.append(plain(f"{who} printed{less}:", "dim"))
         blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
     if log.others:
         more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""

@@ -85,20 +85,10 @@ def explain_call(
             here.insert(1, sentence)
         lines += here
     unexplained = [name for name in wrong if not any(name in one.outputs for one in found)]
-    if unexplained and (sentence := _two_lengths(scene)):
+    remark = getattr(scene.mistakes, "remark", None)
+    if unexplained and remark is not None and (sentence := remark(scene.call)):
         lines.append(sentence)
     return lines
-
-
-def _two_lengths(scene: Scene) -> str:
-    """How many queries and keys there are, where that differs."""
-    tensors = list(scene.call.args.values())
-    if len(tensors) != 3 or any(tensor.ndim != 3 for tensor in tensors) or tensors[0].shape[1] == tensors[1].shape[1]:
-        return ""
-    return (
-        f"in this call there are {tensors[0].shape[1]} queries and {tensors[1].shape[1]} keys: where the cases with as many "
-        "of both pass, it is consistent with an offset or a bound that takes one number for the other"
-    )
 
 
 def _odd_strides(scene: Scene) -> str:
@@ -424,8 +414,8 @@ def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> bool:
-    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0, or the largest there is; those of a
-    softmax do not.
+    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0, or the largest there is; those of
+    a function of whole rows do not.
     """
 
     def stay(how: Callable[[torch.Tensor], torch.Tensor]) -> bool:

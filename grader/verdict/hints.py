@@ -9,8 +9,9 @@ from typing import NamedTuple
 class Hint(NamedTuple):
     """What to do about an error.
 
-    said: a pattern that the error's message has. words: a sentence for the student. place: a pattern that the place has where it was
-    raised (the last frame of a traceback, or what a compiler tells below its error), where the message alone does not say enough.
+    said: a pattern that the error's message has. words: a sentence for the student, in which {entry} stands for the function's name and
+    {contract} for its declaration. place: a pattern that the place has where it was raised (the last frame of a traceback, or what a
+    compiler tells below its error), where the message alone does not say enough.
     """
 
     said: str
@@ -335,7 +336,7 @@ HINTS = {
     ),
     "launch-in-a-kernel": Hint(
         r"kernel launch from __device__ or __global__",
-        "launch kernels from gelu(); in a kernel call a __device__ function",
+        "launch kernels from {entry}(); in a kernel call a __device__ function",
     ),
     "half-header": Hint(
         r".(half2?|__half2?|__(nv_)?bfloat16\w*|__\w*(half|bfloat16)\w*). (is undefined|was not declared|does not name)",
@@ -343,7 +344,7 @@ HINTS = {
     ),
     "stream-not-declared": Hint(
         r".stream. (is undefined|was not declared)",
-        'stream is the last parameter: extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream)',
+        "stream is the last parameter: {contract}",
     ),
     "type-missing": Hint(
         r"explicit type is missing|no storage class or type specifier|.(C|torch). does not name a type",
@@ -375,7 +376,7 @@ HINTS = {
     ),
     "template-in-extern-c": Hint(
         r'may not have extern "C" linkage|template with C linkage',
-        'only gelu() itself is extern "C": templates, and kernels that are some, stand outside of its braces',
+        'only {entry}() itself is extern "C": templates, and kernels that are some, stand outside of its braces',
     ),
     "brace-missing": Hint(
         r"linkage specification is not allowed|expected unqualified-id before string constant|a function-definition is not allowed",
@@ -407,7 +408,7 @@ def hint_for(message: str, traceback: str = "") -> str:
     return next(found, "")
 
 
-def hints(message: str, traceback: str = "") -> tuple[str, ...]:
-    """What to do about an error: a sentence, or nothing where nobody knows."""
+def hints(message: str, traceback: str = "", entry: str = "", contract: str = "") -> tuple[str, ...]:
+    """What to do about an error: a sentence, or nothing where nobody knows. `entry`: the student's function, as `contract` declares it."""
     name = hint_for(message, traceback)
-    return (HINTS[name].words,) if name else ()
+    return (HINTS[name].words.replace("{entry}", entry).replace("{contract}", contract),) if name else ()

@@ -142,7 +142,7 @@ NOWHERE = " in the submission, nor a package of that name"  # how a finding ends
 
 @dataclass(frozen=True)
 class Finding:
-    """A forbidden use: in which file of the submission, in which line, and what it is, as "uses torch.softmax".
+    """A forbidden use: in which file of the submission, in which line, and what it is, as "uses torch.relu".
 
     absent: it is an import of what is nowhere: a mistake rather than a forbidden use.
     """
@@ -155,7 +155,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Operator:
-    """An ATen operator that ran, without its overload, as `_softmax`; and the student's line that called it, or nothing."""
+    """An ATen operator that ran, without its overload, as `relu`; and the student's line that called it, or nothing."""
 
     name: str
     place: str = ""
@@ -178,7 +178,7 @@ def read_python(
         sources: every Python file of the submission, by its path in it.
         file, entry: where the graded function is, and its name.
         imports: packages that may be imported; files of the submission always may. None where nothing is forbidden.
-        forbidden: dotted names, as `torch.nn.functional.*`; `.softmax` is a method of anything, `@` the operator.
+        forbidden: dotted names, as `torch.nn.functional.*`; `.relu` is a method of anything, `@` the operator.
 
     Returns:
         What is reached by a call that asks for no gradients, and by one that does.
@@ -234,7 +234,7 @@ def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
-    """Forbidden uses in a CUDA C++ file and what it includes of the submission: `forbidden` are names, as `at::gelu` and `cublas`.
+    """Forbidden uses in a CUDA C++ file and what it includes of the submission: `forbidden` are names, as `at::relu` and `cublas`.
 
     A name without `::` is a library's: its namespace, or how its functions begin, as `cublasSgemm(`. A variable may have it. Where the
     library's header is included, so are its types, macros and other names for the namespace; the header alone is no use of it.

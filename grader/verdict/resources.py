@@ -63,7 +63,7 @@ def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
 
 
 def kernel_name(symbol: str) -> str:
-    """The function's own name in a mangled symbol: `_Z4geluPKfPfl` is `gelu`; without its namespace and arguments.
+    """The function's own name in a mangled symbol: `_Z5scalePKfPfl` is `scale`; without its namespace and arguments.
 
     In the Itanium C++ ABI a name is its length and its letters; a nested one is several of them after an N.
     """

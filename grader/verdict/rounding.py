@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+LOW_PRECISION = "a conversion to too low a precision: float32 is needed"
 SIGN_EXPONENT_AND_7_BITS = -(1 << 16)  # as a mask: what bfloat16 keeps of float32
 
 

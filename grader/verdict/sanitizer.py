@@ -16,7 +16,7 @@ from typing import Literal
 
 Kind = Literal["out of bounds", "misaligned", "race", "uninitialised"]
 
-# `gelu_kernel(float *, int)+0x70 in gelu.cu:12` since CUDA 12.4, `0x70 in /tmp/gelu.cu:12:gelu_kernel(float*,int)` before.
+# `scale_kernel(float *, int)+0x70 in scale.cu:12` since CUDA 12.4, `0x70 in /tmp/scale.cu:12:scale_kernel(float*,int)` before.
 _PLACE = (
     r"(?:(?P<kernel>[^+]+)\+0x[0-9a-f]+ in (?P<file>[^:]+):(?P<line>\d{1,7})"
     r"|0x[0-9a-f]+ in (?P<oldfile>[^:]+):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]+))"

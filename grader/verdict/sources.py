@@ -1,7 +1,7 @@
 """A submission's Python files as they are read: what their names stand for.
 
 The files are read as syntax trees, from the bytes that Python imports, and never run. Names are followed through imports, aliases and
-files of the submission, to dotted names such as `torch.nn.functional.softmax`. What of it runs is another matter
+files of the submission, to dotted names such as `torch.nn.functional.relu`. What of it runs is another matter
 (`grader/verdict/liveness.py`), and so is what is forbidden (`grader/verdict/policy.py`).
 """
 
@@ -225,7 +225,7 @@ class Module:
         self._follow()
 
     def resolve(self, node: ast.expr) -> set[str]:
-        """Dotted names that an expression may stand for, as `torch.nn.functional.softmax`; `.softmax` is one of something unknown."""
+        """Dotted names that an expression may stand for, as `torch.nn.functional.relu`; `.relu` is one of something unknown."""
         match node:
             case ast.Name(id=name):
                 meanings = [meant.rpartition(".") for meant in self._stands_for.get(name, set())]

@@ -1,4 +1,4 @@
-"""Comparing what a submission gave with what usual mistakes give.
+"""Comparing what a submission gave with what usual mistakes give: those of any kernel, and those of an assignment's `mistakes.py`.
 
 A mistake is only named where it accounts for the outputs almost to the last digit: the rest of the error must be a small
 part of it. So a suspect is never merely similar.
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from grader.problem import Call
-from grader.verdict.attention import Attention, same
-from grader.verdict.mistakes import Suspect, gelu, gelu_suspects, softmax_suspects
+from grader.problem import Call, Mistakes
+from grader.protocol import EARLY_VALUE
 
 LARGEST_PART = 2**19  # elements that formulas are worked out for
 UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
@@ -33,6 +33,30 @@ WEAK = 0.04  # for one that only says where NaN and infinity are; others may say
 EACH = 1e-4  # an error of an element alone, absolute, and relative to the element ...
 EACH_SHARE = 0.02
 EACH_UNEXPLAINED = 0.5  # ... of which a suspect may leave so much
+FITTING_STEPS = 6
+SMALL_STEP = 1e-5  # relative
+FARTHEST = 4  # times the right constant: another formula, and no constant that is off
+
+Outputs = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A mistake, and the outputs that it leads to.
+
+    words: completes "y is what comes out ...".
+    cause: completes "consistent with ...".
+    outputs: those it tells something of, by name: the entries `part` of dimension 0, float64.
+    together: it only explains all of them, not one alone.
+    each: no element of an output has to do with another one.
+    """
+
+    words: str
+    cause: str
+    outputs: Callable[[], Outputs]
+    together: bool = False
+    each: bool = False
+    part: slice = field(default_factory=lambda: slice(None))
 
 
 @dataclass(frozen=True)
@@ -43,12 +67,16 @@ class Scene:
     oracle: the right outputs of a call, float64.
     earlier: the calls of the same case before this one.
     before: how many entries of dimension 0 lie before those that were compared, and are right; None where all were compared at once.
+    mistakes: the assignment's own (`grader.problem.Mistakes`), where it has some.
+    is_queued: the inputs were written on the stream that the function was given, after EARLY_VALUE had stood there.
     """
 
     call: Call
     oracle: Callable[[Call], Mapping[str, Tensor]]
     earlier: Sequence[Call] = ()
     before: int | None = None
+    mistakes: Mistakes | None = None
+    is_queued: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +119,7 @@ def explanations(
         first: the entry of dimension 0 with the first wrong element.
     """
     best: dict[str, tuple[float, list[Suspect]]] = {}
-    for part, suspect in _all_suspects(scene, got, expected, first):
+    for suspect in _all_suspects(scene, got, expected, first):
         open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
         if not open_ones:
             break
@@ -100,7 +128,7 @@ def explanations(
         except RuntimeError:  # shapes that do not fit: the mistake cannot be made here
             continue
         shares = {
-            name: _unexplained(got[name][part], expected[name][part], outputs[name], suspect.each)
+            name: _unexplained(got[name][suspect.part], expected[name][suspect.part], outputs[name], suspect.each)
             for name in (outputs if suspect.together else open_ones)
             if name in outputs and name in wrong
         }
@@ -164,65 +192,67 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
     return rest / error
 
 
-def _all_suspects(
-    scene: Scene, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], first: int
-) -> Iterator[tuple[slice, Suspect]]:
-    everything = slice(None)
-    call = scene.call
+def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
+    """The constant with which a formula comes nearest to what was given, by least squares; from `right` on."""
+    value = right
+    for _ in range(FITTING_STEPS):
+        form = of(value)
+        slope = (of(value * (1 + SMALL_STEP)) - form) / (value * SMALL_STEP)
+        counts = got.isfinite() & form.isfinite() & slope.isfinite()
+        steepness = float(slope[counts].square().sum())
+        if steepness == 0:
+            break
+        value += float(((got - form) * slope)[counts].sum()) / steepness
+        if not abs(value) < FARTHEST * right:
+            return math.nan
+    return value
+
+
+def part_from(tensor: Tensor, first: int) -> slice:
+    """All entries of dimension 0 where they are LARGEST_PART elements or fewer, else as many from `first` on, at least one."""
+    if tensor.numel() <= LARGEST_PART:
+        return slice(None)
+    return slice(first, first + max(1, LARGEST_PART * len(tensor) // tensor.numel()))
+
+
+def _all_suspects(scene: Scene, got: Outputs, expected: Outputs, first: int) -> Iterator[Suspect]:
     for number, other in enumerate(scene.earlier, 1):
-        yield (
-            everything,
-            Suspect(
-                f"for the data of an earlier call, call {number} of this case",
-                "a result, or memory for one, that is kept from call to call",
-                lambda: scene.oracle(other),
-            ),
+        yield Suspect(
+            f"for the data of an earlier call, call {number} of this case",
+            "a result, or memory for one, that is kept from call to call",
+            lambda: scene.oracle(other),
         )
-    names = list(expected)
-    for number, name in enumerate(names):
-        for other_name in names[number + 1 :]:
-            if expected[name].shape == expected[other_name].shape:
-                swapped = {name: expected[other_name], other_name: expected[name]}
-                yield (
-                    everything,
-                    Suspect(
-                        "when the two are swapped",
-                        "names or results that are mixed up, where they are computed or where they are returned",
-                        lambda: swapped,
-                        together=True,
-                    ),
-                )
-    yield from _formulas(call, got, expected, first)
-    if sum(tensor.numel() for tensor in call.args.values()) <= LARGEST_PART:
-        for suspect in _other_strides(scene):
-            yield everything, suspect
+    for name, other_name in combinations(expected, 2):
+        if expected[name].shape == expected[other_name].shape:
+            swapped = {name: expected[other_name], other_name: expected[name]}
+            yield Suspect(
+                "when the two are swapped",
+                "names or results that are mixed up, where they are computed or where they are returned",
+                lambda: swapped,
+                together=True,
+            )
+    if scene.is_queued:
+        yield _before_its_stream(scene, first)
+    if scene.mistakes is not None:
+        yield from scene.mistakes.suspects(scene.call, got, first)
+    if sum(tensor.numel() for tensor in scene.call.args.values()) <= LARGEST_PART:
+        yield from _other_strides(scene)
 
 
-def _formulas(
-    call: Call, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], first: int
-) -> Iterator[tuple[slice, Suspect]]:
-    """The mistakes of those formulas of the course that give the right answer, and the entries of dimension 0 they are for."""
-    tensors = list(call.args.values())
-    if len(tensors) == 3 and all(tensor.ndim == 3 for tensor in tensors):
-        causal = any(value is True for value in call.options.values())
-        q, k, v = tensors
-        attention = Attention(q, k, v, call.upstream, causal, first)
-        if attention.fits(expected):
-            yield from ((slice(first, first + 1), suspect) for suspect in attention.suspects(got))
-    elif len(tensors) == 1 and len(expected) == 1 and tensors[0].ndim > 0:
-        (name, right), (x,) = next(iter(expected.items())), tensors
-        if x.shape != right.shape:
-            return
-        first -= first % 64 if x.ndim == 2 else 0  # rows of a tile together
-        many = x.numel() > LARGEST_PART
-        part = slice(first, first + max(1, LARGEST_PART * x.shape[0] // x.numel())) if many else slice(None)
-        values, wanted = x[part].double(), right[part]
-        given = got[name][part] if got[name].shape == right.shape else wanted
-        if same(gelu(values), wanted):
-            yield from ((part, suspect) for suspect in gelu_suspects(name, values, given.double()))
-        elif x.ndim == 2 and same(torch.softmax(values, -1), wanted):
-            whole = x if x.numel() <= LARGEST_PART else None
-            yield from ((part, suspect) for suspect in softmax_suspects(name, values, whole, part, given.double()))
+def _before_its_stream(scene: Scene, first: int) -> Suspect:
+    """The answer to inputs of EARLY_VALUE. Of inputs that are large and have as many entries, some entries stand for all."""
+    args = scene.call.args
+    largest = max(args.values(), key=Tensor.numel)
+    alike = len({tensor.shape[:1] for tensor in args.values()}) == 1
+    part = part_from(largest, first) if alike and largest.ndim else slice(None)
+    early = {name: torch.full_like(tensor[part], EARLY_VALUE) for name, tensor in args.items()}
+    return Suspect(
+        f"for what stood in {' and '.join(args)} before the work that is queued on the given stream wrote it",
+        "a launch on another stream than the given one",
+        lambda: scene.oracle(Call(early, scene.call.options)),
+        each=True,
+        part=part,
+    )
 
 
 def _other_strides(scene: Scene) -> Iterator[Suspect]:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,16 +56,15 @@ def main() -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
-    reader = protocol.Reader(connection, protocol.REQUESTS)
+    reader = protocol.Reader(connection, protocol.decode)
 
     def tell() -> None:
-        protocol.write(replies, 0, protocol.Reply(ok=True))
+        protocol.write(replies, protocol.Reply(ok=True))
 
     set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
     tell()
-    while (arrived := reader.receive()) is not None:
-        number, request = arrived
+    while (request := reader.receive()) is not None:
         files, reader.files = reader.files, []
         try:
             # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
@@ -79,7 +79,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the student may have closed or replaced them
                 stream.flush()
-        protocol.write(replies, number, reply)
+        protocol.write(replies, replace(reply, id=request.id))
         if not isinstance(request, Tidy | Time | Collect):  # a collection would be timed with the next batch
             gc.collect()
     os._exit(0)

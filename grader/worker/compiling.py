@@ -161,7 +161,7 @@ def _where(error: BaseException, described: WorkerError) -> WorkerError:
 
 
 def _line_of(source: str, line: int) -> str:
-    """Where a line of a kernel is, counted from its `def`, as `"softmax.py", line 7`; nothing where the kernel is not the student's."""
+    """Where a line of a kernel is, counted from its `def`, as `"kernel.py", line 7`; nothing where the kernel is not the student's."""
     for function in list(_triton_jit_function_registry.values()):
         if function.src == source:
             before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))

@@ -46,7 +46,7 @@ def set_device(on_gpu: bool) -> None:
 
 
 def place_of(frame: FrameType) -> str:
-    """A frame's file and line as the student knows them, as `softmax.py:7`; nothing where it is not the student's."""
+    """A frame's file and line as the student knows them, as `kernel.py:7`; nothing where it is not the student's."""
     file = frame.f_code.co_filename
     if not _root or not file.startswith(f"{_root}{os.sep}"):
         return ""
@@ -54,7 +54,7 @@ def place_of(frame: FrameType) -> str:
 
 
 def place_in(file: str, line: int) -> str:
-    """A line of a file of the student's, as tracebacks have it: `"softmax.py", line 7`; nothing where it is not theirs."""
+    """A line of a file of the student's, as tracebacks have it: `"kernel.py", line 7`; nothing where it is not theirs."""
     if not _root or not file.startswith(f"{_root}{os.sep}"):
         return ""
     return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')

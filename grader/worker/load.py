@@ -22,6 +22,7 @@ from grader.worker.cuda_cpu.build import TORCH_HEADER
 from grader.worker.entries import missing_in_library, missing_in_module
 from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
+from grader.worker.signature import OF_EXTENSIONS, Signature
 
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # what CUDA calls a launch of such a shape
@@ -40,7 +41,7 @@ def load(path: Path, entry: str, build: Build | None, compiled: bool = False) ->
     """The student's function from the file at `path`.
 
     Args:
-        build: how a CUDA file is built: `compiler` is nvcc, `limit_s` its seconds. None for Python.
+        build: how a CUDA file is built: `compiler` is nvcc, `limit_s` its seconds, `signature` the entry's. None for Python.
         compiled: make it `torch.compile(function, dynamic=False)`, with nothing kept of what was compiled before.
     """
     set_root(path.parent)
@@ -59,7 +60,8 @@ def _start_compiler() -> None:
         return
 
     def small(x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(x @ x.transpose(-1, -2), dim=-1) @ x
+        weights = (x @ x.transpose(-1, -2)).exp()
+        return weights / weights.sum(-1, keepdim=True) @ x
 
     for wants_gradients in (False, True):
         x = torch.ones(2, 16, 16, dtype=torch.float16, device="cuda", requires_grad=wants_gradients)
@@ -106,40 +108,45 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
 
 def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
     if TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
-        return Loaded(_load_torch_extension(path, entry))
+        return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
     return _load_c_abi(path, entry, build)
 
 
 def _load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
-    """`extern "C" void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`: built by nvcc, called through ctypes."""
+    """The function of C that `signature` describes: built by nvcc, called through ctypes, with inputs, options and outputs."""
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
         raise missing_in_library(path, entry, Path(loaded._name))
     function, last_error = getattr(loaded, entry), loaded.grader_last_error
     function.restype, last_error.restype = None, ctypes.c_char_p
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    signature = Signature(build.signature, torch.Tensor.data_ptr)
+    function.argtypes = signature.types
 
-    def on_stream(stream: torch.cuda.Stream) -> Callable[[torch.Tensor, torch.Tensor], None]:
-        def launch(x: torch.Tensor, y: torch.Tensor) -> None:
-            function(x.data_ptr(), y.data_ptr(), x.numel(), stream.cuda_stream)
+    def on_stream(stream: torch.cuda.Stream) -> Callable[..., None]:
+        def launch(*arguments: Any) -> None:
+            function(*signature.values(arguments, stream.cuda_stream))
             if error := last_error():
                 raise RuntimeError(f"the launch failed: {error.decode()}{_refused_launch(loaded, path, error)}")
 
         return launch
 
-    def call(x: torch.Tensor, y: torch.Tensor, late: bool = False) -> None:
-        """late: only a moment from now x holds its numbers, for whoever keeps to the order of the stream; others read EARLY_VALUE."""
-        late = late and x.numel() <= LATE_ELEMENTS
-        numbers = x.clone() if late else x
-        if late:
-            x.fill_(EARLY_VALUE)
+    def call(*arguments: Any, late: bool = False) -> None:
+        """late: only a moment from now the inputs hold their numbers, for a launch that keeps to the order of the stream; other launches
+        read EARLY_VALUE.
+        """
+        inputs = arguments[: len(signature.inputs)]
+        late = late and sum(one.numel() for one in inputs) <= LATE_ELEMENTS
+        numbers = [one.clone() for one in inputs] if late else []
+        for one, _ in zip(inputs, numbers, strict=False):
+            one.fill_(EARLY_VALUE)
         stream = torch.cuda.Stream()  # not the default stream: the contract gives the function the one to launch on
         stream.wait_stream(torch.cuda.current_stream())
         if late:
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(LATE_CYCLES)
-                x.copy_(numbers)
-        on_stream(stream)(x, y)
+                for one, content in zip(inputs, numbers, strict=True):
+                    one.copy_(content)
+        on_stream(stream)(*arguments)
         stream.synchronize()
 
     call.on_stream = on_stream  # type: ignore[attr-defined]
@@ -177,15 +184,17 @@ def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
     return ctypes.CDLL(str(library)), ptxas
 
 
-def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
-    """`torch::Tensor entry(torch::Tensor x)`: a PyTorch extension."""
+def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Callable[..., Any]:
+    """A PyTorch extension, whose function takes inputs and options and returns the output, as `torch::Tensor entry(torch::Tensor x)`."""
+    if len(signature.outputs) > 1:
+        raise LoadError("failed", f'{path.name} has {len(signature.outputs)} outputs: write {entry} as extern "C"')
     name = f"submission_{path.stem}"
     major, minor = torch.cuda.get_device_capability()
     kept = builds.folder_of(path, "torch", f"{major}.{minor}", entry)
     try:
         module = _import(name, kept / builds.LIBRARY)
     except (OSError, ImportError):  # not there, or no longer whole
-        module = _build_torch_extension(path, entry, name, f"{major}.{minor}")
+        module = _build_torch_extension(path, entry, signature, name, f"{major}.{minor}")
         builds.keep(kept, Path(str(module.__file__)))
     if not hasattr(module, entry):
         bound = [name for name in vars(module) if not name.startswith("_")]
@@ -193,7 +202,7 @@ def _load_torch_extension(path: Path, entry: str) -> Callable[..., Any]:
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 
-def _build_torch_extension(path: Path, entry: str, name: str, arch: str) -> ModuleType:
+def _build_torch_extension(path: Path, entry: str, signature: Signature, name: str, arch: str) -> ModuleType:
     """In a fresh folder, for a killed build leaves a lock."""
     from torch.utils import cpp_extension
 
@@ -204,8 +213,10 @@ def _build_torch_extension(path: Path, entry: str, name: str, arch: str) -> Modu
     (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
     sources = [str(folder / path.name)]
     if "PYBIND11_MODULE" not in source:
+        parameters = [f"torch::Tensor {one}" for one in signature.inputs]
+        parameters += [f"{OF_EXTENSIONS[one.type]} {one.name}" for one in signature.options]
         binding = (
-            f"#include <torch/extension.h>\ntorch::Tensor {entry}(torch::Tensor x);\n"
+            f"#include <torch/extension.h>\ntorch::Tensor {entry}({', '.join(parameters)});\n"
             f'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &{entry}); }}\n'
         )
         (folder / "binding.cpp").write_text(binding, encoding="utf-8")

@@ -54,7 +54,8 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
         try:
             if hasattr(function, "on_stream"):
                 written = [_apart(slot) for slot in slots] if apart else slots
-                given = [[*one.arguments, place] for one, place in zip(calls, written, strict=True)]
+                places = iter(written)
+                given = [[*one.arguments, *(next(places) for _ in one.slots)] for one in calls]
                 if profile:
                     function(*given[0])  # what is done once, such as loading the kernel, is nobody's GPU time
                 with profiled(profile) as kernels:
@@ -63,7 +64,7 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
                 results: list[Any] = []
-                returned = [Returned("written") for _ in calls]
+                returned = [Returned("written") for _ in slots]
             else:
                 check_signature(function, calls[0].arguments)
                 if profile:  # what is done once, such as tuning, is nobody's GPU time

@@ -32,13 +32,17 @@ class Floats(NamedTuple):
     """A contiguous run of float32 in memory."""
 
     address: int
-    elements: int
+    shape: tuple[int, ...]
 
     @classmethod
     def at(cls, address: int, ref: Ref) -> Floats:
         """What a reference of the arena describes, from `address` on."""
         assert ref.dtype == "float32"
-        return cls(address, math.prod(ref.shape))
+        return cls(address, ref.shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
@@ -67,7 +71,7 @@ def repeated(file: int, refs: Sequence[Ref], times: int, cut: int = 0) -> Iterat
             for window in range(times):
                 flags = mmap.MAP_SHARED | MAP_FIXED
                 _map(at + window * size, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, ref.start_bytes)
-            found.append(Floats(at, size * times // ELEMENT_BYTES - cut))
+            found.append(Floats(at, (size * times // ELEMENT_BYTES - cut,)))
             at += size * times + GAP_BYTES
         yield found
     finally:

@@ -15,7 +15,12 @@ from tests.corpus import Entry
 pytestmark = [pytest.mark.gpu, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(900)]
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
-containers.need()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _docker() -> None:
+    containers.need()
+
 
 BROKEN = "import os\n\ndef softmax(x):\n    os.abort()\n"
 # Says where it could read the reference.

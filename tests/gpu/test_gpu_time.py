@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grader.nvidia import find_nvcc
-from tests.conftest import Course, Ran, Running, problem_toml
+from tests.conftest import Course, Ran, Running, in_cuda, problem_toml
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 if not torch.cuda.is_available():
@@ -88,7 +88,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         toml = problem_toml(file, ["profiled"], limit_s=30, memory_gib=8).replace("[[part]]", POLICY, 1)
         toml = toml.replace(", n = 10 }", f", n = {N}, profiled = true }}")
         if cuda:
-            toml = toml.replace('"triton"', '"cuda"').replace('entry = "double"', 'entry = "double_it"')
+            toml = in_cuda(toml)
         course.add(name, toml=toml)
         (submission / file).write_text(source)
         (course.folder / "reference" / file).write_text(CUDA if cuda else SOURCES["own"][0])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grader.nvidia import find_nvcc, find_sanitizer
-from tests.conftest import Course, Ran, Running, problem_toml
+from tests.conftest import Course, Ran, Running, in_cuda, problem_toml
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 if not torch.cuda.is_available():
@@ -79,9 +79,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         toml = problem_toml(file, ["watched"], limit_s=30, memory_gib=8)
         toml = toml.replace(", n = 10 }", f', n = 1000, tool = "{tool}", devices = ["cuda"] }}')
         if cuda:
-            toml = toml.replace('language = "triton"', 'language = "cuda"').replace(
-                'entry = "double"', 'entry = "double_it"'
-            )
+            toml = in_cuda(toml)
         course.add(name, toml=toml)
         (submission / file).write_text(source)
     return Running(folder, [str(submission), "--course", str(course.folder), "--no-speed"]).finish(400)

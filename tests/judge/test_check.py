@@ -52,7 +52,7 @@ def test_one_mistake_of_each_assignment_is_shown_and_the_rest_is_not_run(course:
     assert "1.5 times expected" in done.stdout
     assert "not run: 2 more" in done.stdout
     assert "✗ bad.py  two" not in done.stdout
-    assert re.search(r"bad.py printed:\s+tripling", done.stdout), "a student looks for their prints"
+    assert re.search(r"bad.py printed:\s+\[one\] tripling", done.stdout), "a student looks for their prints"
     assert done.stdout.count("tripling") == 1, "the other cases did not run"
     assert "without a GPU: speed" in done.stdout
     assert list((tmp_path / "tmp").iterdir()) == []

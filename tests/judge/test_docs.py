@@ -13,6 +13,7 @@ from grader import cli
 from grader.assignment import load_course
 from tests.conftest import ROOT, StartRun
 
+ROW_SUM = ROOT / "tests" / "row_sum"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -26,22 +27,25 @@ BLOCK = re.compile(r"^(At the end of )?`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULT
 
 @pytest.fixture
 def course_with_a_fifth(tmp_path: Path) -> Path:
-    """A copy of the course with the assignment that CONTRIBUTING.md adds, made from that page alone."""
+    """A copy of the course with the assignment that CONTRIBUTING.md adds, made from that page alone, and one in CUDA C++ whose signature
+    no other has (`tests/row_sum`).
+    """
     course = tmp_path / "course"
     for room in ("assignments", "reference", "starter"):
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
     files = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(files) == 7
+    assert len(files) == 8
     for more, name, content in files:
         path = course / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.read_text(encoding="utf-8") + content if more else content, encoding="utf-8")
+    shutil.copytree(ROW_SUM, course, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     return course
 
 
 def test_contributing_adds_a_fifth_assignment(course_with_a_fifth: Path, start_run: StartRun) -> None:
     course = course_with_a_fifth
-    assert [one.name for one in load_course(course)][-1] == "elu"
+    assert [one.name for one in load_course(course)][-2:] == ["elu", "row_sum"]
     arguments = ("--course", course, "--device", "cpu", "--assignment", "elu")
     ran = start_run(course / "reference", *arguments).finish()
     assert ran.code == 0, ran.errors
@@ -51,6 +55,49 @@ def test_contributing_adds_a_fifth_assignment(course_with_a_fifth: Path, start_r
     stub = start_run(course / "starter", *arguments).finish()
     assert stub.case("elu", "n-1").outcome == "not_implemented"
     assert stub.case("elu", "test_positive_values_pass_through").outcome == "not_implemented"
+
+
+def test_contributings_mistake_is_named(course_with_a_fifth: Path, start_run: StartRun, tmp_path: Path) -> None:
+    kernel = (course_with_a_fifth / "reference" / "elu.py").read_text()
+    (tmp_path / "elu.py").write_text(kernel.replace("tl.exp(tl.minimum(x, 0.0)) - 1", "tl.exp(tl.minimum(x, 0.0))"))
+    ran = start_run(tmp_path, "--course", course_with_a_fifth, "--device", "cpu", "--assignment", "elu").finish()
+    words = "y is what comes out without the − 1: consistent with a term that is missing"
+    assert words in ran.case("elu", "n-1025").diagnosis
+
+
+@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
+def test_a_cuda_assignment_with_another_signature_is_added_by_its_files_alone(
+    course_with_a_fifth: Path, start_run: StartRun, tmp_path: Path
+) -> None:
+    course = course_with_a_fifth
+    arguments = ("--course", course, "--device", "cpu", "--assignment", "row_sum")
+    right = start_run(course / "reference", *arguments).finish()
+    assert right.code == 0, right.errors
+    assert right.report is not None
+    assert (right.report.score.earned, right.report.score.graded) == (4, 4), right.output
+    assert start_run(course / "starter", *arguments).finish().case("row_sum", "1x1").outcome == "not_implemented"
+    source = (course / "reference" / "row_sum.cu").read_text()
+    wrongs = {
+        ("i < cols;", "i < cols - 1;"): ("y[0] is the first wrong element: expected", "all 33 elements are wrong"),
+        ("row >= rows", "row > rows"): (
+            "thread (33, 0, 0) of block (0, 0, 0) reads x[33825], 1 past the last of its 33825 elements (line 9): "
+            "consistent with a missing or wrong check of the index against rows or cols",
+        ),
+        ('extern "C" void row_sum(', 'extern "C" void row_sums('): ("'row_sum'", "row_sums"),
+        ("cudaStream_t stream)", "cudaStream_t)"): (
+            "build_failed",
+            "stream is the last parameter: "
+            'extern "C" void row_sum(const float* x, float* y, int64_t rows, int64_t cols, cudaStream_t stream)',
+        ),
+    }
+    for number, ((old, new), words) in enumerate(wrongs.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert old in source
+        (folder / "row_sum.cu").write_text(source.replace(old, new))
+        case = start_run(folder, *arguments).finish().case("row_sum", "33x1025")
+        assert case.outcome in ("failed", "build_failed"), case
+        assert all(one in " ".join([case.outcome, case.message, *case.diagnosis]) for one in words), case
 
 
 def test_contributing_check_fails_a_wrong_kernel(

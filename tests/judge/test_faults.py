@@ -78,9 +78,9 @@ def forge(data):
 
 def forge_reply(reply):
     frame = sys._getframe()
-    while not {"number", "request"} <= frame.f_locals.keys():
+    while "request" not in frame.f_locals:
         frame = frame.f_back
-    body = json.dumps(reply | {"id": frame.f_locals["number"]}).encode()
+    body = json.dumps(reply | {"id": frame.f_locals["request"].id}).encode()
     forge(struct.pack(">I", len(body)) + body)
 
 def spawn_orphan():

@@ -24,7 +24,7 @@ import pathlib, sys
 found = []
 for folder in filter(None, sys.path):
     for course in pathlib.Path(folder).glob("grader/{INSTALLED}"):
-        for name in ("reference/softmax.py", "assignments/softmax/problem.py", "starter/softmax.py"):
+        for name in ("reference/softmax.py", "assignments/softmax/mistakes.py", "assignments/_gelu/problem.py", "starter/softmax.py"):
             try:
                 found.append((course / name).read_text())
             except OSError as error:
@@ -98,7 +98,7 @@ def test_an_installed_grader_grades_in_an_empty_folder_and_hides_its_course(
     softmax, gelu = sorted(report.assignments, key=lambda one: one.name)
     assert gelu.parts[0].points.earned == 8
     (found,) = {case.message for case in softmax.parts[0].cases if "RuntimeError" in case.message}
-    assert found.endswith(str(["FileNotFoundError" if jail == "bubblewrap" else "PermissionError"] * 3))
+    assert found.endswith(str(["FileNotFoundError" if jail == "bubblewrap" else "PermissionError"] * 4))
     assert stat.S_IMODE(course.stat().st_mode) == (0o755 if jail == "bubblewrap" else 0o700)
 
 

@@ -138,7 +138,7 @@ def test_a_worker_finds_the_systems_libraries(inside: Inside) -> None:
 def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
     if jail.name != "bubblewrap":
         pytest.skip(f"{jail.name}: files that everybody may read are read")
-    secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/problem.py", ROOT / "grader/judge/state.py"]
+    secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/mistakes.py", ROOT / "grader/judge/state.py"]
     with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
         answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
     assert [one.get("error") for one in answers] == ["FileNotFoundError"] * 4

@@ -150,7 +150,7 @@ def test_tf32_counts_for_float32_on_a_gpu_where_it_is_declared(
 @pytest.mark.parametrize(
     ("change", "key", "allowed"),
     [
-        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, arch, architectures"),
+        (('title = "Doubling"', 'title = "Doubling"\ncolour = 1'), "colour", "title, order, file, entry, language, signature, arch"),
         (("memory_gib = 4", "memory_gib = 4\nfuel = 1"), "limits.fuel", "time_limit_s, memory_gib"),
         (("k = 6", "k = 6\natol = 1"), "tolerance.atol", "k, reference_cap, scale, unit, may_vary, floor, floor_rms"),
         (('title = "Forward"', 'title = "Forward"\nbonus = 1'), "part.0.bonus", "name, title, defaults, group, speed"),
@@ -254,6 +254,66 @@ def test_what_does_not_go_together_is_refused(write: Write, old: str, new: str, 
     message = refusal(folder)
     assert message.startswith(f"{folder / 'problem.toml'}: (whole file): ")
     assert words in message
+
+
+CUDA = TOML.replace('"double.py"', '"double.cu"').replace(', dtype = "float16"', "")
+SIGNATURE = ["const float* x", "float* y", "int64_t n = x.numel()", "cudaStream_t stream"]
+
+
+def of_cuda(tmp_path: Path, signature: list[str] | None, toml: str = CUDA) -> Path:
+    folder = tmp_path / "double"
+    folder.mkdir(exist_ok=True)
+    declared = "" if signature is None else f"signature = {signature!r}"
+    (folder / "problem.toml").write_text(toml.replace('language = "triton"', f'language = "cuda"\n{declared}'))
+    return folder
+
+
+def test_a_signature_is_read_and_told_as_the_student_writes_it(tmp_path: Path) -> None:
+    spec = load_assignment(
+        of_cuda(tmp_path, ["const  float *x", "float *y", "int64_t  n = x.numel()", "cudaStream_t s"])
+    ).spec
+    assert spec.contract == 'extern "C" void double(const float* x, float* y, int64_t n, cudaStream_t s)'
+    assert [(one.tensor, one.axis) for one in spec.signature] == [(None, None)] * 2 + [("x", None), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        (None, "signature is for the language cuda, which needs one: an input is written `const float* x`"),
+        (["double* x"], "signature.0: 'double* x' is no parameter: an input is written `const float* x`"),
+        ([*SIGNATURE[:2], "float n = x.numel()", SIGNATURE[3]], "'float n = x.numel()' is no parameter"),
+        ([*SIGNATURE[:2], "int64_t n = x.size(0)", SIGNATURE[3]], "'int64_t n = x.size(0)' is no parameter"),
+        ([*SIGNATURE[:2], "int64_t n = w.numel()", SIGNATURE[3]], "n is a size of 'w'; the tensors are x, y"),
+        ([*SIGNATURE[:2], "int64_t x", SIGNATURE[3]], "two parameters are called 'x'"),
+        (SIGNATURE[:3], "one cudaStream_t, which is the last"),
+        ([SIGNATURE[3], *SIGNATURE[:3]], "one cudaStream_t, which is the last"),
+        (SIGNATURE[1:2] + SIGNATURE[3:], "signature needs an input (const float*)"),
+        ([SIGNATURE[0], "float* z", *SIGNATURE[2:]], "the outputs (float*) are ['z'], and those that [tolerance] scale names ['y']"),
+        ([*SIGNATURE[:2], *(f"float f{i}" for i in range(9)), SIGNATURE[3]], "more than 8 parameters are floats"),
+        ([*SIGNATURE[:2], *(f"int f{i}" for i in range(10)), SIGNATURE[3]], "at most 12 items"),
+    ],
+)  # fmt: skip
+def test_a_signature_that_cannot_be_called_is_refused(tmp_path: Path, signature: list[str] | None, words: str) -> None:
+    folder = of_cuda(tmp_path, signature)
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'problem.toml'}: ")
+    assert words in message
+
+
+def test_a_signature_goes_with_the_cases(tmp_path: Path) -> None:
+    halves = CUDA.replace('tries = "two"', 'tries = "two", dtype = "float16"')
+    assert "case 'n-2' is float16, and tensors of the language cuda are float32" in refusal(
+        of_cuda(tmp_path, SIGNATURE, halves)
+    )
+    windows = CUDA.replace('tries = "two"', 'tries = "two", cpu_windows = 8')
+    load_assignment(of_cuda(tmp_path, SIGNATURE, windows))
+    rows = [*SIGNATURE[:2], "int rows = x.shape[0]", SIGNATURE[3]]
+    assert "cpu_windows needs a signature whose sizes are all numel()" in refusal(of_cuda(tmp_path, rows, windows))
+    triton = tmp_path / "double"
+    (triton / "problem.toml").write_text(
+        TOML.replace('language = "triton"', f'language = "triton"\nsignature = {SIGNATURE}')
+    )
+    assert "signature is for the language cuda" in refusal(triton)
 
 
 def test_the_same_case_name_in_another_group_of_the_part_is_refused(write: Write) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from grader.assignment import load_assignment
 from grader.contender.surroundings import environment
+from grader.protocol import Build
 from grader.worker import builds, load, nvcc
+from tests.conftest import ROOT
 
+GELU = load_assignment(ROOT / "assignments" / "cuda_gelu").spec.signature
 SOURCE = 'extern "C" void gelu(const float* x, float* y, long long n, void* stream) {}\n'
 
 
@@ -83,6 +88,7 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[str] = []
+    called: list[tuple[int, ...]] = []
 
     def build_library(_source: Path, _extra: Path, _nvcc: str, arch: str, target: Path, _limit: float) -> Any:
         built.append(arch)
@@ -93,9 +99,10 @@ def test_a_worker_does_not_build_again_what_another_has_built(
         def __init__(self, path: str) -> None:
             assert Path(path).read_text() == "library"
 
-            def gelu() -> None: ...
+            def gelu(*values: int) -> None:
+                called.append(values)
 
-            self.gelu, self.grader_last_error = gelu, gelu
+            self.gelu, self.grader_last_error = gelu, lambda: b""
 
     compiler = tmp_path / "nvcc"
     compiler.write_text("")
@@ -104,7 +111,7 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     monkeypatch.setattr(nvcc, "build_library", build_library)
     monkeypatch.setattr(ctypes, "CDLL", Library)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    build = {"compiler": str(compiler), "limit_s": 1.0}
+    build = Build(str(compiler), 1.0, None, "sm_90", GELU)
     for _ in range(2):
         assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built == ["sm_90"]
@@ -115,6 +122,10 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     load._load_c_abi(source, "gelu", build)
     assert built == ["sm_90", "sm_90", "sm_80"]
+    x, y = torch.ones(5), torch.zeros(5)
+    launch: Any = load._load_c_abi(source, "gelu", build).function
+    launch.on_stream(SimpleNamespace(cuda_stream=77))(x, y)
+    assert called == [(x.data_ptr(), y.data_ptr(), 5, 77)]
 
 
 def test_a_library_that_cannot_be_kept_is_used_all_the_same(source: Path, tmp_path: Path) -> None:

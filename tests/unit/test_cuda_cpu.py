@@ -20,6 +20,7 @@ from grader.contender import cuda_cpu
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import stage_runtime
+from grader.protocol import Ref
 from grader.worker.cuda_cpu.build import (
     BuildFailed,
     Fault,
@@ -461,6 +462,21 @@ def test_host_code_that_a_signal_ends_is_told_with_its_lines(
     assert ending.call(ending.functions.fine, x.ctypes.data, y.ctypes.data, x.size) == 0
 
 
+def test_a_function_gets_all_its_arguments_whatever_their_order(tmp_path: Path) -> None:
+    words = [f"int64_t w{i}" if i % 2 else f"int w{i}" for i in range(11)]
+    floats = [f"float f{i}" for i in range(8)]
+    both = [one for pair in zip(words, floats, strict=False) for one in pair] + words[8:]
+    sums = " + ".join([f"w{i} * {i + 1}" for i in range(11)] + [f"f{i} * {i + 100}" for i in range(8)])
+    library = build(tmp_path, f'extern "C" void f({", ".join(both)}, double* told) {{ *told = {sums}; }}\n')
+    told = ctypes.c_double()
+    values = [one for i in range(8) for one in (-i if i % 2 else i, i + 0.5)] + [8, -9, 10]
+    library.begin()
+    assert library.call(library.functions.f, *values, ctypes.addressof(told)) == 0
+    assert told.value == sum((i + 1) * (-i if i % 2 else i) for i in range(11)) + sum(
+        (i + 100) * (i + 0.5) for i in range(8)
+    )
+
+
 @pytest.mark.parametrize(("name", "line"), [("endless", 25), ("in_a_kernel", 28)])
 def test_a_call_that_does_not_end_is_asked_where_it_is(ending: Library, name: str, line: int) -> None:
     x, y = np.zeros(4, dtype=np.float32), np.full(4, 7.0, dtype=np.float32)
@@ -620,7 +636,7 @@ def call_huge(library: Library, name: str) -> None:
     file = os.memfd_create("test")
     try:
         os.truncate(file, 2**24)
-        window = {"dtype": "float32", "start_bytes": 0, "shape": [2**22], "stride": [1]}
+        window = Ref("float32", 0, (2**22,), (1,))
         with repeated(file, [window], HUGE_LENGTH // 2**22, 221) as (y,):
             library.begin(0, sample=True)
             library.array(y.address, y.size_bytes, "y", 4, output=True)

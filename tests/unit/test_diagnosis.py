@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -12,12 +13,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.problem import Call
+from grader.assignment import load_assignment
+from grader.problem import Call, Mistakes, load_problem
 from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE
 from grader.verdict import diagnosis
 from grader.verdict.diagnosis import differs, explain, explain_call, poisoned, small_errors
 from grader.verdict.rounding import cut_to_bfloat16
 from grader.verdict.suspects import Scene
+from tests.conftest import ROOT as COURSE
 
 INF, NAN = math.inf, math.nan
 LN_2 = math.log(2)
@@ -737,11 +740,24 @@ def attention_call(*, n: int = 40, keys: int = 40, d: int = 16, causal: bool = F
     return Call(args, {"is_causal": causal}, upstream)
 
 
+def mistakes_of(oracle: Callable[[Call], dict[str, torch.Tensor]]) -> Mistakes | None:
+    """Those of the assignment whose oracle it is."""
+    folders = {attention_oracle: "flash_attention", softmax_oracle: "softmax", gelu_oracle: "cuda_gelu"}
+    return load_mistakes(folders[oracle]) if oracle in folders else None
+
+
+@functools.cache
+def load_mistakes(name: str) -> Mistakes | None:
+    problem, _ = load_problem(load_assignment(COURSE / "assignments" / name))
+    return problem.mistakes
+
+
 def told(
     call: Call,
     oracle: Callable[[Call], dict[str, torch.Tensor]],
     wrong: dict[str, torch.Tensor],
     earlier: tuple[Call, ...] = (),
+    is_queued: bool = False,
 ) -> list[str]:
     """What is said of a call some of whose outputs are `wrong`, the others right."""
     expected = oracle(call)
@@ -752,7 +768,8 @@ def told(
         for name, right in expected.items()
         if name in wrong
     }
-    return explain_call(got, expected, bad, Scene(call, oracle, earlier))
+    scene = Scene(call, oracle, earlier, mistakes=mistakes_of(oracle), is_queued=is_queued)
+    return explain_call(got, expected, bad, scene)
 
 
 SCORES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -1314,7 +1331,22 @@ def test_a_constant_is_not_fitted_to_what_another_mistake_gives() -> None:
 def test_a_kernel_that_runs_before_its_stream_is_told_so(elements: int) -> None:
     call = Call({"x": normal(elements)})
     y = gelu_oracle(Call({"x": torch.full((elements,), EARLY_VALUE)}))["y"].float()
-    assert "another stream than the given one" in told(call, gelu_oracle, {"y": y})[1]
+    assert "another stream than the given one" in told(call, gelu_oracle, {"y": y}, is_queued=True)[1]
+    assert not any("another stream" in line for line in told(call, gelu_oracle, {"y": y}))
+
+
+@pytest.mark.parametrize("rows", [5, 3000])
+def test_a_launch_before_the_streams_work_needs_no_mistakes_of_the_course(rows: int) -> None:
+    """Of many rows only some are looked at, as many of each input."""
+
+    def oracle(call: Call) -> dict[str, torch.Tensor]:
+        return {"y": (call.args["x"].double() * call.args["w"].double()).sum(-1)}
+
+    call = Call({"x": normal(rows, 200) + 3, "w": normal(rows, 200, seed=1) + 3})
+    wrong = torch.full((rows,), 200 * EARLY_VALUE**2, dtype=torch.float64)
+    words = "for what stood in x and w before the work that is queued on the given stream wrote it"
+    assert words in told(call, oracle, {"y": wrong}, is_queued=True)[1]
+    assert not any("queued" in line for line in told(call, oracle, {"y": 1.2 * wrong}, is_queued=True))
 
 
 @pytest.mark.parametrize(
@@ -1567,7 +1599,7 @@ def test_small_errors_come_after_those_that_can_be_shown() -> None:
     got = {name: value.clone() for name, value in right.items()}
     got["dv"][0, 3] += 1
     bad = {name: (got[name] - right[name]).abs() > 0.1 for name in ("dq", "dv")}
-    lines = explain_call(got, right, bad, Scene(call, attention_oracle))
+    lines = explain_call(got, right, bad, Scene(call, attention_oracle, mistakes=mistakes_of(attention_oracle)))
     assert lines[0].startswith("dv[0, 3, 0] is the first wrong element")
     assert lines[-1].startswith("no single element of dq is far off")
 
@@ -1577,7 +1609,9 @@ def test_an_output_wrong_by_small_errors_has_its_mistake_named_too() -> None:
     call = Call({"x": x})
     erf = torch.nn.functional.gelu(x)
     none = torch.zeros(500, dtype=torch.bool)
-    lines = explain_call({"y": erf}, gelu_oracle(call), {"y": none}, Scene(call, gelu_oracle))
+    lines = explain_call(
+        {"y": erf}, gelu_oracle(call), {"y": none}, Scene(call, gelu_oracle, mistakes=mistakes_of(gelu_oracle))
+    )
     assert "with erf" in lines[1]
 
 

@@ -1,10 +1,10 @@
-"""Cases that are run ahead: each once, in order of report, alone where they must be, and with their own ends."""
+"""Cases side by side: each once, with its own end, in the lane of its assignment."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,12 @@ import pytest
 
 from grader.contender import pool
 from grader.contender.replies import ContenderFault
-from grader.judge import lanes as module
+from grader.judge import schedule as module
+from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
-from grader.judge.lanes import Lanes, Work, case_work, shares_the_machine
+from grader.judge.lanes import Done, Lanes, Work
+from grader.judge.schedule import case_work
 
 
 class StubJudge:
@@ -25,10 +27,11 @@ class StubJudge:
         self.ran: list[tuple[str, int]] = []
         self.ended: list[int] = []
         self.prepared = 0
-        self.told: list[str] = []
+        self.told: list[Any] = []
         self.together = 0
         self.alone: dict[str, bool] = {}
         self.hangs = Hangs()
+        self.device_name = "cuda"
         self._inside: set[str] = set()
         self._lock = threading.Lock()
 
@@ -36,7 +39,7 @@ class StubJudge:
         return lane
 
     def emit(self, event: Any) -> None:
-        self.told.append(event.text)
+        self.told.append(event)
 
     def prepare(self, count: int) -> None:
         self.prepared = count
@@ -46,17 +49,17 @@ class StubJudge:
 
     def run_trial(self, _judge: Any, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
         with self._lock:
-            self._inside.add(case.id)
+            self._inside.add(case.name)
             self.together = max(self.together, len(self._inside))
-            self.alone[case.id] = len(self._inside) == 1
-            self.ran.append((case.id, contender))
+            self.alone[case.name] = len(self._inside) == 1
+            self.ran.append((case.name, contender))
         time.sleep(0.002 if case.assignment.name == "gelu" else 0.02)
         with self._lock:
-            self.alone[case.id] &= len(self._inside) == 1
-            self._inside.remove(case.id)
+            self.alone[case.name] &= len(self._inside) == 1
+            self._inside.remove(case.name)
         evidence.time_s += 1.0
         if case.fails:
-            raise CheckFailed(f"{case.id} is wrong")
+            raise CheckFailed(f"{case.name} is wrong")
 
 
 def cases(
@@ -64,17 +67,16 @@ def cases(
     *,
     of: str = "softmax",
     language: str = "triton",
-    alone: tuple[int, ...] = (),
     wrong: tuple[int, ...] = (),
 ) -> list[Any]:
     assignment = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
     return [
         SimpleNamespace(
-            id=f"{of}-{index}",
+            name=f"{of}-{index}",
             assignment=assignment,
             part=SimpleNamespace(name="part"),
             fails=index in wrong,
-            case=SimpleNamespace(calls=1, memory_gib=8.0 if index in alone else None, max_extra_mib=None, tool=None),
+            case=SimpleNamespace(calls=1, memory_gib=None, max_extra_mib=None, tool=None, tries="", cpu={}),
         )
         for index in range(count)
     ]
@@ -87,31 +89,38 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> StubJudge:
     return stub
 
 
-def run_all(judge: StubJudge, count: int, listed: list[Any], then: Callable[[], None] = lambda: None) -> dict[str, str]:
-    """What became of each case, in the order in which they are reported."""
+def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
+    return Work(Place(of.name, part, name), of, run, apart=apart)
+
+
+def nothing() -> None:
+    pass
+
+
+def run(judge: StubJudge, count: int, works: Sequence[Work], then: Callable[[], None] = nothing) -> dict[str, Done]:
+    """What became of each work, by its name."""
     lanes = Lanes(judge, count)  # type: ignore[arg-type]
-    ends = {}
-    works = {case.id: case_work(judge, case) for case in listed}  # type: ignore[arg-type]
-    lanes.begin([works[case.id] for case in listed if shares_the_machine(case)], then)
-    for case in listed:
-        evidence = Evidence()
-        try:
-            lanes.run(works[case.id], evidence)
-            ends[case.id] = f"passed after {evidence.time_s:g} s"
-        except CheckFailed as failed:
-            ends[case.id] = failed.message
-    lanes.finish()
-    assert not any(lanes.expects(case.id) for case in listed)
-    return ends
+    done = list(lanes.run(works, then))
+    assert not lanes.busy
+    assert not list(lanes.done_already())
+    by_name = {one.work.place.name: one for one in done}
+    assert len(by_name) == len(done)
+    return {one.place.name: by_name[one.place.name] for one in works}
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_every_case_runs_once_and_has_its_own_end(judge: StubJudge, count: int) -> None:
-    ends = run_all(judge, count, cases(12, wrong=(3, 7)))
+def run_all(judge: StubJudge, count: int, listed: list[Any], then: Callable[[], None] = nothing) -> dict[str, Done]:
+    """What became of each case, by its name."""
+    return run(judge, count, [case_work(judge, case) for case in listed], then)  # type: ignore[arg-type]
+
+
+def test_every_case_runs_once_and_has_its_own_end(judge: StubJudge) -> None:
+    ends = run_all(judge, 3, cases(12, wrong=(3, 7)))
     assert sorted(name for name, _ in judge.ran) == sorted(ends)
-    assert {name for name, words in ends.items() if "wrong" in words} == {"softmax-3", "softmax-7"}
-    assert ends["softmax-3"] == "softmax-3 is wrong"
-    assert ends["softmax-4"] == "passed after 1 s"
+    assert {name: str(one.error) for name, one in ends.items() if one.error} == {
+        "softmax-3": "softmax-3 is wrong",
+        "softmax-7": "softmax-7 is wrong",
+    }
+    assert ends["softmax-4"].evidence.time_s == 1.0
 
 
 def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> None:
@@ -125,28 +134,19 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> N
 
 @pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
 def test_pytests_own_outcomes_are_told_as_well(judge: StubJudge, outcome: BaseException) -> None:
-    def run(_lane: int, _evidence: Evidence) -> None:
+    def skip(_lane: int, _evidence: Evidence) -> None:
         raise outcome
 
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    works = [Work(f"check-{index}", cases(1)[0].assignment, run) for index in range(6)]
-    lanes.begin(works, lambda: None)
-    for work in works:
-        with pytest.raises(type(outcome)):
-            lanes.run(work, Evidence())
+    ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, skip) for index in range(6)])
+    assert all(isinstance(one.error, type(outcome)) for one in ends.values())
 
 
-def test_a_single_lane_runs_one_case_after_another_in_order(judge: StubJudge) -> None:
-    run_all(judge, 1, cases(5))
-    assert judge.ran == [(f"softmax-{index}", 0) for index in range(5)]
-    assert judge.together == 1
+def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: StubJudge) -> None:
+    def leave(_lane: int, _evidence: Evidence) -> None:
+        raise SystemExit(3)
 
-
-def test_a_case_that_needs_memory_runs_alone(judge: StubJudge) -> None:
-    run_all(judge, 3, cases(15, alone=(4, 8)))
-    assert judge.alone["softmax-4"]
-    assert judge.alone["softmax-8"]
-    assert ("softmax-4", 0) in judge.ran
+    ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, leave) for index in range(6)])
+    assert all(isinstance(one.error, SystemExit) for one in ends.values())
 
 
 def test_cuda_is_not_built_in_every_lane(judge: StubJudge) -> None:
@@ -169,13 +169,10 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
         together.wait()
 
     gelu = cases(1, of="gelu", language="cuda")[0].assignment
-    works = [Work(f"ordinary-{index}", gelu, ordinary) for index in range(12)]
-    works += [Work(f"tool-{index}", gelu, watched, apart=True) for index in range(3)]
-    lanes = Lanes(judge, 4)  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    for work in works:
-        lanes.run(work, Evidence())  # raises BrokenBarrierError where one of them had to wait
-    lanes.finish()
+    works = [work(f"ordinary-{index}", gelu, ordinary) for index in range(12)]
+    works += [work(f"tool-{index}", gelu, watched, apart=True) for index in range(3)]
+    ends = run(judge, 4, works)
+    assert not [one.error for one in ends.values() if one.error], "a BrokenBarrierError: one of them had to wait"
     assert waited
     assert judge.prepared == 1
 
@@ -183,11 +180,9 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
 @pytest.mark.parametrize(("tools", "prepared"), [(1, 1), (5, 3), (0, 0)])
 def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: StubJudge, tools: int, prepared: int) -> None:
     listed = cases(40)
-    works = [Work(f"tool-{index}", listed[0].assignment, lambda *_: None, apart=True) for index in range(tools)]
+    works = [work(f"tool-{index}", listed[0].assignment, lambda *_: None, apart=True) for index in range(tools)]
     works += [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
-    lanes = Lanes(judge, 4)  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    lanes.finish()
+    run(judge, 4, works)
     assert judge.prepared == prepared
 
 
@@ -195,15 +190,11 @@ def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: StubJudge) -
     begun: list[str] = []
     triton, cuda = cases(1)[0].assignment, cases(1, of="gelu", language="cuda")[0].assignment
     works = [
-        Work(f"{of.name}-{index}", of, lambda *_, of=of: begun.append(of.name), apart=True)
+        work(f"{of.name}-{index}", of, lambda *_, of=of: begun.append(of.name), apart=True)
         for index in range(4)
         for of in (triton, cuda)
     ]
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    for work in works:
-        lanes.run(work, Evidence())
-    lanes.finish()
+    run(judge, 2, works)
     assert begun[:3] == ["gelu"] * 3  # the fourth and the next one begin at the same moment
     assert sorted(begun) == ["gelu"] * 4 + ["softmax"] * 4
 
@@ -253,10 +244,9 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: StubJudge, monke
 
     monkeypatch.setattr(judge, "contender", contender)
     lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    works = [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    for work in works:
-        lanes.run(work, Evidence())
+    running = lanes.run([case_work(judge, case) for case in listed], nothing)  # type: ignore[arg-type]
+    for _ in listed:
+        next(running)
     all_done.set()
     lanes.finish()
     assert {lane for _, lane in judge.ran} == {0}
@@ -269,12 +259,8 @@ def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
         raise OSError(f"no worker for lane {lane}")
 
     monkeypatch.setattr(judge, "contender", contender)
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    works = [case_work(judge, case) for case in cases(12)]  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    for work in works:
-        with pytest.raises(OSError, match="no worker for lane"):
-            lanes.run(work, Evidence())
+    ends = run_all(judge, 2, cases(12))
+    assert all(str(one.error).startswith("no worker for lane") for one in ends.values())
 
 
 def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_more(
@@ -291,15 +277,7 @@ def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_
         return lane
 
     monkeypatch.setattr(judge, "contender", contender)
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    works = [case_work(judge, case) for case in cases(16)]  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    told = []
-    for work in works:
-        try:
-            lanes.run(work, Evidence())
-        except ContenderFault as fault:
-            told.append(fault.message)
+    told = [str(one.error) for one in run_all(judge, 2, cases(16)).values() if one.error]
     assert told == ["when it was loaded once more"]
     assert len(judge.ran) == 15
 
@@ -309,36 +287,29 @@ def test_a_worker_is_not_started_for_a_case_or_two(judge: StubJudge) -> None:
     assert judge.together == 1
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge, count: int) -> None:
+def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge) -> None:
     called: list[int] = []
-    run_all(judge, count, cases(30), lambda: called.append(len(judge.ran)))
+    run_all(judge, 3, cases(30), lambda: called.append(len(judge.ran)))
     assert len(called) == 1
-    assert called[0] in ([0] if count == 1 else range(12, 19))
+    assert called[0] in range(12, 19)
 
 
 def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judge: StubJudge) -> None:
     def fail() -> None:
         raise OSError("no more processes")
 
-    lanes = Lanes(judge, 3)  # type: ignore[arg-type]
-    works = [case_work(judge, case) for case in cases(30)]  # type: ignore[arg-type]
-    lanes.begin(works, fail)
-    failed = []
-    for work in works:
-        try:
-            lanes.run(work, Evidence())
-        except OSError as error:
-            failed.append(str(error))
+    failed = [str(one.error) for one in run_all(judge, 3, cases(30), fail).values() if one.error]
     assert failed == ["no more processes"]
 
 
 def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
     lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    lanes.begin([case_work(judge, case) for case in cases(200)], lambda: None)  # type: ignore[arg-type]
+    running = lanes.run([case_work(judge, case) for case in cases(200)], nothing)  # type: ignore[arg-type]
+    next(running)
     lanes.abandon()
     lanes.finish()
     assert len(judge.ran) < 20
+    assert len(list(lanes.done_already())) == len(judge.ran) - 1
 
 
 def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,28 +332,22 @@ def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: Stu
     """Two lanes: when the second of two has hung, at most one more is under way."""
     (case,), ran = cases(1), list[str]()
 
-    def work(part: str, index: int) -> Work:
-        def run(_lane: int, _evidence: Evidence) -> None:
+    def hang_or_work(part: str, index: int) -> Work:
+        def go(_lane: int, _evidence: Evidence) -> None:
             ran.append(f"{part}-{index}")
             if part == "hangs":
                 raise ContenderFault("timed_out", "no answer within 5 s: stopped")
 
-        return Work(f"softmax-{part}-{index}", case.assignment, run, part=part)
+        return work(f"{part}-{index}", case.assignment, go, part=part)
 
-    works = [work(part, index) for index in range(8) for part in ("hangs", "works")]
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    lanes.begin(works, lambda: None)
-    ends = []
-    for one in works:
-        try:
-            lanes.run(one, Evidence())
-            ends.append("passed")
-        except ContenderFault as fault:
-            ends.append(fault.message)
+    works = [hang_or_work(part, index) for index in range(8) for part in ("hangs", "works")]
+    ends = [str(one.error or "passed") for one in run(judge, 2, works).values()]
     assert ends[1::2] == ["passed"] * 8
     assert 2 <= ends.count("no answer within 5 s: stopped") <= 3
     assert len([one for one in ran if one.startswith("hangs")]) <= 3
     told = [words for words in ends if words.startswith("not run: ")]
     assert len(told) >= 5
     assert all(words.endswith(" of this part gave no answer within 5 s; mend these first") for words in told)
-    assert {words.split()[2] for words in told} <= {str(index) for index in range(8)}, "cases have their own names"
+    assert {words.split()[2] for words in told} <= {f"hangs-{index}" for index in range(8)}, (
+        "cases have their own names"
+    )

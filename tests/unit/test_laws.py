@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 from grader.assignment import load_course
-from grader.judge import plugin as plugin_module
 from grader.judge import properties as module
-from grader.judge.plugin import JudgePlugin, Place
+from grader.judge.cases import Place
 from grader.judge.properties import Properties, Trial
+from grader.judge.schedule import Schedule
 from grader.problem import load_problem
 from tests.conftest import ROOT
 
@@ -68,15 +68,14 @@ def test_what_a_law_asserts_is_looked_for_in_smaller_inputs(properties: Properti
     assert min(tried) == 1
 
 
-def test_a_lane_finds_its_assignments_problem_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_finds_its_assignments_problem_loaded() -> None:
     """Two that load one at the same time have each other's unfinished module where pydantic looks for what a model is made of."""
     judge: Any = SimpleNamespace(device_name="cuda")
-    plugin = JudgePlugin(judge, load_course(ROOT), [], [])
-
-    def load(*_: object) -> None:
-        raise AssertionError("loaded once more")
-
-    monkeypatch.setattr(plugin_module, "load_problem", load)
-    for name in plugin.assignments:
-        part = plugin.assignments[name].spec.parts[0].name
-        assert isinstance(plugin._properties(Place(name, part, "law", "")), Properties)
+    nobody: Any = None
+    assignments = load_course(ROOT)
+    problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
+    schedule = Schedule(judge, assignments, [], problems, nobody, nobody, nobody)
+    for one in assignments:
+        found = schedule.properties(Place(one.name, one.spec.parts[0].name, "law"), lane=1)
+        assert isinstance(found, Properties)
+        assert f"problem of {one.name}" in vars(found).values()

@@ -145,6 +145,17 @@ def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: W
     assert pool.watched(["sanitizer", "initcheck"]) is not nobodys
 
 
+def test_idle_workers_are_those_that_nobody_has_taken(pool: WorkerPool) -> None:
+    taken, trusted = pool.take(), pool.start("cpu")
+    pool.prepare(2)
+    pool.reserve([("gelu", ())])
+    pool.prepare_watched([["sanitizer", "memcheck"]])
+    pool.end_idle()
+    assert [one for one in Fake.living if one.lives()] == [taken, trusted]
+    assert not pool.has_reserve
+    assert pool.take() in Fake.living[-1:]
+
+
 def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes take and prepare workers while a reserve is made for later."""
     pool.prepare(1)

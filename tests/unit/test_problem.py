@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from grader.assignment import Assignment, CourseError, load_assignment, load_course
 from grader.judge.cases import BoundCase, BoundSpeedCase, SpeedSizes, bind_cases, bind_speed_cases
-from grader.problem import Call, Params, bind_params, bind_speed_sizes, by_slices, load_beside, load_problem
+from grader.problem import (
+    Call,
+    Params,
+    bind_params,
+    bind_speed_sizes,
+    by_slices,
+    load_beside,
+    load_problem,
+    signature_fault,
+)
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -109,6 +118,60 @@ def test_a_problem_that_cannot_be_used_is_refused_by_name(write: Write, problem:
         load_problem(assignment)
     assert str(error.value).startswith(f"{assignment.folder / 'problem.py'}: ")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def suspect(call, got, first): return ()", "lacks the function suspects(call, got, first)"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def", "SyntaxError"),
+    ],
+)
+def test_mistakes_that_cannot_be_used_are_refused_by_name(write: Write, text: str, words: str) -> None:
+    assignment = write()
+    (assignment.folder / "mistakes.py").write_text(text)
+    with pytest.raises(CourseError) as error:
+        load_problem(assignment)
+    assert str(error.value).startswith(f"{assignment.folder / 'mistakes.py'}: ")
+    assert words in str(error.value)
+
+
+def test_mistakes_are_optional(write: Write) -> None:
+    assignment = write()
+    assert load_problem(assignment)[0].mistakes is None
+    (assignment.folder / "mistakes.py").write_text("def suspects(call, got, first): return ()")
+    mistakes = load_problem(assignment)[0].mistakes
+    assert mistakes is not None
+    assert list(mistakes.suspects(Call({}), {}, 0)) == []
+
+
+SIGNATURE = '["const float* x", "float* y", "int64_t n = x.shape[0]", "cudaStream_t stream"]'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("", "", ""),
+        ("* x", "* a", "its inputs are ['a'], those of problem.py ['x']"),
+        ("int64_t n", "float beta", "its options are ['beta'], those of problem.py []"),
+        ("shape[0]", "shape[1]", "n is x.shape[1], and x has the shape (3,)"),
+        ('"float* y"', '"float* y", "float* z"', "its outputs are ['y', 'z'], those of problem.py ['y']"),
+    ],
+)
+def test_a_signature_goes_with_the_calls_of_its_problem(write: Write, old: str, new: str, words: str) -> None:
+    signature = SIGNATURE.replace(old, new, 1) if old else SIGNATURE
+    for before, after in (("* a", "a."), ("float beta", "")):
+        if before in signature:
+            signature = signature.replace("x.", after) if after else signature.replace(" = x.shape[0]", "")
+    toml = TOML.replace('"double.py"', '"double.cu"').replace('"triton"', f'"cuda"\nsignature = {signature}')
+    toml = toml.replace("scale = { y =", "scale = { z = 'all', y =") if "z" in signature else toml
+    assignment = write()
+    (assignment.folder / "problem.toml").write_text(toml)
+    spec = load_assignment(assignment.folder).spec
+    problem, model = load_problem(assignment)
+    call = problem.make_inputs(model(n=3), torch.float32, torch.Generator())
+    assert signature_fault(spec, call, problem.outputs(call)) == words
 
 
 def test_a_missing_problem_is_refused_by_name(write: Write) -> None:

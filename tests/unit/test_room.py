@@ -28,8 +28,9 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
             raise ContenderFault(outcome, "no memory for y")  # type: ignore[arg-type]
 
     limits = SimpleNamespace(time_limit_s={"cpu": 1.0}, memory_gib=1.0)
-    spec = SimpleNamespace(limits=limits, tolerance=SimpleNamespace(scale={"y": "element"}))
+    spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
     case: Any = SimpleNamespace(
+        name="huge",
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
         assignment=SimpleNamespace(spec=spec),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),

@@ -144,6 +144,7 @@ class StubWorker:
     def __init__(self, log: str, fault: ContenderFault | None, answer: torch.Tensor | None) -> None:
         self.tool_log, self.fault, self.answer = log, fault, answer
         self.killed = False
+        self.log = SimpleNamespace(mark=lambda _name: None)
 
     def __enter__(self) -> StubWorker:
         return self
@@ -198,6 +199,7 @@ def run(
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
     case: Any = SimpleNamespace(
+        name="memcheck",
         case=SimpleNamespace(tool="memcheck"),
         inputs=lambda *_: call,
         problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),

@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Container
@@ -23,6 +24,8 @@ from grader.worker.lines import Frame, frames, line_of
 HERE = Path(__file__).parent
 RUNTIME = HERE / "runtime.o"  # where the judge has put it ready
 RUNTIME_LIMIT_S = 120.0
+WORD = (1 << 64) - 1
+MAX_WORDS, MAX_FLOATS = 12, 8  # that `cuda_cpu_call` passes on
 TRANSLATED = "translated"  # the folder of the student's files after `rewrite`
 MAX_PLACES = 4  # of a stack
 # DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
@@ -187,6 +190,7 @@ class Library:
     def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
         self.source = source  # the main file's name, which needs no naming
+        self.sizes = "n"  # what the student calls the sizes that an index is to be checked against
         self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
         try:
             self.functions = ctypes.CDLL(str(path))
@@ -214,10 +218,17 @@ class Library:
             ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
 
-    def call(self, function: Any, x: int, y: int, elements: int) -> int:
-        """Call the student's function on two addresses. Returns the signal that ended it, or 0."""
-        pointer = ctypes.cast(function, ctypes.c_void_p)
-        return int(self.functions.cuda_cpu_call(pointer, *map(ctypes.c_void_p, (x, y)), ctypes.c_int64(elements), None))
+    def call(self, function: Any, *values: int | float) -> int:
+        """Call the student's function on addresses, integers and float32 numbers. Returns the signal that ended it, or 0."""
+        words = [one & WORD for one in values if isinstance(one, int)]
+        floats = [struct.pack("<f4x", one) for one in values if isinstance(one, float)]
+        return int(
+            self.functions.cuda_cpu_call(
+                ctypes.cast(function, ctypes.c_void_p),
+                (ctypes.c_uint64 * MAX_WORDS)(*words),
+                (ctypes.c_double * MAX_FLOATS).from_buffer_copy(b"".join(floats).ljust(8 * MAX_FLOATS, b"\0")),
+            )
+        )
 
     def locate(self) -> list[Frame]:
         """Where the call is that another thread makes, as `ended_at`; nothing where there is none."""
@@ -273,7 +284,7 @@ class Library:
         }
         if kind == b"race" and lines["{place}"] == lines["{other}"] and text.count(" writes ") == 2:
             text += ": consistent with an index that is not each thread's own"
-        for word, line in lines.items():
+        for word, line in (lines | {"{sizes}": self.sizes}).items():
             text = text.replace(word, line)
         return Fault(kind.decode(), text)
 

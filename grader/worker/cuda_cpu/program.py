@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from grader import protocol
 from grader.worker import nvcc, windows
@@ -16,6 +18,7 @@ from grader.worker.cuda_cpu.build import NO_LIBRARY, TORCH_HEADER, BuildFailed, 
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
+from grader.worker.signature import Signature
 from grader.worker.windows import ELEMENT_BYTES, Floats
 
 NULL_BYTES = 4096  # an address below is a null pointer's, or near it
@@ -29,19 +32,28 @@ class Ended(LoadError):
 
 
 class Kernel:
-    """The student's function `void entry(const float* x, float* y, int64_t n, cudaStream_t stream)`, and what ptxas told of it."""
+    """The student's function, and what ptxas told of it. Calls are given inputs, options and outputs, in this order."""
 
-    def __init__(self, library: Library, entry: str, ptxas: str, folder: Path) -> None:
+    def __init__(self, library: Library, entry: str, signature: Signature, ptxas: str, folder: Path) -> None:
         self.ptxas = ptxas
+        self.signature = signature
         self._folder = folder
         self._library = library
+        self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
         self._function = getattr(library.functions, entry)
 
-    def _run(self, x: Floats, y: Floats, order: int = 0, sample: bool = False) -> None:
+    def _tensors(self, arguments: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """The inputs and the outputs among the arguments, by name."""
+        inputs, outputs = self.signature.inputs, self.signature.outputs
+        given, written = arguments[: len(inputs)], arguments[-len(outputs) :]
+        return dict(zip(inputs, given, strict=True)), dict(zip(outputs, written, strict=True))
+
+    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False) -> None:
         self._library.begin(order, sample)
-        self._library.array(x.address, x.size_bytes, "x", ELEMENT_BYTES)
-        self._library.array(y.address, y.size_bytes, "y", ELEMENT_BYTES, output=True)
-        if number := self._library.call(self._function, x.address, y.address, x.elements):
+        inputs, outputs = self._tensors(arguments)
+        for name, floats in (inputs | outputs).items():
+            self._library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
+        if number := self._library.call(self._function, *self.signature.values(arguments)):
             raise Ended(self._ending(number))
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
@@ -70,32 +82,39 @@ class Kernel:
         lines = (f'  File "{self._folder / one.file.name}", line {one.line} in {one.plain}\n' for one in stack)
         return "".join(lines)
 
-    def call(self, x: Floats, y: Floats) -> int:
+    def call(self, arguments: Sequence[Any]) -> int:
         """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError.
 
         Returns:
             How many kernels it launched.
         """
-        given, unwritten = x.content(), y.content()
-        self._run(x, y, order=0)
+        inputs, outputs = (list(tensors.values()) for tensors in self._tensors(arguments))
+        given, unwritten = _contents(inputs), _contents(outputs)
+        self._run(arguments, order=0)
         launches = self._library.launches()
-        if x.content() != given:
+        if _contents(inputs) != given:
             return launches  # the judge says it better: an input was changed
-        forwards = y.content()
-        y.fill(unwritten)
-        self._run(x, y, order=1)
-        if y.content() != forwards:
+        forwards = _contents(outputs)
+        for output, content in zip(outputs, unwritten, strict=True):
+            output.fill(content)
+        self._run(arguments, order=1)
+        if _contents(outputs) != forwards:
             raise LoadError("failed", "the result depends on the order in which threads run: consistent with a race")
         return launches
 
-    def sample(self, x: Floats, y: Floats) -> None:
-        """Run large launches in part, to see where their accesses go. Raises LoadError."""
-        self._run(x, y, sample=True)
+    def sample(self, arguments: Sequence[Any]) -> None:
+        """Run large launches in part, to see where their accesses go, and how far those of the last output. Raises LoadError."""
+        self._run(arguments, sample=True)
         if missing := self._library.unwritten_end_bytes() // ELEMENT_BYTES:
             words = f"the last {missing} elements" if missing > 1 else "the last element"
+            name, end = self.signature.outputs[-1], arguments[-1].elements - 1
             raise LoadError(
-                "failed", f"{words} of y, up to y[{y.elements - 1}], were never written: the blocks end before them"
+                "failed", f"{words} of {name}, up to {name}[{end}], were never written: the blocks end before them"
             )
+
+
+def _contents(tensors: Sequence[Floats]) -> list[bytes]:
+    return [one.content() for one in tensors]
 
 
 def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
@@ -103,7 +122,7 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
 
     Args:
         build: `compiler` is g++ or clang++, `limit_s` its seconds; where `nvcc` is not None, it compiles the file for `arch`
-            as well, and what it refuses is a failed build.
+            as well, and what it refuses is a failed build; `signature` is the entry's.
 
     Raises:
         LoadError: build_failed; unsupported, where only a GPU can run it; failed, where the entry is missing.
@@ -126,7 +145,7 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if not hasattr(library.functions, entry):
         raise missing_in_library(path, entry, Path(f"{library.path}.o"))
-    return Kernel(library, entry, ptxas, path.parent)
+    return Kernel(library, entry, Signature(build.signature, attrgetter("address")), ptxas, path.parent)
 
 
 def _told(trial: nvcc.Trial, name: str) -> str:
@@ -143,29 +162,31 @@ def _told(trial: nvcc.Trial, name: str) -> str:
 
 
 def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Reply:
-    """Make the calls: y is in the arena afterwards, that of each. Raises LoadError."""
+    """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
     try:
         with told_where(request.limit_s, kernel.place):
             launches = _call(kernel, request, files)
     except Ended as error:
         return protocol.Reply(ok=False, error=describe(error), broken=True)
-    written = (protocol.Returned("written"),) * len(request.calls)
+    written = tuple(protocol.Returned("written") for one in request.calls for _ in one.outputs)
     return protocol.Reply(ok=True, returned=written, launches=launches)
 
 
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
     """How many kernels were launched; None where large launches run in part."""
     calls = [(*one.args, *one.outputs) for one in request.calls]
+    inputs, options = len(request.calls[0].args), request.options
     if request.windows > 1:
         with windows.repeated(files[0], calls[0], request.windows, protocol.SAMPLE_CUT) as floats:
-            kernel.sample(*floats)
+            kernel.sample([*floats[:inputs], *options, *floats[inputs:]])
         return None
     memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)
     try:
         launches = 0
         for refs in calls:
-            launches += kernel.call(*(Floats.at(ctypes.addressof(view) + ref.start_bytes, ref) for ref in refs))
+            floats = [Floats.at(ctypes.addressof(view) + ref.start_bytes, ref) for ref in refs]
+            launches += kernel.call([*floats[:inputs], *options, *floats[inputs:]])
         return launches
     finally:
         del view

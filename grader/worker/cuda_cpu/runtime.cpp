@@ -486,7 +486,7 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
                                         : "memory that is not the device's";
     bool past = nearest ? !nearest->mapped && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
     give_up("out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
-                                 (past ? ": consistent with a missing or wrong check of the index against n" : ""),
+                                 (past ? ": consistent with a missing or wrong check of the index against {sizes}" : ""),
             place, 0, cudaErrorIllegalAddress);
 }
 
@@ -673,8 +673,14 @@ uintptr_t cuda_cpu_base() {
     Dl_info info;
     return dladdr(reinterpret_cast<void*>(cuda_cpu_base), &info) ? uintptr_t(info.dli_fbase) : 0;
 }
-// Calls the student's function. Returns the signal that ended it, or 0.
-int cuda_cpu_call(void (*function)(const void*, void*, int64_t, void*), const void* x, void* y, int64_t n, void* stream) {
+using W = uint64_t;
+using F = double;
+typedef void cuda_cpu_function(W, W, W, W, W, W, W, W, W, W, W, W, F, F, F, F, F, F, F, F);
+// Calls the student's function with 12 words and 8 floats. Returns the signal that ended it, or 0.
+// In the calling conventions of x86-64 and of 64-bit ARM the i-th integer or pointer has its place whatever floats stand between, and the
+// other way round, and a function may be given more than it takes: so one type of function stands for all, and each float is the low half
+// of a double.
+int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* f) {
     static char stack[64 << 10];  // the student's may be full
     stack_t own = {}, other;
     own.ss_sp = stack, own.ss_size = sizeof stack;
@@ -687,7 +693,8 @@ int cuda_cpu_call(void (*function)(const void*, void*, int64_t, void*), const vo
     for (int i = 0; i < 4; i++) sigaction(ENDING[i], &ending, &earlier[i]);
     caller = pthread_self(), call_began = uintptr_t(&own);
     int number = sigsetjmp(before_call, 1);
-    if (!number) calling = 1, function(x, y, n, stream);
+    if (!number)
+        calling = 1, function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]);
     calling = 0;
     for (int i = 0; i < 4; i++) sigaction(ENDING[i], &earlier[i], nullptr);
     sigaltstack(&other, nullptr);

@@ -5,25 +5,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grader.verdict.mistakes import LOW_PRECISION, Outputs, Suspect, fitted
-from grader.verdict.rounding import ROUNDINGS
+from grader.problem import Call
+from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
+from grader.verdict.suspects import Suspect, fitted
 
 TILES = (16, 32, 64, 128)
 LARGEST_SCORES = 2**22  # queries × keys beyond which it is not worked out again
-NEGLIGIBLE = 1e-6
 LN_2 = math.log(2)
+Form = Callable[[], tuple[Tensor | None, ...]]
+Mistake = tuple[str, str, Form]  # words, cause, outputs
 MASKED = (0.0, -1.0, -10.0, 1.0)  # scores that are taken for masked ones; those far below all others do no harm
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    close = (one - other).abs() <= NEGLIGIBLE * (1 + other.abs())
-    return bool((close | (one.isnan() & other.isnan()) | (one == other)).all())
+def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Suspect]:
+    """Attention with one mistake each, of the batch entry `first`."""
+    q, k, v = call.args.values()
+    if q.shape[1] * k.shape[1] > LARGEST_SCORES:
+        return
+    attention = Attention(q, k, v, call.upstream, bool(call.options.get("is_causal")), first)
+    names = ("o",) if call.upstream is None else ("dq", "dk", "dv")
+
+    def outputs(form: Form) -> dict[str, Tensor]:
+        return {name: one[None] for name, one in zip(names, form(), strict=True) if one is not None}
+
+    for words, cause, form in attention.mistakes(got):
+        yield Suspect(words, cause, lambda: outputs(form), part=slice(first, first + 1))
+
+
+def remark(call: Call) -> str:
+    """How many queries and keys there are, where that differs."""
+    n, m = (call.args[name].shape[1] for name in "qk")
+    if n == m:
+        return ""
+    return (
+        f"in this call there are {n} queries and {m} keys: where the cases with as many "
+        "of both pass, it is consistent with an offset or a bound that takes one number for the other"
+    )
 
 
 def _more_keys(count: int) -> str:
@@ -40,9 +63,6 @@ class Attention:
         self.batch = q.shape[0]
         self.entry = entry
         self.causal = causal
-        self.fit = k.shape == v.shape and q.shape[::2] == k.shape[::2] and q.shape[1] * k.shape[1] <= LARGEST_SCORES
-        if not self.fit:
-            return
         self._all = (q, k, v, upstream)
         self.q, self.k, self.v = (tensor[entry].double() for tensor in (q, k, v))
         self.do = None if upstream is None else upstream[entry].double()
@@ -51,7 +71,7 @@ class Attention:
         self.i = torch.arange(self.n, device=q.device)[:, None]
         self.j = torch.arange(self.m, device=q.device)[None, :]
         self.s = self.q @ self.k.T * self.scale
-        self.visible = self._mask()
+        self.visible = (self.j <= self.i) | (not causal)
         masked = self.s.masked_fill(~self.visible, -math.inf)
         self.lse = torch.logsumexp(masked, -1, keepdim=True)
         self.top = masked.amax(-1, keepdim=True)
@@ -62,34 +82,13 @@ class Attention:
             self.delta = (self.do * self.o).sum(-1, keepdim=True)
             self.ds = self.p * (self.dp - self.delta)
 
-    def _mask(self) -> Tensor:
-        return self.j <= self.i if self.causal else torch.ones_like(self.s, dtype=torch.bool)
-
-    def fits(self, expected: Outputs) -> bool:
-        """Whether the outputs that are asked for are attention's."""
-        if not self.fit or (self.do is None) != (len(expected) == 1):
-            return False
-        right = self._outputs(self.p, self.ds) if self.do is not None else (self.o,)
-        self.names = list(expected)
-        return len(right) == len(expected) and all(
-            same(one, expected[name][self.entry]) for one, name in zip(right, self.names, strict=True)
-        )
-
-    def suspects(self, got: Outputs) -> Iterator[Suspect]:
-        """got: what was given, all batch entries."""
+    def mistakes(self, got: Mapping[str, Tensor]) -> Iterator[Mistake]:
+        """got: what was given, all batch entries. Forms give o, or dq, dk and dv, None of what they say nothing of."""
         if self.do is not None:
             yield from self._backward()
             return
-        yield from self._forward()
-        (name,) = self.names
-        given = got[name][self.entry].double()
-        factor = fitted(given, lambda value: self._attend(self.s * value, self.visible), 1.0)
-        if math.isfinite(factor):
-            yield Suspect(
-                f"with scores that are {factor:.5g} times what they should be",
-                f"a wrong constant or scale in the exponent, such as {factor / LN_2:.5g} in place of log₂e, which is {1 / LN_2:.6g}",
-                lambda: {name: self._attend(self.s * factor, self.visible)[None]},
-            )
+        for words, cause, form in self._forward(got["o"][self.entry].double()):
+            yield words, cause, lambda: (form(),)
 
     # Both -------------------------------------------------------------------------------------------------------------
 
@@ -165,20 +164,15 @@ class Attention:
     def _attend(self, s: Tensor, visible: Tensor, v: Tensor | None = None) -> Tensor:
         return torch.softmax(s.masked_fill(~visible, -math.inf), -1) @ (self.v if v is None else v)
 
-    def _forward(self) -> Iterator[Suspect]:
-        (name,) = self.names
-
-        def suspect(words: str, cause: str, form: Callable[[], Tensor]) -> Suspect:
-            return Suspect(words, cause, lambda: {name: form()[None]})
-
+    def _forward(self, given: Tensor) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
         for words, cause, factor in self._scales():
-            yield suspect(words, cause, lambda: self._attend(self.s * factor, self.visible))
+            yield words, cause, lambda: self._attend(self.s * factor, self.visible)
         for words, cause, mask in self._masks():
-            yield suspect(words, cause, lambda: self._attend(self.s, mask()))
+            yield words, cause, lambda: self._attend(self.s, mask())
         for words, cause, keep in self._kept(self.m, "keys"):
-            yield suspect(words, cause, lambda: self._attend(self.s, self.visible & keep(self.j)))
+            yield words, cause, lambda: self._attend(self.s, self.visible & keep(self.j))
         if self.n < self.m:
-            yield suspect(
+            yield (
                 f"of the first {self.n} of {self.m} keys alone, as many as there are queries",
                 "the number of queries taken for the number of keys",
                 lambda: self._attend(self.s, self.visible & (self.j < self.n)),
@@ -186,70 +180,70 @@ class Attention:
         for b in TILES:
             pad = -self.m % b
             if pad:
-                yield suspect(
+                yield (
                     f"with {_more_keys(pad)} of zeros, padded to blocks of {b}",
                     "keys beyond the end that are loaded as 0 and not masked: their score is 0, and exp(0 − m) is not",
                     lambda: self._with_more(math.log(pad)),
                 )
             if b < self.m:
-                yield from self._unscaled(suspect, b)
-        yield suspect(
+                yield from self._unscaled(b)
+        yield (
             "without the maximum subtracted",
             "exp of the scores as they are, which overflows above 88 and vanishes below −104",
-            lambda: self._without_maximum(),
+            lambda: self._relative_to(0.0),
         )
-        yield suspect(
+        yield (
             "with a maximum that starts at 0",
             "a running maximum that starts at 0 instead of −inf: rows far below 0 vanish",
-            lambda: self._from_zero(),
+            lambda: self._relative_to(self.top.clamp(min=0)),
         )
         for score in MASKED:
             cause = f"masked scores that are {score:g} and not −inf: exp({score:g} − m) is not 0"
             for b in (*TILES, 2 * self.m) if self.causal else ():
-                yield suspect(
+                yield (
                     f"with {score:g} as the score of the keys that the causal mask hides",
                     cause,
                     lambda: self._attend(self.s.masked_fill(~self.visible, score), self.j // b <= self.i // b),
                 )
                 if self.m % b:
-                    yield suspect(
+                    yield (
                         f"with {score:g} as the score of the keys that the causal mask hides, and of those beyond the end",
                         f"{cause}; here the causal mask undoes the one for the end",
                         lambda: self._masked_with(score, b),
                     )
             for b in TILES if score and self.m > 1 else ():  # of one key some number of them meets every factor
                 if pad := -self.m % b:
-                    yield suspect(
+                    yield (
                         f"with {_more_keys(pad)} whose score is {score:g}, padded to blocks of {b}",
                         f"keys beyond the end: {cause}",
                         lambda: self._with_more(score + math.log(pad)),
                     )
-        yield suspect(
+        yield (
             "without dividing by the sum",
             "a division by the row sum that is missing",
             lambda: self.o * (self.lse - self.top).exp(),
         )
         for words, power in (("the sum twice", 2.0), ("the root of the sum", 0.5)):
-            yield suspect(
+            yield (
                 f"when it is divided by {words}",
                 "another division than the one by the row sum Σ exp(S − m)",
                 lambda: self.o * ((self.lse - self.top) * (1 - power)).exp(),
             )
         for b in TILES:
-            yield suspect(
+            yield (
                 f"with one maximum for all queries of a tile, of {b} × {b} say",
                 "a maximum over the whole tile: its axis is missing",
                 lambda: self._by_tiles(b, one_maximum=True),
             )
             if self.m == 1:  # any wrong sum is met by some tile
                 continue
-            yield suspect(
+            yield (
                 f"with the sums of the columns, and not of the rows, of each tile of {b} × {b}",
                 "a sum along the wrong axis: a query's sum runs over its keys",
                 lambda: self._by_tiles(b, one_maximum=False),
             )
         for more in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
-            yield suspect(
+            yield (
                 f"with {more:g} added to the sum",
                 "a sum that is kept from 0: with the maximum subtracted it is never less than 1",
                 lambda: self.o / (1 + more * (self.top - self.lse).exp()),
@@ -258,13 +252,13 @@ class Attention:
             if b >= self.m:
                 continue
             for once_more in (False, True):
-                yield suspect(
+                yield (
                     f"when the output is divided by the sum so far after each block of {b} keys"
                     + (", and at the end" if once_more else ""),
                     "a division within the loop: once is enough, after all blocks",
                     lambda: self._divided_in_each_block(b, once_more),
                 )
-            yield suspect(
+            yield (
                 f"when each block of {b} keys has a softmax of its own, and what comes out is added up",
                 "maximum and sum that start anew in each block",
                 lambda: self._softmax_of_each_block(b),
@@ -277,42 +271,42 @@ class Attention:
                     f"for q, k and v rounded to {low}",
                     lambda: self._attend(low_q @ low_k.T * self.scale, self.visible, low_v),
                 ),
-                (
-                    f"for q and k rounded to {low}",
-                    lambda: self._attend(low_q @ low_k.T * self.scale, self.visible),
-                ),
+                (f"for q and k rounded to {low}", lambda: self._attend(low_q @ low_k.T * self.scale, self.visible)),
                 (f"with the scores rounded to {low}", lambda: self._attend(rounded(self.s), self.visible)),
                 (f"with the weights rounded to {low}", lambda: rounded(self.p * total) @ self.v / total),
                 (f"with the weights and v rounded to {low}", lambda: rounded(self.p * total) @ low_v / total),
                 (f"with o rounded to {low}", lambda: rounded(self.o)),
             ):
-                yield suspect(words, LOW_PRECISION, form)
-        yield suspect(
+                yield words, LOW_PRECISION, form
+        yield (
             "with k and v swapped",
             "arguments in the wrong order",
             lambda: self._attend(self.q @ self.v.T * self.scale, self.visible, self.k),
         )
         if self.n == self.m:
-            yield suspect(
+            yield (
                 "with q and k swapped",
                 "rows and columns of the scores swapped",
                 lambda: self._attend(self.s.T, self.visible),
             )
-        yield suspect(
-            "without softmax", "exponentials that are missing", lambda: self.s.masked_fill(~self.visible, 0) @ self.v
+        yield (
+            "without softmax",
+            "exponentials that are missing",
+            lambda: self.s.masked_fill(~self.visible, 0) @ self.v,
         )
-        yield suspect(
-            "when all weights are equal", "scores that are all 0", lambda: self._attend(0 * self.s, self.visible)
-        )
-        for which, tensors in self._of_first_entry():
-            q, k, v, _ = (tensor if tensor is None else tensor.double() for tensor in tensors)
-            assert q is not None
-            assert k is not None
-            assert v is not None
-            yield suspect(
+        yield ("when all weights are equal", "scores that are all 0", lambda: self._attend(0 * self.s, self.visible))
+        for which, q, k, v in self._of_first_entry():
+            yield (
                 f"with {which} of batch entry 0",
                 f"a batch offset that is missing for {which}: only the first batch entry is right",
                 lambda: self._attend(q @ k.T * self.scale, self.visible, v),
+            )
+        factor = fitted(given, lambda value: self._attend(self.s * value, self.visible), 1.0)
+        if math.isfinite(factor):
+            yield (
+                f"with scores that are {factor:.5g} times what they should be",
+                f"a wrong constant or scale in the exponent, such as {factor / LN_2:.5g} in place of log₂e, which is {1 / LN_2:.6g}",
+                lambda: self._attend(self.s * factor, self.visible),
             )
 
     def _scales(self) -> Iterator[tuple[str, str, float]]:
@@ -354,7 +348,7 @@ class Attention:
         """o beside keys whose values are 0 and whose exponentials have a sum of exp(log_sum)."""
         return self.o * (self.lse - torch.logaddexp(self.lse, self.lse.new_tensor(log_sum))).exp()
 
-    def _unscaled(self, suspect: Callable[[str, str, Callable[[], Tensor]], Suspect], b: int) -> Iterator[Suspect]:
+    def _unscaled(self, b: int) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
         """The online softmax in blocks of b keys, where something is not rescaled when the maximum moves."""
         moves = f"as the maximum moves from one block of {b} keys to the next"
         for words, cause, of_o, of_sum in (
@@ -368,7 +362,7 @@ class Attention:
             ("output is rescaled by exp2 in place of exp", "in another base than the rest", LN_2, 1.0),
             ("sum is rescaled by exp2 in place of exp", "in another base than the rest", 1.0, LN_2),
         ):
-            yield suspect(
+            yield (
                 f"when the {words} {moves}",
                 f"a factor exp(m_old − m_new) that is {cause}",
                 lambda: self._online(b, of_o, of_sum),
@@ -431,28 +425,20 @@ class Attention:
             o = torch.where(looked_at, (o * factor + p @ self.v[keys]) / total, o)
         return o / total if once_more else o
 
-    def _without_maximum(self) -> Tensor:
-        """In float32, where exp overflows."""
-        weights = self.s.float().exp().masked_fill(~self.visible, 0.0)
+    def _relative_to(self, maximum: Tensor | float) -> Tensor:
+        """In float32, where exp overflows and vanishes."""
+        weights = (self.s - maximum).float().exp().masked_fill(~self.visible, 0.0)
         return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
 
-    def _from_zero(self) -> Tensor:
-        """In float32, where exp vanishes."""
-        weights = (self.s - self.top.clamp(min=0)).float().exp().masked_fill(~self.visible, 0.0)
-        return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
-
-    def _of_first_entry(self) -> Iterator[tuple[str, list[Tensor | None]]]:
-        """This entry's tensors, with some of them from entry 0."""
-        if self.entry == 0:
-            return
-        for which in ("k and v", "q", "k", "v", "q, k and v"):
-            yield (
-                which,
-                [
-                    None if tensor is None else tensor[0 if name in which else self.entry]
-                    for name, tensor in zip("qkvu", self._all, strict=True)
-                ],
+    def _of_first_entry(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+        """q, k and v of this entry, with some of them from entry 0, and which."""
+        for which in ("k and v", "q", "k", "v", "q, k and v") if self.entry else ():
+            q, k, v = (
+                tensor[0 if name in which else self.entry].double()
+                for name, tensor in zip("qkv", self._all, strict=False)
+                if tensor is not None
             )
+            yield which, q, k, v
 
     # Backward ---------------------------------------------------------------------------------------------------------
 
@@ -460,16 +446,9 @@ class Attention:
         assert self.do is not None
         return self.scale * ds @ self.k, self.scale * ds.T @ self.q, p.T @ self.do
 
-    def _backward(self) -> Iterator[Suspect]:
+    def _backward(self) -> Iterator[Mistake]:
         assert self.do is not None
         do, p, ds, dp, delta, s = self.do, self.p, self.ds, self.dp, self.delta, self.s
-        names = self.names
-
-        def suspect(words: str, cause: str, form: Callable[[], tuple[Tensor | None, ...]]) -> Suspect:
-            def outputs() -> Outputs:
-                return {name: one[None] for name, one in zip(names, form(), strict=True) if one is not None}
-
-            return Suspect(words, cause, outputs)
 
         def of_p(wrong: Tensor) -> tuple[Tensor, ...]:
             return self._outputs(wrong, wrong * (dp - delta))
@@ -479,12 +458,12 @@ class Attention:
 
         dq, dk, _ = self._outputs(p, ds)
         root = math.sqrt(self.d)
-        yield suspect(
+        yield (
             "without the factor scale = 1/√d",
             "a scale that is missing where dS meets k or q",
             lambda: (dq * root, dk * root, None),
         )
-        yield suspect(
+        yield (
             "with the factor scale = 1/√d twice",
             "a scale too many where dS meets k or q",
             lambda: (dq / root, dk / root, None),
@@ -506,36 +485,38 @@ class Attention:
             ),
             *([("the row sum of dO ∘ V", operand, (do * self.v).sum(-1, keepdim=True))] if self.n == self.m else []),
         ):
-            yield suspect(
+            yield (
                 f"when delta is {words}",
                 f"{cause}: it is rowsum(dO ∘ O), to be subtracted",
                 lambda: of_ds(p * (dp - other)),
             )
-        yield suspect(
+        yield (
             "when dS is P ∘ (scale · dP − delta)",
             "a scale that belongs to the scores, and at the end to dQ and dK: dP = dO Vᵀ",
             lambda: of_ds(p * (self.scale * dp - delta)),
         )
         for words, left, right in (("dO Kᵀ", do, self.k), ("Q Vᵀ", self.q, self.v), ("O Vᵀ", self.o, self.v)):
-            yield suspect(
+            yield (
                 f"when dP is {words}",
                 "the wrong operand of dP = dO Vᵀ",
                 lambda: of_ds(p * (left @ right.T - delta)),
             )
-        yield suspect(
+        yield (
             "when dS is dP − delta, without the factor P",
             "a factor P that is missing in dS",
             lambda: of_ds((dp - delta).masked_fill(~self.visible, 0)),
         )
-        yield suspect(
-            "when dS is dP − delta, without the factor P", "a factor P that is missing in dS", lambda: of_ds(dp - delta)
+        yield (
+            "when dS is dP − delta, without the factor P",
+            "a factor P that is missing in dS",
+            lambda: of_ds(dp - delta),
         )
-        yield suspect(
+        yield (
             "when dS is P ∘ dP − delta",
             "brackets that are missing: dS = P ∘ (dP − delta)",
             lambda: of_ds((p * dp - delta).masked_fill(~self.visible, 0)),
         )
-        yield suspect(
+        yield (
             "when dS is P ∘ dP − delta",
             "brackets that are missing: dS = P ∘ (dP − delta)",
             lambda: of_ds(p * dp - delta),
@@ -546,7 +527,7 @@ class Attention:
             ("from dO in place of Q, in dK = scale · dSᵀ Q", None, do),
             ("from O in place of Q, in dK = scale · dSᵀ Q", None, self.o),
         ):
-            yield suspect(
+            yield (
                 words,
                 "the wrong operand of the last product",
                 lambda: (
@@ -556,25 +537,23 @@ class Attention:
                 ),
             )
         if self.n == self.m:
-            yield suspect(
+            yield (
                 "with q and k swapped in the last products",
                 "the wrong operand: dQ = scale · dS K, dK = scale · dSᵀ Q",
                 lambda: (self.scale * ds @ self.q, self.scale * ds.T @ self.k, None),
             )
-            yield from self._of_keys(suspect)
-        yield suspect("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
-        yield suspect("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
+            yield from self._of_keys()
+        yield ("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
+        yield ("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
         operand = "the wrong operand of dV = Pᵀ dO: dS in place of P"
         if self.m == 1:
             operand += "; or 0 where dv belongs: with a single key dS is 0"
-        yield suspect("from dS in place of P", operand, lambda: (None, None, ds.T @ do))
-        yield suspect("from scale · dS in place of P", operand, lambda: (None, None, self.scale * ds.T @ do))
+        yield ("from dS in place of P", operand, lambda: (None, None, ds.T @ do))
+        yield ("from scale · dS in place of P", operand, lambda: (None, None, self.scale * ds.T @ do))
         for words, other in (("O", self.o), ("Q", self.q)):
-            yield suspect(
-                f"from {words} in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ other)
-            )
+            yield (f"from {words} in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ other))
         if self.n == self.m:
-            yield suspect(
+            yield (
                 "without the transposition",
                 "a product with dS or P that should be with its transpose",
                 lambda: (self.scale * ds.T @ self.k, self.scale * ds @ self.q, p @ do),
@@ -611,52 +590,50 @@ class Attention:
             ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
             *self._other_logsumexps(log_sum),
         ):
-            yield suspect(words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0)))
+            yield words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0))
         for words, cause, factor in self._scales():
-            yield suspect(
+            yield (
                 f"when the scores are computed again {words}",
                 f"{cause}: the backward's S must be the forward's",
                 lambda: of_p((s * factor - self.lse).exp().masked_fill(~self.visible, 0)),
             )
         for words, cause, mask in self._masks():
-            yield suspect(words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0)))
+            yield words, cause, lambda: of_p((s - self.lse).exp().masked_fill(~mask(), 0))
         for score in MASKED if self.causal else ():
             for b in (*TILES, 2 * self.m):
-                yield suspect(
+                yield (
                     f"with {score:g} as the score of the keys that the causal mask hides",
                     f"masked scores that are {score:g} and not −inf: exp({score:g} − L) is not 0",
                     lambda: of_p((s.masked_fill(~self.visible, score) - self.lse).exp() * (self.j // b <= self.i // b)),
                 )
         for b in TILES:
             if self.causal and b < self.n:
-                yield suspect(
+                yield (
                     f"when each block of {b} keys begins with the block of queries after its own",
                     "a loop over the query blocks that starts one block after the diagonal",
                     lambda: of_p(p * (self.i // b > self.j // b)),
                 )
-                yield suspect(
+                yield (
                     f"when each block of {b} keys begins with the next multiple of {2 * b} queries",
                     "a loop over the query blocks that begins too late for every second block of keys: "
                     "a start that is rounded up and not down",
                     lambda: of_p(p * (self.i >= (self.j // b + 1) // 2 * 2 * b)),
                 )
         for words, cause, keep in self._kept(self.n, "queries"):
-            yield suspect(words, cause, lambda: (None, *of_p(p * keep(self.i))[1:]))
+            yield words, cause, lambda: (None, *of_p(p * keep(self.i))[1:])
         for words, cause, keep in self._kept(self.m, "keys"):
-            yield suspect(words, cause, lambda: (of_p(p * keep(self.j))[0], None, None))
+            yield words, cause, lambda: (of_p(p * keep(self.j))[0], None, None)
         ones = torch.ones_like(do)
         ones_ds = p * (ones @ self.v.T - (ones * self.o).sum(-1, keepdim=True))
-        yield suspect(
+        yield (
             "when the upstream gradient is 1 everywhere",
             "an upstream gradient that is ignored",
             lambda: (self.scale * ones_ds @ self.k, self.scale * ones_ds.T @ self.q, p.T @ ones),
         )
         if self.entry:
-            yield from self._of_other_rows(suspect)
+            yield from self._of_other_rows()
 
-    def _of_keys(
-        self, suspect: Callable[[str, str, Callable[[], tuple[Tensor | None, ...]]], Suspect]
-    ) -> Iterator[Suspect]:
+    def _of_keys(self) -> Iterator[Mistake]:
         """Numbers per query that are taken from where the keys are: those of another query."""
         cause = "an index of keys for one of queries"
         for b in (1, *TILES):
@@ -674,9 +651,7 @@ class Attention:
                 ("logsumexp", lambda: self._outputs(p, p * (self.dp - self.delta))),
                 ("logsumexp and delta", lambda: self._outputs(p, p * (self.dp - delta))),
             ):
-                yield suspect(
-                    f"with {which} at the place of the key, not of the query{size}", f"{cause}: of {which}", form
-                )
+                yield (f"with {which} at the place of the key, not of the query{size}", f"{cause}: of {which}", form)
 
     def _other_sums(self, delta: Tensor) -> Iterator[tuple[str, str, Tensor]]:
         """Sums and means of dO ∘ O over more than a row."""
@@ -731,9 +706,7 @@ class Attention:
                     torch.logsumexp(masked[:, :b], -1, keepdim=True),
                 )
 
-    def _of_other_rows(
-        self, suspect: Callable[[str, str, Callable[[], tuple[Tensor | None, ...]]], Suspect]
-    ) -> Iterator[Suspect]:
+    def _of_other_rows(self) -> Iterator[Mistake]:
         """Numbers per query that come from batch entry 0."""
         assert self.do is not None
         zero = Attention(*self._all, self.causal, 0)
@@ -743,16 +716,15 @@ class Attention:
             ("delta", self.lse, zero.delta),
             ("the logsumexp and delta", zero.lse, zero.delta),
         ):
-            yield suspect(
+            yield (
                 f"with {which} of batch entry 0",
                 f"a batch offset that is missing for {which}: only the first batch entry is right",
                 lambda: self._outputs((s - lse).exp(), (s - lse).exp() * (dp - delta)),
             )
-        for which, tensors in self._of_first_entry():
-            q, k, v = (tensor.double() for tensor in tensors[:3] if tensor is not None)
+        for which, q, k, v in self._of_first_entry():
             p = (q @ k.T * self.scale).masked_fill(~self.visible, -math.inf).sub(self.lse).exp()
             ds = p * (do @ v.T - self.delta)
-            yield suspect(
+            yield (
                 f"with {which} of batch entry 0",
                 f"a batch offset that is missing for {which}: only the first batch entry is right",
                 lambda: (self.scale * ds @ k, self.scale * ds.T @ q, p.T @ do),

@@ -1,0 +1,7 @@
+"""What goes wrong in GeLU, in CUDA C++ and in Triton alike."""
+
+from __future__ import annotations
+
+from grader.problem import load_beside
+
+suspects = load_beside(__file__, "../_gelu/mistakes.py").suspects

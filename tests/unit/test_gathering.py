@@ -1,0 +1,36 @@
+"""Cases without a result: open where the grading was interrupted, the grader's fault where it was not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from grader.judge.gathering import Gathering
+from grader.report.model import INTERRUPTED, CaseResult
+
+
+def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
+    group = SimpleNamespace(name="all", title="All", points=2.0, names=["early", "late", "law"])
+    part: Any = SimpleNamespace(
+        name="p",
+        title="P",
+        groups=[group],
+        cases=[],
+        speed=[SimpleNamespace(name="late", bands=[SimpleNamespace(points=3.0)])],
+        speed_points=3.0,
+    )
+    assignment: Any = SimpleNamespace(
+        name="a", spec=SimpleNamespace(title="A", file="a.py", parts=[part], language="triton")
+    )
+    early = CaseResult(name="early", tries="", outcome="passed")
+    results: Any = SimpleNamespace(cases={("a", "p", "early"): early}, speed={})
+    judge: Any = SimpleNamespace(job=SimpleNamespace(speed=True), device_name="cpu")
+    compilation: Any = SimpleNamespace(kernels={})
+    found = Gathering(judge, results, compilation, interrupted=True).part(assignment, part)
+    assert [one.outcome for one in found.cases] == ["passed", "skipped", "skipped"]
+    assert {one.message for one in found.cases} == {"", INTERRUPTED}
+    assert (found.points.graded, found.points.possible) == (0, 2)
+    assert [(one.outcome, one.message) for one in found.speed.cases] == [("skipped", INTERRUPTED)]
+    assert (found.speed.points.graded, found.speed.points.possible) == (0, 3)
+    late = Gathering(judge, results, compilation, interrupted=False).part(assignment, part)
+    assert [one.outcome for one in (*late.cases, *late.speed.cases)] == ["passed", *["infra_error"] * 3]

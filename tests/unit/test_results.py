@@ -1,0 +1,113 @@
+"""What becomes of a case's error in the report."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grader.contender.replies import ContenderFault
+from grader.judge.cases import Place
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
+from grader.judge.results import Results
+
+
+class Kept:
+    """Results of one assignment, `a`, with stand-ins beside them; `told` are the events."""
+
+    def __init__(self, found: MachineFault | None = None, stop_early: bool = False) -> None:
+        self.told: list[Any] = []
+        self.excused: dict[tuple[str, str], ContenderFault] = {}
+        self.judge: Any = SimpleNamespace(
+            emit=self.told.append,
+            job=SimpleNamespace(stop_early=stop_early),
+            excused=self.excused,
+            excuse=lambda assignment, part, fault: self.excused.setdefault((assignment.name, part), fault),
+        )
+        canary: Any = SimpleNamespace(
+            look_into=lambda _assignment, _fault: found, look_back=lambda _assignment, _: found
+        )
+        self.compilation: Any = SimpleNamespace(kernels={"a": ["compiled by broken tools"]})
+        assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
+        self.results = Results(self.judge, [assignment], canary, self.compilation)
+
+    def keep(self, error: BaseException | None, name: str = "one", is_check: bool = False) -> tuple[str, str]:
+        self.results.keep(Place("a", "p", name, "tries"), error, Evidence(), is_check)
+        found = self.results.cases["a", "p", name]
+        return found.outcome, found.message
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "message"),
+    [
+        (None, "passed", ""),
+        (CheckFailed("it is wrong"), "failed", "it is wrong"),
+        (ContenderFault("crashed", "SIGSEGV"), "crashed", "SIGSEGV"),
+        (ContenderFault("skipped", "needs a GPU"), "skipped", "needs a GPU"),
+        (pytest.skip.Exception("not here"), "skipped", "not here"),
+        (MachineFault("ld fails"), "infra_error", "ld fails"),
+        (CaseRefused("no reference"), "infra_error", "no reference"),
+        (MemoryError(), "infra_error", "MemoryError"),
+    ],
+)
+def test_each_error_has_its_outcome(error: BaseException | None, outcome: str, message: str) -> None:
+    kept = Kept()
+    assert kept.keep(error) == (outcome, message)
+    assert [event.result.outcome for event in kept.told] == [outcome]
+    assert kept.results.has_decided_something == (outcome not in ("skipped", "infra_error"))
+
+
+def test_a_failure_of_the_grader_is_told_with_its_place() -> None:
+    def fail() -> None:
+        raise RuntimeError("no such stream")
+
+    with pytest.raises(RuntimeError) as failed:
+        fail()
+    line = fail.__code__.co_firstlineno + 1
+    outcome, message = Kept().keep(failed.value)
+    assert outcome == "infra_error"
+    assert message.startswith(f"the grader failed: RuntimeError: no such stream, in test_results.py, line {line}, in ")
+
+
+def test_an_assertion_of_a_check_is_about_the_submission_and_of_a_case_about_the_grader() -> None:
+    assert Kept().keep(AssertionError("rows do not sum to 1"), is_check=True) == ("failed", "rows do not sum to 1")
+    assert Kept().keep(AssertionError("rows do not sum to 1"))[0] == "infra_error"
+
+
+def test_a_parametrised_check_is_as_good_as_its_worst_run() -> None:
+    kept = Kept()
+    for error in (None, CheckFailed("first"), None, CheckFailed("second")):
+        found = kept.keep(error)
+    assert found == ("failed", "first")
+    assert len(kept.told) == 2
+
+
+def test_only_the_first_that_is_wrong_stops_an_assignment() -> None:
+    kept = Kept(stop_early=True)
+    for name, error in (
+        ("a", None),
+        ("b", pytest.skip.Exception("no")),
+        ("c", CheckFailed("x")),
+        ("d", CheckFailed("y")),
+    ):
+        kept.keep(error, name)
+    assert kept.results.stopped == {"a": "c"}
+
+
+def test_a_fault_that_is_the_machines_is_told_so_and_its_tools_are_not_believed() -> None:
+    kept = Kept(MachineFault("the staff's own file fails here too"))
+    assert kept.keep(ContenderFault("build_failed", "ld")) == ("infra_error", "the staff's own file fails here too")
+    assert kept.compilation.kernels == {}
+    assert kept.keep(CheckFailed("wrong"), "two") == ("failed", "wrong"), "an answer was there to look at"
+    assert kept.keep(None, "three") == ("passed", "")
+    kept.results.look_back()
+    assert [one.outcome for one in kept.results.cases.values()] == ["infra_error", "infra_error", "passed"]
+
+
+def test_a_case_that_passed_before_its_part_needed_a_gpu_earns_nothing() -> None:
+    kept = Kept()
+    kept.keep(None, "passed before")
+    kept.keep(ContenderFault("skipped", "needs a GPU: softmax.py, line 2", raised_by="submission"), "asks")
+    kept.results.look_back()
+    assert {one.outcome for one in kept.results.cases.values()} == {"skipped"}
