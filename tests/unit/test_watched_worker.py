@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender import contender, sanitizer
+from grader.contender import sanitizer
+from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
+from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
@@ -105,7 +107,7 @@ def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tm
 
 
 def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contender, "TOOL_LIMIT_S", 1.0)
+    monkeypatch.setattr(worker_module, "TOOL_LIMIT_S", 1.0)
     (tmp_path / "submission" / "double.py").write_text(
         STUDENT + "import threading, time\nthreading._register_atexit = None\nos._exit = lambda _: time.sleep(60)\n"
     )
