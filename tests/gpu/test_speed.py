@@ -34,6 +34,7 @@ SPEED = """
     max_rounds = 3
     slow_limit = {slow_limit}
 """
+SMALL = SPEED.replace("67108864", "65536").replace("speedup = 0.8", "speedup = 1.5")
 BASELINES = "def eager(x):\n    return x * 2\n"
 
 # A right answer that takes about eight times as long as the baseline: what every cheat below must do at the least.
@@ -352,6 +353,21 @@ def double(x):
 }
 
 
+MERGED = """
+OWED = []
+def double(x):
+    if x.numel() < 1000:
+        return x * 2
+    OWED.append((x, torch.empty_like(x)))
+    last = OWED[-1][1]
+    if len(OWED) == batch()["calls"]:
+        inputs, outputs = zip(*OWED)
+        torch._foreach_copy_(outputs, inputs)
+        torch._foreach_mul_(outputs, 2)
+        OWED.clear()
+    return last
+"""
+
 NEIGHBOUR = """
 import torch
 x = torch.randn(8192, 8192, device="cuda")
@@ -367,14 +383,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return start(tmp_path_factory.mktemp("speed"), CHEATS | HONEST).finish(450)
 
 
-def start(folder: Path, answers: dict[str, str]) -> Running:
+def start(folder: Path, answers: dict[str, str], speed: str = SPEED) -> Running:
     """Grade these, each an assignment of its own."""
     course = Course(folder / "course")
     submission = folder / "submission"
     submission.mkdir()
     for name, source in answers.items():
         limit = 20 if name == "slow" else 100
-        toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=SPEED.format(slow_limit=limit))
+        toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=speed.format(slow_limit=limit))
         course.add(name, toml=toml)
         (course.folder / "assignments" / name / "baselines.py").write_text(BASELINES)
         (submission / f"{name}.py").write_text(PRELUDE + source)
@@ -434,6 +450,15 @@ def test_an_honest_answer_is_believed(ran: Ran, name: str) -> None:
 
 def test_an_honest_answer_has_its_points(ran: Ran) -> None:
     assert timed(ran, "right").points.earned == 4
+
+
+def test_calls_merged_into_one_launch_gain_no_more_than_the_roofline_allows(tmp_path: Path) -> None:
+    """A call here is little more than its launch, and PyTorch's like a copy: what merging saves beyond the copy is not paid."""
+    ran = start(tmp_path, {"honest": HONEST["right"], "merged": MERGED}, SMALL).finish(200)
+    honest, merged = timed(ran, "honest"), timed(ran, "merged")
+    assert (merged.outcome, merged.points.earned) == ("passed", 2), everything(merged)
+    assert honest.points.earned == 2, everything(honest)
+    assert "beyond the roofline" in everything(merged), "merging has saved nothing: this shows nothing"
 
 
 def test_nobody_slows_the_baselines_down(ran: Ran) -> None:
