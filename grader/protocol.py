@@ -169,10 +169,13 @@ class Call(Frame):
     """Make these calls, all of them before the first backward pass and before any result is looked at.
 
     limit_s: when the worker writes down where it is. options: further arguments of each call.
-    reverse: whether the last call's backward pass comes first. windows: more than 1, tensors repeat what lies in the arena so many times.
-    target: for what a worker that compiles should, as `sm_90`, and `shared_bytes` of a block there (0: nobody knows).
-    apart: whether tensors are to lie outside the arena. profiled: whether kernels on the GPU are to be named.
-    keep: whether the results are to be in use until the next call has returned.
+    reverse: whether the last call's backward pass comes first.
+    windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few elements, and
+        large launches are run in part.
+    target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have (0: nobody knows).
+    apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
+    profiled: whether the reply is to name the kernels that ran on the GPU.
+    keep: whether the results are to be in use until the next call has returned; its own are `kept` where a buffer is used again.
     """
 
     arena: Memory
@@ -181,8 +184,7 @@ class Call(Frame):
     limit_s: float
     reverse: bool = False
     windows: int = 1
-    target: str | None = None
-    shared_bytes: int = 0
+    target: tuple[str, int] | None = None
     apart: bool = False
     profiled: bool = False
     keep: bool = False
@@ -211,7 +213,8 @@ class Prepare(Frame):
 class Time(Frame):
     """Call the function on the first `calls` sets, tell the time of each, and keep the results of the last `keep`.
 
-    watched: whether PyTorch's operators are to be noted. gate: the number that must stand in the gate's word first; 0 for no gate.
+    watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
+    gate: the number that must stand in the gate's word first; 0 for no gate.
     """
 
     calls: int

@@ -68,17 +68,8 @@ class Contender(Worker):
         """Run the loaded function on inputs of the arena; its outputs are in the arena afterwards.
 
         Args:
-            windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few
-                elements, and large launches are run in part.
-            target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have there
-                (0: nobody knows).
-            apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
-            profiled: whether the reply is to name the kernels that ran on the GPU.
-            keep: whether its results are to be in use until the next call has returned, whose own lie in memory of theirs
-                (`kept`) where a buffer is used again.
-            beside: names of inputs and upstream gradient of further calls, which are made before the first backward pass and before
-                any result is looked at. The arena's outputs are those of the first call, then of each of these.
-            reverse: whether the backward pass of the last call comes first.
+            beside: names of inputs and upstream gradient of further calls. The arena's outputs are those of the first call, then of each
+                of these. `protocol.Call` explains the others.
 
         Raises:
             ContenderFault: there was no answer.
@@ -96,8 +87,7 @@ class Contender(Worker):
             limits.time_s,
             reverse,
             windows,
-            target[0] if target else None,
-            target[1] if target else 0,
+            target,
             apart,
             profiled,
             keep,
@@ -137,21 +127,13 @@ class Contender(Worker):
         self._do(protocol.Prepare(arena.address, operands, tuple(options), collected, address), limits, files)
 
     def begin(self, calls: int, keep: int, watched: bool, gate: int = 0) -> None:
-        """Ask for a batch on the first `calls` sets; `finish` waits for the answer. The results of the last `keep` calls are kept.
-
-        Args:
-            watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
-            gate: the number that must stand in the gate's word before the calls run; 0 for no gate.
-
-        Raises:
-            ContenderFault: it took no request.
-        """
+        """Ask for a batch (see `protocol.Time`); `finish` waits for the answer. Raises ContenderFault where the worker takes no request."""
         self.send(protocol.Time(calls, keep, watched, gate))
 
     def wait_until_queued(self, limit_s: float) -> None:
         """Wait until the worker says that the calls of the batch that was asked for stand behind its gate; no longer than `limit_s`.
 
-        Whether it says that is not looked at: any word of it will do. Who gives one too early starts to be timed too early.
+        Any word will do: a worker that gives one too early starts to be timed too early.
         """
         self.wait_for_a_word(limit_s)
 
@@ -175,10 +157,7 @@ class Contender(Worker):
         Args:
             order: for each call, the number of the place that its results are to go to.
 
-        Returns every kind of what came back.
-
-        Raises:
-            ContenderFault: there was no answer.
+        Returns every kind of what came back. Raises ContenderFault.
         """
         reply = self._do(protocol.Collect(tuple(order)), limits)
         if not reply.kinds:

@@ -65,9 +65,7 @@ class Watch:
         """Raises ContenderFault where a limit is passed; the worker is to be ended then."""
         try:
             self._look(limits)
-        except (
-            OSError
-        ) as error:  # no file can be opened, or no process started: the submission may have seen to that itself
+        except OSError as error:  # no file can be opened, or no process started: the submission may be the reason
             words = f"what its processes use could not be told ({error.strerror}): stopped"
             raise ContenderFault("crashed", words) from None
         self._looked = time.monotonic()

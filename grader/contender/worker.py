@@ -116,8 +116,9 @@ class Worker:
             jail.prepare(runtime.parent, folder)
         more = (OWN_ALLOCATIONS if tool else {}) | ({protocol.EARLY: ",".join(early)} if early else {})
         surroundings = environment(kind, runtime, scratch, caches, trusted) | more
-        confined = (writable, [runtime, *readable])
-        self._process, self._connection, self._replies, log = _start(kind, jail, tool, confined, surroundings)
+        self._process, self._connection, self._replies, log = _start(
+            kind, jail, tool, writable, [runtime, *readable], surroundings
+        )
         self._reader = protocol.Reader(self._replies, decode)
         self._watch = Watch(self._process, WatchedFolder(*writable))
         self.log = Log(log)
@@ -326,19 +327,13 @@ def _start(
     kind: WorkerKind,
     jail: Jail,
     tool: Sequence[str],
-    confined: tuple[Sequence[Path], Sequence[Path]],
+    writable: Sequence[Path],
+    readable: Sequence[Path],
     surroundings: dict[str, str],
 ) -> tuple[subprocess.Popen[bytes], socket.socket, int, int]:
-    """Start a worker in its scratch folder, the first that it may write to.
-
-    Args:
-        confined: what it may write to, and what it may read.
-        surroundings: its environment.
-
-    Returns:
-        The process, the socket for requests, the pipe that replies come from, and that of what it prints.
+    """A worker's process in its scratch folder, the first of those that it may write to; the socket for requests, the pipe that replies
+    come from, and that of what it prints.
     """
-    writable, readable = confined
     ours, theirs = socket.socketpair()
     ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
     ours.settimeout(SEND_LIMIT_S)

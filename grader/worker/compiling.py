@@ -115,11 +115,12 @@ class Compiler:
             self._launched.append(noted)
 
     def answer(self, function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
-        """Tell what the calls' launches need on the GPU `request.target`.
+        """Tell what the calls' launches need on the GPU of `request.target`.
 
         What a call makes of results that mean nothing does not count, nor does what it tries and does without.
         """
-        arch, self._shared_limit = str(request.target), request.shared_bytes
+        assert request.target is not None
+        arch, self._shared_limit = request.target
         self._launched, self._failures = [], []
         driver.set_active(AbsentGpu(int(arch.removeprefix("sm_"))))
         ended = run.call(function, request, files, "cpu").error

@@ -63,7 +63,7 @@ FRAMES: list[Frame] = [
     Load("/s/x.cu", "f", BUILD, False, 1.0),
     Yardstick("null", id=2**53),
     Call(Memory(1), CALLS, (), 1.5, id=3),
-    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, "sm_90", 4, True, True, True),
+    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, ("sm_90", 4), True, True, True),
     Prepare(Memory(1), CALLS, (), None, None),
     Prepare(Memory(1), (), (1e300,), Results(Memory(2), ((X, Y), (), (X,))), Memory(3, "ff")),
     Time(1000, 1, True, 7),
