@@ -6,7 +6,7 @@ PYTHON = .venv/bin/python
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
 test: install ; bash scripts/test.sh
-quick: install ; .venv/bin/pytest tests/unit
+quick: install ; .venv/bin/pytest
 lint: install ; .venv/bin/ruff check . && .venv/bin/ruff format --check .
 types: install ; .venv/bin/mypy
 # The records in their form, an entry a line, and every page that is made from one. Nothing is measured.
@@ -21,28 +21,28 @@ records: install
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
-gpu-test: ; python3 -m pytest tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
+gpu-test: ; python3 -m pytest -n 0 tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
 # What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
-gpu-memory: ; python3 -m pytest tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
+gpu-memory: ; python3 -m pytest -n 0 tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
-gpu-corpus: ; python3 -m pytest $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
+gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
 
 # On a machine with a GPU and neither Docker nor a network: the engine that `scripts/gpu-image.sh pack` put into FOLDER elsewhere, the
 # image, gradings in a container beside those on the host. As root; python3, or PYTHON=..., imports torch.
 gpu-docker:
 	environment=$$(scripts/gpu-image.sh start $(FOLDER)) && eval "$$environment" && \
-	    $${PYTHON:-python3} -m pytest tests/gpu/test_container.py -m gpu -s -p no:cacheprovider; \
+	    $${PYTHON:-python3} -m pytest -n 0 tests/gpu/test_container.py -m gpu -s -p no:cacheprovider; \
 	code=$$?; scripts/gpu-image.sh stop $(FOLDER); exit $$code
 
 # Every attack in every place that this machine has, and the table of docs/SECURITY.md from what became of them.
 attacks: install
 	rm -f attacks.jsonl
-	GRADER_ALL_ATTACKS=1 GRADER_ATTACKS_RECORD=$(CURDIR)/attacks.jsonl .venv/bin/pytest tests/exploits
+	GRADER_ALL_ATTACKS=1 GRADER_ATTACKS_RECORD=$(CURDIR)/attacks.jsonl .venv/bin/pytest -n 0 tests/exploits
 	.venv/bin/python -m tests.exploits.table attacks.jsonl
 
 # SOAK submissions in a row, a third of them hostile, on the host and in a container.
 SOAK = 200
-soak: install ; GRADER_SOAK=$(SOAK) .venv/bin/pytest tests/exploits/test_soak.py
+soak: install ; GRADER_SOAK=$(SOAK) .venv/bin/pytest -n 0 tests/exploits/test_soak.py
 
 clean: ; rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info grader-report

@@ -38,7 +38,7 @@ from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
-from grader.judge.state import Judge  # noqa: E402
+from grader.judge.track import Track  # noqa: E402
 from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
 
 ROUNDS = 9
@@ -246,13 +246,13 @@ def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**new, "rows": kept["rows"]}
 
 
-def measure(row: Row, folder: Path, judge: Judge, pool: WorkerPool) -> dict[str, Any]:
+def measure(row: Row, folder: Path, track: Track, pool: WorkerPool) -> dict[str, Any]:
     """One race, or why there was none."""
     case = contest(row, load_course(ROOT, [row.assignment])[0])
-    judge.baselines.begin([case], everyone=True)
+    track.crew.baselines.begin([case], everyone=True)
     try:
         with start(pool) as worker:
-            return repetition(judge, pool, worker, case, folder)
+            return repetition(track, pool, worker, case, folder)
     except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
         return {"failed": str(error) or type(error).__name__}
 

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,17 @@ from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.job import Job  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
+from grader.judge.comparison import Comparison  # noqa: E402
+from grader.judge.crew import Crew  # noqa: E402
 from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
 from grader.judge.heats import run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
 from grader.judge.measurement import band_results  # noqa: E402
-from grader.judge.state import Judge  # noqa: E402
+from grader.judge.reference import Reference  # noqa: E402
+from grader.judge.run import Run  # noqa: E402
+from grader.judge.standing import Standing  # noqa: E402
+from grader.judge.track import Track  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 
@@ -72,8 +77,8 @@ def main() -> None:
     if arguments.again:
         record = with_earlier(record, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
     sizes = bind_speed_cases(load_course(ROOT))
-    with session(folder) as (judge, pool):
-        cases = [case for one in sizes if (case := one.fitting(judge.free_gib())) is not None]
+    with session(folder) as (track, pool):
+        cases = [case for one in sizes if (case := one.fitting(track.run.free_gib())) is not None]
         cases = [case for case in cases if (folder / case.assignment.spec.file).exists()]
         if unknown := chosen.keys() - {case.id for case in cases}:
             raise SystemExit(f"no case that can run here is called {', '.join(sorted(unknown))}")
@@ -81,7 +86,7 @@ def main() -> None:
         cases = [case for case in cases if not chosen or case.id in chosen]
         for case in cases:
             count = int(chosen.get(case.id) or arguments.repetitions)
-            runs = repetitions(judge, pool, case, folder, count)
+            runs = repetitions(track, pool, case, folder, count)
             measured = {"id": case.id, "size": case.case.tries, "repetitions": runs}
             record["cases"] = put(measured, record["cases"], order)
             record["missing"] = [one.id for one in cases if one.id not in {there["id"] for there in record["cases"]}]
@@ -129,43 +134,48 @@ def parse() -> argparse.Namespace:
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[tuple[Judge, WorkerPool]]:
-    """A judge in this process, without the pytest session around it."""
+def session(folder: Path) -> Iterator[tuple[Track, WorkerPool]]:
+    """A track in this process, without the pytest session around it."""
     torch.backends.cuda.matmul.allow_tf32 = True
     info = SubmissionInfo(path=folder.name, sha256="", files=tuple(os.listdir(folder)))  # noqa: PTH208
     job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={})
     with tempfile.TemporaryDirectory() as scratch:
         pool = WorkerPool("cuda", Path(scratch))
         try:
-            yield Judge(job, pool, lambda _event: None), pool
+            run = Run.begin(job, "cuda", lambda _event: None)
+            yield _track(run, Crew(run, Standing(run), pool)), pool
         finally:
             pool.close()
 
 
-def repetitions(judge: Judge, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
+def repetitions(track: Track, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
     """Races with new workers and new inputs each."""
-    judge.baselines.begin([case], everyone=True)
+    track.crew.baselines.begin([case], everyone=True)
     workers = [start(pool) for _ in range(count)]
     found = []
     for number, worker in enumerate(workers):
-        judge.job = judge.job.model_copy(update={"contenders": "needed" if number else "all"})
-        judge.seed = secrets.randbits(53)
+        job = track.run.job.model_copy(update={"contenders": "needed" if number else "all"})
+        own = _track(replace(track.run, job=job, seed=secrets.randbits(53)), track.crew)
         with worker:
-            found.append(repetition(judge, pool, worker, case, folder))
+            found.append(repetition(own, pool, worker, case, folder))
     return found
 
 
-def repetition(judge: Judge, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
+def _track(run: Run, crew: Crew) -> Track:
+    return Track(run, crew, Comparison(run, Reference(run, crew)))
+
+
+def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
     """What a grading would make of the case: what was measured, and the points."""
     started = time.monotonic()
     _load(worker, folder, case)
     loaded = time.monotonic()
-    heat = run_heat(judge, case, worker, Evidence())
+    heat = run_heat(track, case, worker, Evidence())
     if raced_twice := heat.is_doubted:
         worker.kill()
         with start(pool) as another:
             _load(another, folder, case)
-            heat = run_second_heat(judge, case, heat, another, Evidence())
+            heat = run_second_heat(track, case, heat, another, Evidence())
     if heat.verdict is None or heat.measured is None:
         return {"stopped_after_s": heat.stopped_after_s, "points": 0.0}
     bands = band_results(case, heat.verdict)

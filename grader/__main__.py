@@ -1,11 +1,11 @@
-"""The `grader` command: everything from the first import on ends in words and an exit code when it is interrupted."""
+"""The entry point of the `grader` command, which handles Ctrl-C from the first import on."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# `python -m grader` puts the current folder first: a submission's `rich/` there must not be taken for the library.
+# `python -m grader` puts the current folder first in the import path, where a submission's `rich/` would be taken for the library.
 if sys.path and Path(sys.path[0] or ".").resolve() != Path(__file__).resolve().parent.parent and __name__ == "__main__":
     del sys.path[0]
 
@@ -15,7 +15,7 @@ def main() -> None:
     try:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a ? and no traceback
+                stream.reconfigure(errors="replace")  # print ? for a sign that the terminal cannot show
         from grader.cli import app
 
         app()

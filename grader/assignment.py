@@ -1,7 +1,7 @@
-"""`problem.toml`: what an assignment asks, what it is worth and what it tolerates, as strict models.
+"""The models of `problem.toml`, and the loading of a course.
 
-No torch here: `grader list` and the command line read assignments without waiting for it. The code half of an
-assignment, `problem.py`, is loaded by `grader.problem`, inside the judge.
+No torch here, so that `grader list` and the command line read assignments at once. `grader.problem` loads an assignment's code,
+`problem.py`, inside the judge.
 """
 
 from __future__ import annotations
@@ -34,30 +34,20 @@ class CourseError(Exception):
 
 
 class Strict(BaseModel):
-    """Refuses unknown keys and cannot be changed after it was read."""
+    """The base of all models here: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# Contenders that are in every race, or may be.
+# The names of the grader's own contenders.
 TAKEN = frozenset({"submission", "eager", "compile", "reference", "null", "copy", "matmul"})
-USUAL_IMPORTS = (
-    *(
-        "__future__",
-        "abc",
-        "collections",
-        "contextlib",
-        "dataclasses",
-        "enum",
-        "functools",
-        "itertools",
-        "logging",
-        "math",
-        "os",
-    ),
-    *("pathlib", "sys", "time", "typing", "typing_extensions", "warnings"),
-    *("argparse", "copy", "json", "random", "re", "textwrap"),  # for tests and benchmarks of one's own
-    *("einops", "jaxtyping", "numpy", "torch", "triton"),  # what grades installs each of them (pyproject.toml)
+# The second line is for a student's own tests and benchmarks. The grader installs the packages of the third (pyproject.toml).
+USUAL_IMPORTS = tuple(
+    """
+    __future__ abc collections contextlib dataclasses enum functools itertools logging math os pathlib sys time typing
+    typing_extensions warnings argparse copy json random re textwrap
+    einops jaxtyping numpy torch triton
+    """.split()  # noqa: SIM905 (a list of strings is no easier to read)
 )
 
 
@@ -83,7 +73,7 @@ def _parsed(data: Any) -> Any:
 
 
 class Limits(Strict):
-    """What one call of the student's code may use."""
+    """Limits of the student's code: of a call, an import, a build, and of all workers together."""
 
     time_limit_s: dict[Device, Annotated[Number, Field(gt=0)]]
     memory_gib: Number = Field(gt=0, description="host memory of the worker and everything it starts")
@@ -94,7 +84,7 @@ class Limits(Strict):
     total_limit_s: Number = Field(
         default=600,
         gt=0,
-        le=800,  # four of them must fit into the hour that a grading may take (`RUN_LIMIT_S`)
+        le=800,  # four assignments must fit into the hour of a grading (`RUN_LIMIT_S`)
         description="time that all of it may take together, in wall time: imports, builds, calls, and the ends of its workers",
     )
 
@@ -102,9 +92,9 @@ class Limits(Strict):
 class Tolerance(Strict):
     """The error budget: k times the larger of PyTorch's and the reference kernel's error, plus a floor.
 
-    `scale` says, for each output, what errors are relative to: `element` is max(|expected|, unit) of that element;
-    `row` the largest |expected| along the last dimension; `all` the root mean square over all outputs with that scale.
-    The floors, for the worst element and for the root mean square, are given for each precision.
+    `scale`, by output: errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
+    last dimension), or to the root mean square over `all` outputs with this scale. The floors, of the worst element and of the root mean
+    square, are given for each precision.
     """
 
     k: Number = Field(gt=0)
@@ -121,12 +111,26 @@ class Tolerance(Strict):
     floor_rms: dict[Precision, Annotated[Number, Field(ge=0)]]
 
     def precision(self, dtype: DType, device: Device) -> Precision:
-        """Which floor counts: `tf32` for float32 on a GPU, where an assignment declares it because TF32 products are allowed there."""
+        """The precision whose floor counts: `tf32` for float32 on a GPU, if the assignment allows TF32 products by declaring that floor."""
         return "tf32" if dtype == "float32" and device == "cuda" and "tf32" in self.floor else dtype
 
 
-class Case(Strict):
-    """One input that the judge makes, and what it tries. Keys that are not listed here belong to `problem.py`."""
+class Keyed(Strict):
+    """A case of problem.toml. Keys that are no fields are the assignment's own: `problem.py` checks them."""
+
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_params(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "params" in data:
+            return data
+        known = {key: value for key, value in data.items() if key in cls.model_fields}
+        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+
+
+class Case(Keyed):
+    """A correctness case: inputs that the judge makes, and the way of calling the submission on them."""
 
     name: Slug
     tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
@@ -182,16 +186,6 @@ class Case(Strict):
     )
     degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
     cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
-    params: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_params(cls, data: Any) -> Any:
-        """Move the assignment's own keys into `params`; `problem.py` checks them."""
-        if not isinstance(data, dict) or "params" in data:
-            return data
-        known = {key: value for key, value in data.items() if key in cls.model_fields}
-        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
 
     @model_validator(mode="after")
     def _tools_need_a_gpu(self) -> Case:
@@ -208,7 +202,7 @@ class Case(Strict):
         return self
 
     def shows_values(self, device: Device) -> bool:
-        """Whether passing the case says that the kernel computes right values."""
+        """Whether passing the case shows that the kernel computes right values."""
         return self.degenerate is None and (self.cpu_windows == 1 or device != "cpu")
 
     def params_on(self, device: Device) -> dict[str, Any]:
@@ -216,7 +210,7 @@ class Case(Strict):
 
 
 class Group(Strict):
-    """Cases that defend one idea. Its points are earned when none of its cases fails."""
+    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong."""
 
     name: Slug
     title: str
@@ -232,7 +226,6 @@ class Group(Strict):
 
     @property
     def names(self) -> list[str]:
-        """Of its cases, then of its checks."""
         return [*(case.name for case in self.cases), *self.checks]
 
 
@@ -244,8 +237,8 @@ class Band(Strict):
     points: Points
 
 
-class SpeedCase(Strict):
-    """One input on which speed is measured, and the bands it is paid by. Keys that are not listed here belong to `problem.py`."""
+class SpeedCase(Keyed):
+    """A speed case: an input on which the submission is timed, and its bands."""
 
     name: Slug
     dtype: DType = "float32"
@@ -259,15 +252,6 @@ class SpeedCase(Strict):
     smaller: tuple[dict[str, Any], ...] = Field(
         default=(), description="what to take where memory is short, in order: keys of `problem.py`, and memory_gib"
     )
-    params: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_params(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "params" in data:
-            return data
-        known = {key: value for key, value in data.items() if key in cls.model_fields}
-        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
 
     @model_validator(mode="after")
     def _names_are_their_own(self) -> SpeedCase:
@@ -285,7 +269,7 @@ class SpeedCase(Strict):
 
 
 class Timing(Strict):
-    """How speed is measured (see `grader/judge/timing.py` and `grader/judge/race.py`)."""
+    """The rules of measuring speed (see docs/CLOCK.md)."""
 
     batch_s: Number = Field(
         default=0.008, gt=0, le=10, description="how long the calls of a batch should take together"
@@ -309,7 +293,7 @@ class Timing(Strict):
 
 
 class Part(Strict):
-    """A part of an assignment that is graded by itself, such as the backward pass."""
+    """A part of an assignment with points of its own, such as the backward pass."""
 
     name: Slug
     title: str
@@ -333,7 +317,9 @@ class Part(Strict):
 
 
 class Policy(Strict):
-    """Whose kernel it must be. What PyTorch does to allocate, copy and view tensors is always allowed (`grader/verdict/policy.py`)."""
+    """The uses of libraries that an assignment allows. PyTorch's allocations, copies and views are always allowed
+    (`grader/verdict/policy.py`).
+    """
 
     imports: tuple[str, ...] = Field(
         default=USUAL_IMPORTS, description="packages that a submission's Python files may import, beside its own files"
@@ -349,7 +335,7 @@ class Policy(Strict):
 
 
 class AssignmentSpec(Strict):
-    """One `problem.toml`."""
+    """A `problem.toml`."""
 
     title: str
     order: int = Field(default=100, description="place of the assignment in the course")
@@ -381,12 +367,12 @@ class AssignmentSpec(Strict):
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
     def names_of(self, kind: str) -> list[str]:
-        """The parameters of the entry that have this type."""
+        """The names of the entry's parameters of type `kind`."""
         return [one.name for one in self.signature if one.type == kind]
 
     @property
     def contract(self) -> str:
-        """How a student declares the entry of a CUDA file."""
+        """The declaration of the entry in a student's CUDA file."""
         return f'extern "C" void {self.entry}({", ".join(f"{one.type} {one.name}" for one in self.signature)})'
 
     @model_validator(mode="after")
@@ -474,8 +460,6 @@ class AssignmentSpec(Strict):
 
 @dataclass(frozen=True)
 class Assignment:
-    """An assignment as found in a course folder."""
-
     name: str
     folder: Path
     spec: AssignmentSpec
@@ -511,7 +495,7 @@ def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
     """The assignments of a course folder in the course's order, or only those in `names`.
 
     Raises:
-        CourseError: no such folder or assignment, or one of them is unusable.
+        CourseError: no such folder or assignment, or an assignment is unusable.
     """
     root = course / "assignments"
     try:
@@ -530,7 +514,7 @@ def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
 
 
 def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
-    """One line a problem: file, key, what is wrong, and what is allowed there."""
+    """A line for each problem: file, key, fault, and the allowed keys or values."""
     lines = []
     problems = error.errors()
     for problem in problems:
@@ -538,7 +522,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
         )
         if problem["type"] == "too_short" and inside:
-            continue  # pydantic's echo: with its only item refused, a list is too short
+            continue  # pydantic also reports a list as too short if its only item is refused
         key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))
@@ -554,7 +538,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model whose keys stand at `location` of an error."""
+    """The model at `location` of an error in `model`."""
     for step in location:
         if isinstance(step, int):
             continue

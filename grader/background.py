@@ -1,4 +1,4 @@
-"""What is done in the background, while nobody waits for it."""
+"""Runs functions in the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def later(function: Callable[[], T]) -> Future[T]:
-    """What a function returns or raises, from a thread that nobody waits for at the end."""
+    """A future of the function's result, computed by a daemon thread: the process may end before the function does."""
     future: Future[T] = Future()
 
     def work() -> None:

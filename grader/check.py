@@ -1,8 +1,7 @@
-"""`grader check`, the student's inner loop: the first mistake of each assignment, as soon as it is known.
+"""`grader check`: shows the first mistake of each assignment, as soon as it is known.
 
-What can be seen without running anything is told at once, in the time that a judge takes to get ready; then the
-assignments are tried, the one whose file was saved last before all others, each up to its first case that does not
-pass.
+A first look finds mistakes that need no run, while a judge gets ready. Then the assignments are graded, the last saved file's first,
+each up to its first case that does not pass.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
 
 @dataclass(frozen=True)
 class Look:
-    """What a file, at its path, shows without being run: a result that decides, or nothing yet."""
+    """A first look at an assignment's file. result: the mistake that was found without running the file; None if none was."""
 
     assignment: Assignment
     path: Path
@@ -41,7 +40,7 @@ class Look:
 
 
 class Saved(Exception):
-    """A file was saved while a check was going on: what it would say is no longer asked for."""
+    """A file was saved during a check, which is therefore outdated."""
 
 
 def look(request: Request) -> list[Look]:
@@ -63,7 +62,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
             name="file", tries="the file has the name that is asked for", outcome="failed", message=found.misnamed[name]
         )
     if path.exists() and not path.is_file():
-        return None  # something odd: staging says what
+        return None  # staging reports the reason
     try:
         with path.open("rb") as file:
             source = file.read(MAX_SOURCE_BYTES + 1)
@@ -93,7 +92,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
             traceback=shown,
         )
     except (ValueError, RecursionError, MemoryError):
-        return None  # not for a first look: the worker will say
+        return None  # the worker reports the reason
     names = set(_names(tree))
     if entry not in names and not names & BINDS_UNSEEN:
         functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
@@ -103,7 +102,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Every name that stands somewhere in the module, so that none that it binds is missed; "*" for an import of everything."""
+    """Every name in a module, bound or used, so that no bound name is missed; "*" for an import of everything."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -125,21 +124,21 @@ def check(
     grading: Grading | None = None,
     outdated: Callable[[], bool] = bool,
 ) -> None:
-    """Run what `looks` left open, and show everything on `view`.
+    """Show the results of `looks`, grade the assignments without one, and show everything on `view`.
 
     Args:
-        grading: one that is on its way already; None starts one where it is needed.
-        outdated: asked between cases.
+        grading: a grading that has been started; None starts one if it is needed.
+        outdated: called after each event; True ends the check.
 
     Raises:
-        Saved: `outdated` said so.
+        Saved: `outdated` returned True.
         CourseError, SubmissionError, UsageError, InfraError: as `grader.grading.grade`.
     """
     for one in looks:
         if one.result is not None:
             view.seen(one.assignment, one.result)
     unseen = [one for one in looks if one.result is None]
-    unseen.sort(key=lambda one: -_minute_saved(one.path))  # of those saved together, in the course's order
+    unseen.sort(key=lambda one: -_minute_saved(one.path))  # files saved in the same minute keep the course's order
     runnable = [one.assignment for one in unseen]
     if not runnable:
         view.finish(None)
@@ -164,7 +163,7 @@ def _minute_saved(path: Path) -> int:
 
 
 class Watcher:
-    """A context manager that tells which files of a folder were saved."""
+    """Collects the saved files of a folder. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -192,7 +191,7 @@ class Watcher:
             return bool(self._saved)
 
     def wait(self) -> set[Path]:
-        """The files saved since the last call, relative to the folder; waits until there is one."""
+        """Wait for a save. Returns the files saved since the last call, relative to the folder."""
         with self._some:
             while not self._saved:
                 self._some.wait(timeout=1.0)  # in steps, so that Ctrl-C comes through
@@ -201,7 +200,7 @@ class Watcher:
 
 
 class _Sources(DefaultFilter):
-    """Files that can belong to a submission; not an editor's or Python's own."""
+    """Lets pass files that can belong to a submission, without an editor's and Python's own."""
 
     def __call__(self, change: Change, path: str) -> bool:
         return Path(path).suffix in SOURCE_SUFFIXES and super().__call__(change, path)
@@ -213,23 +212,23 @@ def check_and_watch(
     complain: Callable[[str], None],
     waiting: Callable[[], None],
 ) -> None:
-    """Check everything, then what was saved, again and again, until interrupted.
+    """Check all assignments, then after each save the assignments of the saved files, until interrupted.
 
-    A save during a check ends it. The judge of the next check gets ready while the student still types.
+    A save during a check ends the check. The next check's judge gets ready before the next save.
 
     Args:
-        new_view: makes the view of one check, from the files whose saving led to it.
-        complain: takes the words of a check that could not be done; the next save tries again.
-        waiting: called when nothing is left to do until a file is saved.
+        new_view: makes the view of one check. Takes the saved files that led to the check.
+        complain: takes the error message of a check that failed; the next save starts another.
+        waiting: called before the wait for a save.
 
     Raises:
-        CourseError, SubmissionError: there is nothing to watch.
+        CourseError, SubmissionError: the first look at the files failed.
     """
     files = {one.path.relative_to(request.submission).as_posix(): one.assignment.name for one in look(request)}
     todo, saved = set(files.values()), set[Path]()
 
     def concerned() -> set[str]:
-        """The assignments that the saved files belong to; a file that several may share concerns all."""
+        """The assignments of the saved files; a file of no assignment concerns all."""
         names = {files.get(path.as_posix()) for path in saved}
         return set(files.values()) if None in names else {name for name in names if name}
 

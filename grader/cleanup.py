@@ -1,7 +1,7 @@
-"""What runs left behind that were ended by SIGKILL, or by a machine that stopped: containers, processes, folders.
+"""Removes the remains of killed runs: containers, processes, folders.
 
-Runs that still go on are left alone: a container has the name of its owner and a deadline on it, a folder is locked by its run.
-A CPU's shared memory and a GPU's are of processes, and end with them.
+Running gradings are left alone: a container's labels name its owner and a deadline, and a run locks its folder. Shared memory, on a CPU
+and on a GPU, ends with the processes that hold it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from grader.sandbox.base import InfraError
 
 
 def cleanup() -> Iterator[str]:
-    """Remove what is left, and tell of each thing removed.
+    """Remove the remains of killed runs. Yields a description of each removed thing.
 
     Raises:
-        InfraError: a daemon that should be there does not answer; folders and processes are done with by then.
+        InfraError: an expected daemon does not answer; folders and processes have been removed by then.
     """
     yield from _folders()
     from grader.sandbox import engine
@@ -45,6 +45,8 @@ def _folders() -> Iterator[str]:
 
 
 def _containers() -> Iterator[str]:
+    from docker.errors import NotFound
+
     from grader.sandbox import docker, engine
 
     client = engine.connect()
@@ -55,7 +57,7 @@ def _containers() -> Iterator[str]:
             labels = one["Labels"]
             if not is_over(labels):
                 continue
-            with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"), _gone_is_fine():
+            with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"), contextlib.suppress(NotFound):
                 client.api.remove_container(one["Id"], v=True, force=True)
                 yield f"container {labels[docker.RUN_LABEL]}"
     finally:
@@ -63,7 +65,7 @@ def _containers() -> Iterator[str]:
 
 
 def is_over(labels: Mapping[str, str]) -> bool:
-    """Whether the time of the container with these labels is up, or its owner was a process of this machine that is gone."""
+    """Whether a container's deadline has passed, or its owner was a process of this machine that has ended. `labels`: the container's."""
     from grader.sandbox.docker import DEADLINE_LABEL, OWNER_LABEL
 
     deadline, owner = labels.get(DEADLINE_LABEL, "0"), labels.get(OWNER_LABEL, "")
@@ -79,7 +81,7 @@ def is_over(labels: Mapping[str, str]) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process, though /proc may be mounted so that it shows nobody else's (hidepid, proc(5))."""
+    """Whether a process exists, even if /proc hides other users' processes (hidepid, proc(5))."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -87,11 +89,3 @@ def _exists(pid: int) -> bool:
     except OSError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _gone_is_fine() -> Iterator[None]:
-    from docker.errors import NotFound
-
-    with contextlib.suppress(NotFound):
-        yield

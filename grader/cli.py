@@ -1,4 +1,4 @@
-"""The command line: verbs and exit codes, nothing else.
+"""The command line: its verbs and their exit codes.
 
 Exit codes of `grader run`: 0 graded, whatever the score; 1 the score is under --fail-under; 2 the command or the
 submission is unusable; 3 the machine or the grader failed; 130 interrupted, with a report of what was graded by then.
@@ -73,7 +73,7 @@ class Sandbox(StrEnum):
 
 
 def default_course() -> Path:
-    """The course that GRADER_COURSE names, else the one that this grader came with."""
+    """The course that GRADER_COURSE names, else the grader's own."""
     course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
     if course is None:
         _stop(
@@ -83,6 +83,7 @@ def default_course() -> Path:
     return course
 
 
+# Options of several verbs.
 Course = Annotated[
     Path | None,
     typer.Option(
@@ -91,18 +92,20 @@ Course = Annotated[
         help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
     ),
 ]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
+]
+WantedDevice = Annotated[
+    Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+]
 
 
 @app.command()
 def run(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")],
-    assignment: Annotated[
-        list[str] | None,
-        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
-    ] = None,
-    device: Annotated[
-        Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
-    ] = Device.auto,
+    assignment: Names = None,
+    device: WantedDevice = Device.auto,
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier run: the seed in its report"),
@@ -165,7 +168,7 @@ def run(
 
     _catch_signals()
     if gpu and device is Device.auto:
-        device = Device.cuda  # who names a GPU does not mean the CPU
+        device = Device.cuda
     request = Request(
         submission,
         course or default_course(),
@@ -222,14 +225,9 @@ def run(
 @app.command("check")
 def check_(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
-    assignment: Annotated[
-        list[str] | None,
-        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
-    ] = None,
+    assignment: Names = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
-    device: Annotated[
-        Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
-    ] = Device.auto,
+    device: WantedDevice = Device.auto,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
     ] = None,
@@ -254,7 +252,7 @@ def check_(
 
     with _failures("interrupted"):
         if watch:
-            with suppress(KeyboardInterrupt):  # how watching is ended
+            with suppress(KeyboardInterrupt):  # the usual end of watching
                 check.check_and_watch(
                     request,
                     new_view,
@@ -276,10 +274,7 @@ def check_(
 @app.command("init")
 def init_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a new folder")] = Path("gpu-labs"),
-    assignment: Annotated[
-        list[str] | None,
-        typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
-    ] = None,
+    assignment: Names = None,
     course: Course = None,
 ) -> None:
     """Make a folder to work in: the starters, their handouts, a README. Nothing is overwritten."""
@@ -392,7 +387,7 @@ def schema() -> None:
 
 
 def _report_folder(output: Path | None, submission: Path) -> Path:
-    """Where the report goes, found writable: never into the submission, even when that is the current folder."""
+    """The writable folder for the report, never in the submission, even if that is the current folder."""
     inside = submission.resolve()
     folder = output or Path("grader-report")
     if folder.resolve().is_relative_to(inside) and inside.is_dir():
@@ -410,11 +405,10 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
 
 
 def _print_table(records: list[str]) -> None:
-    """pytest-benchmark's own table of its record."""
     if not records:
         console.print("no table: nothing was timed in this run")
         return
-    with tempfile.TemporaryDirectory() as folder:  # that program makes a folder wherever it is started
+    with tempfile.TemporaryDirectory() as folder:  # pytest-benchmark makes a folder in the current one
         Path(folder, "benchmark.json").write_text(records[-1], encoding="utf-8")
         command = [sys.executable, "-P", "-m", "pytest_benchmark", "compare", "benchmark.json", "--name", "short"]
         command += ["--columns", "min,median,max,iqr,rounds", "--sort", "name"]
@@ -427,7 +421,7 @@ def _note(words: str) -> None:
 
 
 def _under(score: Points, limit: float) -> str:
-    """Why `--fail-under` ends with 1."""
+    """The message of a run that `--fail-under` ends with 1."""
     left = score.possible - score.graded
     words = f"--fail-under: {score.earned:.10g} < {limit:.10g}"
     return f"{words}; {left:.10g} point{'s' if left != 1 else ''} could not be graded here" if left > 1e-9 else words
@@ -455,8 +449,9 @@ def _catch_signals() -> None:
 
 @contextmanager
 def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterator[None]:
-    """In here the first Ctrl-C or SIGTERM stops the grading, which then has a report; a second one ends it as anywhere else. Once that
-    report is there no further one keeps it from being written.
+    """A context in which the first Ctrl-C or SIGTERM calls `stop`, and the next signal ends the run as usual.
+
+    After a context that `stop` has ended, signals are ignored, so that the report is written.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     stopped = False
@@ -483,7 +478,7 @@ def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterat
 
 @contextmanager
 def _failures(interrupted: str) -> Iterator[None]:
-    """The ways a grading can fail to be one, as words and exit codes."""
+    """Turn the exceptions of a verb into a message and an exit code."""
     try:
         yield
     except (CourseError, SubmissionError, UsageError) as error:

@@ -1,4 +1,4 @@
-"""The course that this grader came with: beside the package in a checkout, inside it where `pip install .` put both."""
+"""Finds the courses on this machine: in a checkout a course lies beside the package, after `pip install .` inside the package."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ INSTALLED = "course_data"  # the folder of the package into which setup.py copie
 
 
 class CourseOpen(Exception):
-    """Another user may read the course, and that cannot be changed; the message says what to do."""
+    """Other users may read the course, and the grader cannot change that; the message says what to do."""
 
 
 def own_course() -> Path | None:
-    """The folder with the rooms; None where only the package is here. In a checkout that folder is the checkout."""
+    """The grader's own course, which is the checkout or a folder in the package; None if the package came without a course."""
     package = Path(grader.__file__).resolve().parent
     if (package / INSTALLED).is_dir():
         return package / INSTALLED
@@ -24,18 +24,18 @@ def own_course() -> Path | None:
 
 
 def is_installed(course: Path) -> bool:
-    """Whether a course lies among Python's packages, which every user of this machine may read, and so may every worker."""
+    """Whether a course lies in the installed package, in a place that every user of this machine, and so every worker, may read."""
     return course.name == INSTALLED
 
 
 def hidden_courses() -> list[Path]:
-    """The courses that no worker may read: the one that is graded, by GRADER_COURSE, and the one that this grader came with."""
+    """The courses that no worker may read: the course of the grading, by GRADER_COURSE, and the grader's own course."""
     named = os.environ.get("GRADER_COURSE")
     return [one.resolve() for one in (Path(named) if named else None, own_course()) if one is not None]
 
 
 def close_installed_course() -> None:
-    """Leave a course among Python's packages to its owner alone: workers that are another user read the packages. Raises CourseOpen."""
+    """Close an installed course to all users but its owner: workers that are another user may read packages. Raises CourseOpen."""
     course = own_course()
     if course is None or not is_installed(course) or not course.stat().st_mode & 0o077:
         return

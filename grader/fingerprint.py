@@ -1,4 +1,4 @@
-"""One hash of the grader's own code and of a course, by which an image is recognised as made from them."""
+"""A hash of the grader's code and a course. The judge in an image compares its own hash with the command line's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = {".py", ".ini", ".json", ".cpp", ".h"}
 def fingerprint(course: Path) -> str:
     """SHA-256, in hexadecimal, over names and contents of the package `grader` and of the three rooms of `course`.
 
-    The same for a checkout and for what `pip install` makes of it: a course inside the package counts as a course alone.
+    A checkout and an installed package have the same fingerprint: a course inside the package counts as a course, not as code.
     """
     digest = hashlib.sha256()
     package = Path(grader.__file__).parent
@@ -29,7 +29,7 @@ def fingerprint(course: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Files below a folder, but for what the image leaves out too."""
+    """Files below a folder, without those that the image leaves out (.dockerignore)."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         hidden = any(part.startswith(".") or part in ("__pycache__", "grader-report") for part in parts)

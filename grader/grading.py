@@ -1,4 +1,4 @@
-"""The whole order of work, on one page: a folder in, a report out."""
+"""The order of work of a grading, from a folder to a report."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from grader.submission import SubmissionError, Survey, stage, survey
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for.
+    """The command line's request for a grading.
 
+    submission: the student's folder.
     course: folder with assignments/, reference/ and starter/.
-    assignments: names; empty for all of them.
-    place: in which sandbox, on which device.
-    seed: replays a run; None draws a secret one.
-    stop_early: leave an assignment at its first case that does not pass.
-    speed: measure speed where the device allows it.
-    compilation: compile Triton's launches for GPUs where there is none.
-    effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
-    contenders: who is timed beside the submission (see `Job`).
+    assignments: names of assignments; empty for all.
+    place: the sandbox and the device.
+
+    The other fields are those of `Job`.
     """
 
     submission: Path
@@ -46,13 +43,13 @@ class Request:
 
 
 class Grading:
-    """One grading, whose judge is already on its way while the caller still makes up the request.
+    """One grading. A context manager: entering starts a judge, so that the judge gets ready before the request is known.
 
-    A context manager; `run` may be called once.
+    `run` may be called once.
 
     Args:
-        place: that of the request to come.
-        head_start: what will probably be asked for, and is started at once.
+        place: the place of the later request.
+        head_start: the workers that the request will probably need.
     """
 
     def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
@@ -96,7 +93,7 @@ class Grading:
         return self._sandbox.run(job, on_event)
 
     def stop(self) -> None:
-        """Have `run` return soon, with a report of what is graded by now; a signal handler may call it."""
+        """See `Sandbox.stop`."""
         self._sandbox.stop()
 
 
@@ -108,30 +105,30 @@ def grade(
     """Grade one submission and return its report.
 
     Args:
-        stopping: gets what stops the grading (see `Grading.stop`), and is entered while that can be called.
+        stopping: makes a context manager from `Grading.stop`; that function may be called while the context is entered.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
-        KeyboardInterrupt: it was stopped before anything was graded.
+        KeyboardInterrupt: the grading was stopped before anything was graded.
     """
     with Grading(request.place, head_start_for(request)) as grading, stopping(grading.stop):
         return grading.run(request, on_event)
 
 
 def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
-    """Where the files of these assignments lie in the submission. Raises SubmissionError."""
+    """Look for the files of these assignments in the submission. Raises SubmissionError."""
     stubs = request.course / "starter"
     known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
     return survey(request.submission, [one.spec.file for one in assignments], known)
 
 
 def head_start_for(request: Request) -> HeadStart:
-    """What a judge will soon ask for, if the submission is a folder and has the files. Raises CourseError."""
+    """The workers that the grading of this request will probably need. Raises CourseError."""
     assignments = load_course(request.course, request.assignments)
     tools: list[Tool] = []
     if request.effort == "full" and not request.stop_early:
-        with suppress(SubmissionError):  # staging will tell of it
+        with suppress(SubmissionError):  # staging raises the same error
             folder = request.submission / survey_for(request, assignments).inside
             there = [one for one in assignments if (folder / one.spec.file).is_file()]
             tools = [case.tool for case in _cases(there) if case.tool is not None]

@@ -1,4 +1,4 @@
-"""The grading image: made from this checkout's Dockerfile, with the course baked in."""
+"""Builds the grading image from a checkout's Dockerfile, with the checkout's course in it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def build(
     """Build the image of the checkout in `source` and return its digest, as `sha256:...`.
 
     Args:
-        tag: its name, as `gpu-lab-grader` or `gpu-lab-grader:2026`.
-        arguments: of the build, as the Dockerfile's ARGs name them.
-        network: of the build's own steps, as `host`; None is the daemon's usual one.
-        tell: takes the builder's words, a line at a time.
+        tag: the image's name, as `gpu-lab-grader` or `gpu-lab-grader:2026`.
+        arguments: the build's arguments, by the names of the Dockerfile's ARGs.
+        network: the network of the build's steps, as `host`; None is the daemon's default.
+        tell: takes the builder's output, a line at a time.
 
     Raises:
         UsageError: there is no Dockerfile.

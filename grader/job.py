@@ -1,4 +1,4 @@
-"""What the judge is asked to do, and what it tells while it works: the two ends of a sandbox."""
+"""The messages between the command line and the judge: a job goes in, events come out. A sandbox carries both."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class HeadStart:
-    """What a judge starts before it knows its job, as far as the machine is good for it: workers take seconds to come up.
+    """Workers that a judge starts before it knows its job, as far as the machine allows: a worker takes seconds to start.
 
-    workers: of the submission, as many as there will be work for.
-    tools: those of compute-sanitizer that will each watch a worker on a GPU, in any order.
+    workers: the number of the submission's workers that will have work.
+    tools: tools of compute-sanitizer, each of which will watch a worker on a GPU; in any order.
     """
 
     workers: int = 1
@@ -28,18 +28,18 @@ class HeadStart:
 
     @property
     def words(self) -> list[str]:
-        """As the judge's program takes them."""
+        """Arguments of the judge's program; the inverse of `of`."""
         return [f"workers={self.workers}", *([f"tools={','.join(self.tools)}"] if self.tools else [])]
 
     @classmethod
     def of(cls, words: Iterable[str]) -> HeadStart:
-        """From such words; others are not looked at, and tools that there are none of are left out."""
+        """The head start in the arguments of the judge's program. Other arguments and unknown tools are ignored."""
         told = dict(word.partition("=")[::2] for word in words)
         tools = (cast("Tool", one) for one in told.get("tools", "").split(",") if one in get_args(Tool))
         return cls(int(told.get("workers", 0)), tuple(tools))
 
 
-NO_MORE = HeadStart()  # than a worker
+NO_MORE = HeadStart()  # one worker
 
 
 class Message(BaseModel):
@@ -47,20 +47,20 @@ class Message(BaseModel):
 
 
 class Job(Message):
-    """One grading run, complete: the judge needs nothing else.
+    """One grading, complete: the judge needs nothing else.
 
     course: folder with assignments/, reference/ and starter/.
-    assignments: their names, in the order in which they are graded.
-    submission: the staged copy; `info` describes it and `refused` says why a file is not in it.
-    misnamed: for a file that is not there, what was found in its stead, as a sentence.
-    files: where the judge cannot see that copy: its files by their paths in it, for the judge to put there.
-    fingerprint: what the judge's own code and course must have, where it came with a copy of its own.
-    seed: None draws a secret one.
-    stop_early: leave an assignment at its first case that does not pass; the rest of its cases are skipped.
-    speed: whether speed is measured.
-    compilation: whether Triton's launches are compiled for GPUs where there is none.
+    assignments: names, in the order of grading.
+    submission: folder of the staged copy. info: its description. refused: why a file was not staged, by the file's path.
+    misnamed: by the name of a missing file, a sentence about the file that was found in its place.
+    files: the contents of the staged copy by path, for a judge that cannot read the folder and makes it from these; else None.
+    fingerprint: of the grader and course, for a judge that has its own copy of both; else None.
+    seed: replays a run; None draws a secret seed.
+    stop_early: leave an assignment at its first case that does not pass; its other cases are skipped.
+    speed: whether speed is measured, if the device allows that.
+    compilation: whether Triton's launches are compiled for GPUs on a machine without one.
     effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
-    contenders: `needed` are those that bands and roofline are about; `all` are the reference and vendors' kernels too.
+    contenders: `needed` are those of bands and roofline; `all` adds the reference and vendors' kernels.
     """
 
     course: Path
@@ -88,7 +88,7 @@ class PlannedPart(Message):
 
 
 class Planned(Message):
-    """What will be graded, on which device, and what keeps it from the machine. Nothing of the student's has run yet."""
+    """The plan of the grading: its parts, device and isolation. Sent before any code of the student's runs."""
 
     event: Literal["planned"] = "planned"
     device: str
@@ -111,7 +111,7 @@ class CaseDone(Message):
 
 
 class CaseNote(Message):
-    """What is being done in the case that was started last."""
+    """A note on the progress of the case that was started last."""
 
     event: Literal["case_note"] = "case_note"
     text: str
@@ -125,7 +125,7 @@ class SpeedDone(Message):
 
 
 class Benchmarked(Message):
-    """pytest-benchmark's own record of the speed cases, as the JSON text that `pytest-benchmark compare` reads."""
+    """pytest-benchmark's record of the speed cases, as the JSON text that `pytest-benchmark compare` reads."""
 
     event: Literal["benchmarked"] = "benchmarked"
     json_text: str
@@ -137,7 +137,7 @@ class Finished(Message):
 
 
 class Refused(Message):
-    """The run cannot be done at all: `usage` is the asker's to mend, `infra` the machine's."""
+    """The judge refuses the job: `usage` is a fault of the request, `infra` of the machine."""
 
     event: Literal["refused"] = "refused"
     kind: Literal["usage", "infra"]

@@ -1,4 +1,4 @@
-"""What of NVIDIA's is on this machine, without CUDA, which takes seconds to start: driver, memory, programs."""
+"""Finds NVIDIA's driver, free GPU memory and programs on this machine without CUDA, which takes seconds to start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def driver_is_loaded() -> bool:
 
 
 def free_gib() -> float:
-    """GPU memory that is free, of the GPU that has the least of it; 0 where none can be asked."""
+    """Free memory of the GPU with the least of it, in GiB; 0 if no GPU can be asked."""
     import pynvml
 
     try:
@@ -26,7 +26,7 @@ def free_gib() -> float:
 
 
 def find_nvcc() -> str | None:
-    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or where toolkits are installed."""
+    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or in the toolkits' usual folder."""
     places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     found = [shutil.which("nvcc"), *(shutil.which("nvcc", path=f"{place}/bin") for place in places if place)]
     return next((path for path in found if path), None)

@@ -1,9 +1,9 @@
-"""`problem.py`: the code half of an assignment, loaded by the judge and trusted.
+"""Loads an assignment's `problem.py`, which the judge trusts, and binds the cases of problem.toml to it.
 
-A `problem.py` defines a `Params` model for its own keys in problem.toml and five functions: `make_inputs`, `outputs`,
-`oracle`, `baseline` and `cost` (see `Problem`). Beside it may lie `mistakes.py` (see `Mistakes`), and `baselines.py`: `eager`,
-plain PyTorch with the arguments that a student's function takes, and the vendors' functions that problem.toml names. A worker
-loads it to be timed.
+A `problem.py` defines a `Params` model for the assignment's own keys in problem.toml and five functions: `make_inputs`, `outputs`,
+`oracle`, `baseline` and `cost` (see `Problem`). The folder may have a `mistakes.py` (see `Mistakes`) and a `baselines.py`. The latter
+defines `eager`, plain PyTorch with the arguments of a student's function, and the vendors' functions that problem.toml names; a worker
+loads `baselines.py` to time them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Device, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-TIMED = {"timed": True}  # the context in which a speed case's keys are read
+TIMED = {"timed": True}  # the validation context of a speed case's keys
 
 
 def _some_to_time(size: int, info: ValidationInfo) -> int:
@@ -32,7 +32,7 @@ def _some_to_time(size: int, info: ValidationInfo) -> int:
     return size
 
 
-# How many there are of something, such as rows: never less than none of them, and in a speed case at least one.
+# A number of rows, columns or the like: at least 0, in a speed case at least 1.
 Size = Annotated[int, Field(ge=0), AfterValidator(_some_to_time)]
 
 
@@ -46,11 +46,10 @@ class Params(BaseModel):
 class Call:
     """One call of the student's function.
 
-    args: tensors by parameter name, in the order they are passed; any strides.
+    args: tensors by parameter name, in the order of the parameters; any strides.
     options: further arguments, passed by position after the tensors.
-    upstream: the gradient of the result, in the result's shape; with it the gradients of all `args` are asked for,
-        and after them the result.
-    starts: for functions that write to memory they are given, by how many elements an output lies beyond an aligned address.
+    upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all `args`, then the result.
+    starts: for functions that write to given memory: by how many elements an output lies beyond an aligned address, by name.
     """
 
     args: dict[str, torch.Tensor]
@@ -60,17 +59,16 @@ class Call:
 
 
 class Cost(NamedTuple):
-    """What a case must do at the least: bytes read and written once, and floating-point operations."""
+    """The least work of a case: bytes read and written once, and floating-point operations."""
 
     bytes_moved: int
     flops: int
 
 
 class Mistakes(Protocol):
-    """What a `mistakes.py` beside problem.py provides: what usually goes wrong in this assignment.
+    """The interface of `mistakes.py`: usual mistakes in this assignment.
 
-    It may have a `remark(call)` too: a sentence about the inputs that a student should read where no mistake explains the outputs,
-    or nothing.
+    The file may also define `remark(call)`: a sentence about the inputs, or "", for the student if no mistake explains the outputs.
     """
 
     def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
@@ -80,16 +78,16 @@ class Mistakes(Protocol):
 
 
 class Problem(Protocol):
-    """What a `problem.py` provides. Outputs are named: one for the function's result, before it one for each gradient that is
-    asked for, in the order of `args`.
+    """The interface of `problem.py`. Outputs have names, in this order: a gradient for each of `args`, if gradients are asked for, then the
+    function's result.
 
-    It may have a `stand_in(call)` too: the outputs as another part of PyTorch computes them, for less than `baseline` takes. Timed outputs
-    are held against it first. How far it is off itself is measured on one call of each race, and others may be off by twice as much.
+    The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs are compared with
+    these first. The error of the stand-in is measured on one call of each race; on other calls it may be twice as large.
 
-    A case that says `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases whose contiguous inputs, one after
-    the other along dimension 0, are inputs of the whole, and whose outputs are its outputs.
+    A case with `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases. Their contiguous inputs, concatenated
+    along dimension 0, are inputs of the whole case, and their outputs its outputs.
 
-    mistakes: the module of `mistakes.py`, which `load_problem` puts there; None where there is no such file.
+    mistakes: the module of `mistakes.py`, set by `load_problem`; None if there is no such file.
     """
 
     mistakes: Mistakes | None
@@ -117,33 +115,35 @@ _FUNCTIONS = ("make_inputs", "outputs", "oracle", "baseline", "cost")
 
 
 def load_beside(path: str, name: str) -> ModuleType:
-    """Import the file `name`, as seen from the folder of `path`: how a problem.py gets at its baselines.py."""
+    """Import the file `name` from the folder of `path`, as a problem.py imports its baselines.py."""
     file = Path(path).parent / name
     spec = importlib.util.spec_from_file_location(f"grader_{file.parent.name}_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
+    sys.modules[spec.name] = module  # pydantic looks up a model's annotations there
     spec.loader.exec_module(module)
     return module
 
 
+def _load(path: Path) -> ModuleType:
+    """Import a file of the course. Raises CourseError."""
+    try:
+        return load_beside(str(path), path.name)
+    except (Exception, SystemExit) as error:
+        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
+
+
 def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
-    """Import `problem.py` of an assignment, and `mistakes.py` where there is one; return it with its `Params` model.
+    """Import an assignment's `problem.py`, and its `mistakes.py` if there is one; return the problem with its `Params` model.
 
     Raises:
         CourseError: a file is missing, fails to import, or lacks one of the functions.
     """
     path = assignment.folder / "problem.py"
-    spec = importlib.util.spec_from_file_location(f"grader_problem_{assignment.name}", path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise CourseError(f"{path}: not found; it defines a Params model and {', '.join(_FUNCTIONS)}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where pydantic looks up a model's annotations
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
+    module = _load(path)
     missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
     if (stand_in := getattr(module, "stand_in", None)) is not None and not callable(stand_in):
         raise CourseError(f"{path}: stand_in must be a function, or left out")
@@ -156,25 +156,15 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     ]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
-    vars(module)["mistakes"] = _load_mistakes(assignment.folder / "mistakes.py")
+    mistakes = assignment.folder / "mistakes.py"
+    vars(module)["mistakes"] = _load(mistakes) if mistakes.is_file() else None
+    if mistakes.is_file() and not callable(getattr(module.mistakes, "suspects", None)):
+        raise CourseError(f"{mistakes}: lacks the function suspects(call, got, first)")
     return cast("Problem", module), models[0]
 
 
-def _load_mistakes(path: Path) -> ModuleType | None:
-    """Raises CourseError."""
-    if not path.is_file():
-        return None
-    try:
-        module = load_beside(str(path), path.name)
-    except (Exception, SystemExit) as error:
-        raise CourseError(f"{path}: {type(error).__name__}: {error}") from error
-    if not callable(getattr(module, "suspects", None)):
-        raise CourseError(f"{path}: lacks the function suspects(call, got, first)")
-    return module
-
-
 def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tuple[int, ...]]) -> str:
-    """Where a CUDA entry's signature does not go with a call of problem.py and its outputs; nothing where it does."""
+    """How a CUDA entry's signature contradicts a call of problem.py and its outputs; "" if it does not."""
     if not spec.signature:
         return ""
     shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
@@ -196,26 +186,35 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
     return ""
 
 
+def _bound(
+    assignment: Assignment, part: Part, case: Case | SpeedCase, model: type[Params], keys: Mapping[str, Any]
+) -> Params:
+    """The part's defaults and a case's own keys as the assignment's model. Raises CourseError."""
+    timed = isinstance(case, SpeedCase)
+    try:
+        return model.model_validate(part.defaults | dict(keys), context=TIMED if timed else None)
+    except ValidationError as error:
+        path, kind = assignment.folder / "problem.toml", "speed case" if timed else "case"
+        common = ", ".join(name for name in type(case).model_fields if name != "params")
+        raise CourseError(
+            f"in part {part.name!r}, {kind} {case.name!r}:\n{explain(path, error, model)}\n"
+            f"(beside the keys every {kind} may have: {common})"
+        ) from None
+
+
 def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:
-    """The case's own keys, checked against the assignment's model, with the part's defaults and the CPU's overrides.
+    """A case's own keys as the assignment's model, with the part's defaults and the CPU's overrides.
 
     Raises:
         CourseError: an unknown key or a wrong value.
     """
-    try:
-        return model.model_validate(part.defaults | case.params_on(device))
-    except ValidationError as error:
-        path = assignment.folder / "problem.toml"
-        common = ", ".join(name for name in Case.model_fields if name != "params")
-        raise CourseError(
-            f"in part {part.name!r}, case {case.name!r}:\n{explain(path, error, model)}\n(beside the keys every case may have: {common})"
-        ) from None
+    return _bound(assignment, part, case, model, case.params_on(device))
 
 
 def bind_speed_sizes(
     assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]
 ) -> list[tuple[Params, float | None]]:
-    """The sizes of a case of [[part.speed]], the declared one first, each with the GiB of GPU memory it needs.
+    """The sizes of a speed case, the declared size first, each with the GiB of GPU memory that it needs.
 
     Raises:
         CourseError: an unknown key or a wrong value.
@@ -229,14 +228,7 @@ def bind_speed_sizes(
     for change in ({"memory_gib": case.memory_gib}, *case.smaller):
         own = {key: value for key, value in change.items() if key != "memory_gib"}
         memory_gib = change.get("memory_gib")
-        try:
-            params = model.model_validate(part.defaults | case.params | own, context=TIMED)
-        except ValidationError as error:
-            common = ", ".join(name for name in SpeedCase.model_fields if name != "params")
-            raise CourseError(
-                f"in part {part.name!r}, speed case {case.name!r}:\n{explain(path, error, model)}\n"
-                f"(beside the keys every speed case may have: {common})"
-            ) from None
+        params = _bound(assignment, part, case, model, case.params | own)
         if memory_gib is not None and not (type(memory_gib) in (int, float) and 0 < memory_gib < float("inf")):
             raise CourseError(f"{path}: speed case {case.name!r}: memory_gib must be a number above 0")
         sizes.append((params, memory_gib))
@@ -257,10 +249,13 @@ def bind_speed_sizes(
 def by_slices(
     function: Callable[..., torch.Tensor], *tensors: torch.Tensor, out_dtype: torch.dtype, elements: int = 2**26
 ) -> torch.Tensor:
-    """`function(*tensors)` computed slice by slice along dimension 0, so that float64 intermediates of huge inputs
-    fit in memory.
+    """`function(*tensors)`, computed in slices along dimension 0, so that float64 intermediates of huge inputs fit in memory.
 
     The function must treat the entries of dimension 0 independently and return the shape of the first tensor.
+
+    Args:
+        out_dtype: of the result.
+        elements: of the first tensor in a slice.
     """
     first = tensors[0]
     if first.numel() <= elements:

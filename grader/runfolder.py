@@ -1,4 +1,4 @@
-"""The private folder of one run: locked while somebody works in it, and removed even when a stranger's code has been in it."""
+"""The private folder of a run: locked while a process works in it, and removed in spite of anything that a submission put there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ PREFIX = "grader-run-"
 
 @contextlib.contextmanager
 def run_folder() -> Iterator[Path]:
-    """A new private folder for one run, gone afterwards whatever was put there."""
+    """A new private folder for one run, removed afterwards."""
     made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}")).resolve()
     with held(made):
-        folder = made.rename(made.with_name(made.name.removeprefix(".")))  # only now is it looked for by `abandoned`
+        folder = made.rename(
+            made.with_name(made.name.removeprefix("."))
+        )  # from now on `abandoned` looks for the folder
         try:
             yield folder
         finally:
@@ -27,7 +29,7 @@ def run_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Show that somebody works in the folder: until the end of the block or, whatever happens, of this process."""
+    """Mark the folder as in use until the end of the block, or of this process."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -38,7 +40,7 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Work in the folder, made where there is none, after whoever else does. A file system that locks no folders lets both in at once."""
+    """Work in the folder, made if missing, after all others in `alone_in`. On a file system without folder locks both work at once."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -50,7 +52,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def abandoned() -> list[Path]:
-    """Folders of this user's runs in which nobody works any more, as when a run was ended by SIGKILL."""
+    """Folders of this user's runs in which no process works any more, as after SIGKILL."""
     found = []
     for folder in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):
@@ -76,14 +78,14 @@ def _run(command: list[str]) -> None:
 
 
 def remove(folder: Path, run: Callable[[list[str]], object] = _run) -> None:
-    """Delete a folder whose contents a stranger made: folders without permissions are opened first, links are not followed.
+    """Delete a folder with untrusted contents: folders without permissions are opened first, links are not followed.
 
     Args:
-        run: runs a command, and waits for it; a judge does so by `processes.output_of`.
+        run: runs a command to its end; a judge passes `processes.output_of`.
     """
     if folder.is_symlink():
         folder.unlink()
         return
-    # The system's tools, wherever PATH leads: no depth of folders is too much for them.
+    # The system's tools, in the default PATH, cope with any depth of folders.
     for command in (["chmod", "-R", "u+rwX", "--", str(folder)], ["rm", "-rf", "--", str(folder)]):
         run(command)

@@ -1,11 +1,11 @@
-"""A student's folder → a checked, hashed, staged copy.
+"""Makes a checked and hashed copy of a student's folder, the staged submission.
 
-Only regular files of sane size and name are taken; links are not followed, for one could point at the reference. The
-original is only read.
+Only regular files of sane size and name are copied; links are not followed, for a link could point at the reference. The student's
+folder is only read.
 
-Platforms change what a student hands in: archives put a folder around the files, browsers and learning platforms number a
-file that comes twice, editors add a suffix. One folder around the files is entered. A file under another name is never
-guessed to be the wanted one: a sentence names both (see `survey`).
+Platforms change a handed-in folder: archives put a folder around the files, browsers and learning platforms number a file that comes
+twice, editors add a suffix. A single folder around the files is entered. A file under another name is never taken for the wanted file:
+a sentence names both (see `survey`).
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 200
 MAX_DEPTH = 6
 MAX_NOTES = 20
-MAX_PATH = 4096  # characters: reports are told apart by it
+MAX_PATH = 4096  # characters; the path tells reports of different submissions apart
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
 MAX_NAMED = 3  # files or folders in a sentence
-# How like the name of a file is to a wanted one: the same; what a platform makes of it; a name that contains it, or a notebook's.
+# Likenesses of a file's name to a wanted name: equal; a platform's variant of it; containing it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
 OTHER_SUFFIXES = {
     ".cu": {".ipynb", ".cpp", ".cc", ".c", ".cuh"},
     ".py": {".ipynb"},
-}  # that a wanted file may have come under
+}  # of files that may be a misnamed wanted file
 SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".txt", ".md", ".toml", ".json"}
 
 
 class SubmissionError(Exception):
-    """The folder cannot be graded at all; the message names the path and what is expected."""
+    """The folder cannot be graded; the message names its path and the expected files."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """A staged submission.
 
-    folder: the copy that is graded.
-    info: what goes into the report.
-    refused: why a file was not taken, by its path inside the folder.
+    folder: the copy.
+    info: the copy's description for the report.
+    refused: why a file was not copied, by the file's path.
     """
 
     folder: Path
@@ -61,12 +61,12 @@ class Submission:
 
 @dataclass(frozen=True)
 class Survey:
-    """Where the wanted files lie in a student's folder.
+    """The places of the wanted files in a student's folder.
 
-    inside: the folder around the files that is entered, as `handin/src`; empty where they lie in the student's folder itself.
-    misnamed: for each wanted file that is not there, a sentence that names it and what was found in its stead, if anything was.
-    notes: what whoever reads the report should know of it.
-    spoken_of: the files that `misnamed` and `notes` name, by their paths in the folder that is entered.
+    inside: the entered folder around the files, as `handin/src`; "" if the files lie in the student's folder itself.
+    misnamed: by the name of a missing wanted file, a sentence about the files found in its place, if there are any.
+    notes: sentences for the report.
+    spoken_of: paths, in the entered folder, of the files that `misnamed` and `notes` name.
     """
 
     inside: str = ""
@@ -79,15 +79,15 @@ AS_IT_IS = Survey()
 
 
 def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> Survey:
-    """Look for the wanted files in the folder `source`, by names alone.
+    """Look for the wanted files in the folder `source`, by their names alone.
 
     Args:
-        wanted: the file names that the assignments ask for.
-        known: those that other assignments of the course ask for.
+        wanted: the file names of the assignments.
+        known: the file names of the course's other assignments.
 
     Raises:
-        SubmissionError: no such folder, or not a folder; it holds several submissions; or it has none of the wanted files, and
-            others that may have been meant.
+        SubmissionError: no such folder, or not a folder; or the folder holds several submissions, or none of the wanted files but
+            files that may be misnamed.
     """
     asked = {*wanted, *known}
     with _opened(source, wanted) as root:
@@ -113,7 +113,7 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     notes = [f"the files lie in {_printable('/'.join(inside))}/: that folder is taken for the submission"] * bool(
         inside
     )
-    # A module with a name such as `kernel (1)` cannot be imported: it is the same file once more.
+    # A module with a name such as `kernel (1)` cannot be imported, so the file is a second copy.
     twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
     twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
     notes += [f"{_printable(name)} lies beside {one}: {one} is what counts" for name, one in twice.items()]
@@ -126,7 +126,7 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
 
 
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
-    """The files that may be the wanted one: with its name or what a platform makes of it, else with a name like it, else notebooks."""
+    """The files that may be the wanted file: with its name or a platform's variant of it, else with a similar name, else notebooks."""
     alike = [(path, like) for path in paths for like, name in [_likeness(path[-1], asked)] if name == wanted and like]
     surest = [path for path, like in alike if like >= RENAMED] or [path for path, _ in alike]
     notebooks = [path for path in paths if path[-1].casefold().endswith(".ipynb") and not _likeness(path[-1], asked)[0]]
@@ -138,9 +138,9 @@ def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
 
 
 def _folders_around(paths: Collection[tuple[str, ...]], asked: Collection[str]) -> dict[str, set[str]]:
-    """The folders that hold files which are asked for, with those; none where such files lie beside the folders.
+    """The folders that hold files of `asked`, with the files' names; none if such files lie beside the folders.
 
-    Folders with such files under other names count where no folder has them under their own.
+    A similar name counts only if no folder has a file with its own name or a platform's variant of it.
     """
     for least in (RENAMED, SIMILAR):
         folders: dict[str, set[str]] = {}
@@ -156,7 +156,7 @@ def _folders_around(paths: Collection[tuple[str, ...]], asked: Collection[str]) 
 
 
 def _refuse_several(source: Path, folders: Mapping[str, set[str]]) -> None:
-    """Raise SubmissionError where one file is in more than one of the folders: each is a submission then."""
+    """Raise SubmissionError if two folders have the same file: then each is a submission."""
     files = [name for names in folders.values() for name in names]
     if len(files) > len(set(files)):
         raise SubmissionError(
@@ -165,7 +165,7 @@ def _refuse_several(source: Path, folders: Mapping[str, set[str]]) -> None:
 
 
 def _likeness(name: str, asked: Collection[str]) -> tuple[int, str]:
-    """How like the name of a file is to one of those that are asked for, and to which; 0 where it is like none of them."""
+    """The likeness of a file's name to the most similar name of `asked`, and that name; 0 if no name is similar."""
     return max(((_like(name, one), one) for one in asked), key=lambda pair: (pair[0], len(pair[1])), default=(0, ""))
 
 
@@ -186,7 +186,7 @@ def _like(name: str, wanted: str) -> int:
 
 
 def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
-    """A sentence: what is wanted and not there, what was found, and what to do."""
+    """A sentence about missing wanted files: their names, the found files, and the next step."""
     names = " or ".join(filter(None, [", ".join(wanted[:-1]), wanted[-1]]))
     if len(found) > 1:
         mend = f"keep the one that counts, as {names}"
@@ -208,7 +208,7 @@ def _some(names: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[int]:
-    """The folder `inside` of the folder `source`, open; of its parts none may be a link. Raises SubmissionError."""
+    """A context with the descriptor of the folder `inside` of `source`; no part of `inside` may be a link. Raises SubmissionError."""
     expected = f"expected a folder with {', '.join(wanted)}"
     try:
         mode = source.stat().st_mode
@@ -233,7 +233,7 @@ def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[i
 
 
 def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The parts of the path of every file below an open folder, whatever its name. What cannot be read is left to `stage`."""
+    """The path, in parts, of every file below an open folder. Unreadable folders are left to `stage`."""
     with contextlib.suppress(OSError):
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
@@ -254,7 +254,7 @@ def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 def _passed_over(name: str) -> bool:
-    """Whether nobody needs to be told that such a file or folder is not taken."""
+    """Whether a file or folder of this name is left out without a note."""
     return name.startswith(".") or name in IGNORED_FOLDERS or name in LITTER
 
 
@@ -264,11 +264,11 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...], found: Survey = A
     Args:
         source: the student's folder.
         target: created; receives the copy.
-        wanted: the file names that the assignments ask for; they are copied first, whatever else is there.
-        found: what a survey of the folder told; without one, the files lie in the folder itself.
+        wanted: the file names of the assignments; MAX_FILES does not count for them.
+        found: the survey of the folder; by default the files lie in the folder itself.
 
     Raises:
-        SubmissionError: no such folder, not a folder, empty, or one of the wanted files cannot be read.
+        SubmissionError: no such folder, not a folder, empty, or a wanted file cannot be read.
     """
     with _opened(source, wanted, found.inside) as root:
         return _stage(source, root, target, wanted, found)
@@ -317,12 +317,12 @@ def _stage(source: Path, root: int, target: Path, wanted: tuple[str, ...], found
 
 
 def pack(folder: Path) -> dict[str, bytes]:
-    """The files of a staged submission, by their paths in it."""
+    """The contents of a staged submission's files, by path."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def unpack(files: Mapping[str, bytes], target: Path) -> None:
-    """Write files, by their paths in the folder `target`, which nobody but their owner can change there."""
+    """Write files, by path, into the folder `target`, readable by all users and writable by none."""
     for name, content in sorted(files.items()):
         copy = target / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -331,7 +331,7 @@ def unpack(files: Mapping[str, bytes], target: Path) -> None:
 
 
 class _Refused(Exception):
-    """Why a file is not taken."""
+    """Why a file is not copied."""
 
 
 class _FolderUnreadable(Exception):
@@ -342,9 +342,9 @@ class _FolderUnreadable(Exception):
 
 
 def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0) -> Generator[tuple[str, int]]:
-    """The files below an open folder in a fixed order, each with the open folder that it lies in; those directly in it come first.
+    """The paths of the files below an open folder, each with the descriptor of the file's own folder; files come before folders.
 
-    Every folder is opened from the one above it and never by its path, in which its owner could meanwhile put a link in its place.
+    Every folder is opened relative to its parent and never by path, because the owner could replace a folder of the path by a link.
     """
     folders = []
     with os.scandir(folder) as entries:
@@ -372,7 +372,7 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
                 yield from _walk(below, refused, f"{name}/", depth + 1)
             finally:
                 os.close(below)
-        except (FileNotFoundError, NotADirectoryError):  # it is gone, or a file or a link by now
+        except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
             refused[name] = "changed while it was read"
         except OSError as error:
             raise _FolderUnreadable(name, str(error.strerror)) from None

@@ -1,4 +1,4 @@
-"""`grader init`: a folder to work in, with the stubs, the handouts and a word on how to go on."""
+"""`grader init`: makes a student's folder with the stubs, the handouts and a README."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ this folder; `handouts/`, hidden files and whatever else is no source file are i
 
 
 class FolderError(Exception):
-    """The folder cannot be made; the message says what is in the way."""
+    """The folder cannot be made; the message says why."""
 
 
 def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -> list[Path]:

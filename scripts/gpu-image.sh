@@ -45,7 +45,7 @@ pack() {
 import re, tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]
 there = {"torch", "triton", "numpy", "cuda-bindings"}
-print(*(one for one in project if re.match(r"[\w-]+", one)[0] not in there), "ninja", "pytest-timeout", "setuptools", sep="\n")' >"$folder/requirements.txt"
+print(*(one for one in project if re.match(r"[\w-]+", one)[0] not in there), "ninja", "pytest-timeout", "pytest-xdist", "setuptools", sep="\n")' >"$folder/requirements.txt"
     "$python" -m pip download --quiet --disable-pip-version-check --python-version "$version" --only-binary=:all: \
         --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --constraint constraints.txt \
         --requirement "$folder/requirements.txt" --dest "$folder/wheels" >&2

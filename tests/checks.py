@@ -8,7 +8,13 @@ import inspect
 import types
 from dataclasses import dataclass
 
-MODULES = ("grader.judge.trial", "grader.judge.comparison", "grader.judge.ownership", "grader.judge.properties")
+MODULES = (
+    "grader.judge.asking",
+    "grader.judge.trial",
+    "grader.judge.comparison",
+    "grader.judge.ownership",
+    "grader.judge.properties",
+)
 ENDS = ("CheckFailed", "CaseRefused", "ContenderFault")
 
 

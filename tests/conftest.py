@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -12,10 +13,11 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -25,10 +27,11 @@ from tests import containers
 
 # One folder for the temporary files of each pytest: it closes the one that all share to other users whenever one starts, and the uid
 # jail's worker of a test that runs beside it could not import the grader's copy in there.
-TEMPORARY = Path(tempfile.mkdtemp(prefix="pytest-grader-"))
+if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes use the folder of the pytest that started them
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="pytest-grader-")
+    atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
+TEMPORARY = Path(os.environ["PYTEST_DEBUG_TEMPROOT"])
 TEMPORARY.chmod(0o711)
-atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
-os.environ["PYTEST_DEBUG_TEMPROOT"] = str(TEMPORARY)
 os.environ["XDG_STATE_HOME"] = str(TEMPORARY / "state")  # not this user's: what an image was once is remembered there
 os.environ["GRADER_SANDBOX"] = "host"  # whatever this machine's daemon has to offer: tests of Docker ask for it
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +39,70 @@ IMPORTS = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]
 SHARED = Path("/dev/shm")
 # On this host with each jail, `host` being the strongest; in a container.
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
+QUICK = "not grading and not docker and not gpu and not alone"
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would the graders that tests interrupt. A program takes over that a
+    # signal is ignored, and not that it is handled.
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A bare `pytest` is the quick suite; a folder, a file or `-m` on the command line says what else to run."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = QUICK
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes run the tests: many tests wait, so one more than there are processors.
+
+    Files that are named run in this process, where a debugger and `-s` work.
+    """
+    return 0 if all(".py" in one for one in config.args) else min((os.cpu_count() or 1) + 1, 9)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file that has fixtures for the whole module run in one process, or each process would grade what all
+    of them look at. Every other test goes to the process that is free.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if shares_fixtures(ROOT / file) else nodeid
+
+    return Scheduling(config, log)
+
+
+@functools.cache
+def shares_fixtures(file: Path) -> bool:
+    return 'scope="module"' in file.read_text(encoding="utf-8")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the minutes go: each file's tests together."""
+    seconds: Counter[str] = Counter()
+    for one in (one for reports in terminalreporter.stats.values() for one in reports):
+        if isinstance(one, pytest.TestReport):
+            seconds[one.nodeid.partition("::")[0]] += one.duration
+    if seconds.total() > 60:
+        terminalreporter.section("minutes of each file's tests")
+        for file, taken in [*seconds.most_common(), ("in all", seconds.total())]:
+            if taken >= 6:
+                terminalreporter.line(f"{taken / 60:6.1f}  {file}")
+
+
+def open_to_workers(folder: Path) -> None:
+    """Let a worker with another user reach this folder, which pytest makes for its own user alone."""
+    for path in (folder, *folder.parents):
+        if TEMPORARY in path.parents:
+            path.chmod(path.stat().st_mode | 0o111)
+
 
 # The beginning of a submission: `twice` is a kernel of its own, of one program.
 TWICE = """
@@ -208,9 +274,7 @@ class Running:
     ) -> None:
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
-        for parent in (folder, *list(folder.parents)[:2]):  # pytest's own are closed to other users
-            with contextlib.suppress(PermissionError):
-                parent.chmod(parent.stat().st_mode | 0o111)
+        open_to_workers(folder)
         self.output = folder / "out"
         command = [sys.executable, "-m", "grader", "run", *arguments, "--output", str(self.output)]
         environment = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": IMPORTS, "COLUMNS": "200"}

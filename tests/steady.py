@@ -9,7 +9,7 @@ import secrets
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,11 +23,10 @@ import torch
 from grader.assignment import Assignment, Device
 from grader.contender.contender import Contender
 from grader.contender.pool import WorkerPool
-from grader.job import Event, Job
-from grader.judge.cases import BoundCase
+from grader.judge.crew import Crew
 from grader.judge.loading import load_file
-from grader.judge.state import Judge
-from grader.problem import Call
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from tests.warm_judge import CONTEXT, Task, report
@@ -186,7 +185,7 @@ def _serve(tasks: Connection) -> None:
     from grader.judge import session
 
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError, session.Interrupted), ExitStack() as lasting:
-        lasting.enter_context(patch.object(session, "Judge", _state_with_a_lasting_reference(lasting)))
+        lasting.enter_context(patch.object(session, "Crew", _crew_with_a_lasting_reference(lasting)))
         with ExitStack() as stack:
             _serve_all(tasks, stack)
 
@@ -219,31 +218,31 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _state_with_a_lasting_reference(stack: ExitStack) -> type[Judge]:
-    """A judge's state whose worker with the reference kernel serves all that come after it, until `stack` ends, and that keeps no spare."""
+def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
+    """A crew whose workers with the reference kernels serve all gradings after it, until `stack` ends, and that keeps no spare."""
     lasting: dict[str, Contender] = {}
     folder = stack.enter_context(run_folder())
 
-    class State(Judge):
-        def __init__(self, job: Job, pool: WorkerPool, emit: Callable[[Event], None]) -> None:
-            super().__init__(job, pool, emit)
+    class Lasting(Crew):
+        def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
+            super().__init__(run, standing, pool)
             self._references = lasting
 
-        def _ask_reference(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
-            kept = lasting.get(case.assignment.name)
+        def reference(self, assignment: Assignment) -> Contender:
+            kept = lasting.get(assignment.name)
             if kept is None or not kept.lives():
-                pool = WorkerPool(self.device_name, folder / secrets.token_hex(8))
+                pool = WorkerPool(self._run.device_name, folder / secrets.token_hex(8))
                 stack.callback(pool.close)
-                kept = pool.start(self._kind(case.assignment))
+                kept = pool.start(self._kind(assignment))
                 kept.ready()
-                load_file(kept, self.job.course / "reference", case.assignment)
-                lasting[case.assignment.name] = kept
-            return super()._ask_reference(case, call)
+                load_file(kept, self._run.job.course / "reference", assignment)
+                lasting[assignment.name] = kept
+            return kept
 
         def _needs_a_spare(self, _assignment: Assignment) -> bool:
-            return self._crashed
+            return self._has_crashed
 
-    return State
+    return Lasting
 
 
 def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:

@@ -20,8 +20,8 @@ from grader.contender.contender import Limits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job
 from grader.judge.cases import BoundCase
+from grader.judge.run import Run
 from grader.judge.schedule import shares_the_machine
-from grader.judge.state import Judge
 from grader.report.model import Isolation, Report
 from grader.runfolder import run_folder
 from grader.submission import stage
@@ -155,15 +155,15 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
 
 
 def _be_patient() -> None:
-    from grader.judge import trial
+    from grader.judge import asking
 
-    limits = trial._limits
+    limits = asking._limits
 
-    def longer(judge: Judge, case: BoundCase) -> Limits:
-        usual = limits(judge, case)
+    def longer(run: Run, case: BoundCase) -> Limits:
+        usual = limits(run, case)
         return Limits(PATIENCE * usual.time_s, usual.memory_gib)
 
-    patch.object(trial, "_limits", longer).start()
+    patch.object(asking, "_limits", longer).start()
 
 
 @contextmanager

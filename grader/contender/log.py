@@ -9,20 +9,29 @@ import os
 import select
 import termios
 import threading
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-LOG_HEAD_BYTES = 24 * 1024
+LOG_HEAD_BYTES = 8 * 1024  # of each section
 LOG_TAIL_BYTES = 24 * 1024
 
 
+@dataclass
+class _Section:
+    """The output from byte `start` on, up to the next section: `head` is its beginning."""
+
+    name: str
+    start: int
+    head: bytearray = field(default_factory=bytearray)
+
+
 class Log:
-    """What a process prints: the beginning and the end of it, and how much there was."""
+    """What a process prints, in sections: the beginning of each, the end of the last ones, and how much there was."""
 
     def __init__(self, stream: int) -> None:
         self._stream = stream
-        self._head = bytearray()
+        self._sections = [_Section("", 0)]
         self._tail = bytearray()
-        self._marks = [(0, "")]
         self._reading = threading.Lock()
         self._open = True
         self.total_bytes = 0
@@ -37,36 +46,46 @@ class Log:
                     data = os.read(self._stream, 1 << 20)
                     if not data:
                         break
-                    self.total_bytes += len(data)
-                    room = LOG_HEAD_BYTES - len(self._head)
-                    if room > 0:
-                        self._head += data[:room]
-                        data = data[room:]
-                    self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]
+                    self._keep(data)
         with self._reading:
             self._open = False
             os.close(self._stream)
 
+    def _keep(self, data: bytes) -> None:
+        before, self.total_bytes = self.total_bytes, self.total_bytes + len(data)
+        self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]
+        end = self.total_bytes
+        for section in reversed(self._sections):  # a mark may lie before data that was in the pipe when it was set
+            piece = data[max(0, section.start - before) : max(0, end - before)]
+            section.head += piece[: LOG_HEAD_BYTES - len(section.head)]
+            end = min(end, section.start)
+            if end <= before:
+                break
+
     def mark(self, name: str) -> None:
         """Have what is printed from now on be told under this name (see `sections`)."""
         with self._reading:
-            if name == self._marks[-1][1]:
+            if name == self._sections[-1].name:
                 return
             waiting = array.array("i", [0])
             if self._open:
                 fcntl.ioctl(self._stream, termios.FIONREAD, waiting)
-            self._marks.append((self.total_bytes + waiting[0], name))
+            self._sections.append(_Section(name, self.total_bytes + waiting[0]))
 
     def sections(self) -> list[tuple[str, str]]:
         """The kept output in the order in which it was printed, each part with the name of the mark before it; "" before the first."""
-        ends = [*self._marks, (self.total_bytes, "")]
-        parts = [(name, self._between(start, end)) for (start, name), (end, _) in pairwise(ends)]
+        parts = [(section.name, self._text(section, end)) for section, end in self._with_ends()]
         return [(name, text) for name, text in parts if text.strip()]
 
-    def _between(self, start: int, end: int) -> str:
-        left_out = self.total_bytes - len(self._tail)  # what lies before is in the head, or nowhere
-        head, tail = bytes(self._head[start:end]), bytes(self._tail[max(0, start - left_out) : max(0, end - left_out)])
-        dropped = max(0, end - start) - len(head) - len(tail)
+    def _with_ends(self) -> list[tuple[_Section, int]]:
+        sections = [*self._sections, _Section("", self.total_bytes)]
+        return [(section, following.start) for section, following in pairwise(sections)]
+
+    def _text(self, section: _Section, end: int) -> str:
+        start = section.start + len(section.head)
+        kept_from = self.total_bytes - len(self._tail)
+        head, tail = bytes(section.head), bytes(self._tail[max(0, start - kept_from) : max(0, end - kept_from)])
+        dropped = max(0, end - start) - len(tail)
         middle = f"\n... {dropped} bytes left out ...\n".encode() if dropped > 0 else b""
         return (head + middle + tail).decode(errors="replace").replace("\0", "")
 
@@ -76,4 +95,4 @@ class Log:
 
     def text(self) -> str:
         """The kept output, with a line where some of it was left out."""
-        return self._between(0, self.total_bytes)
+        return "".join(self._text(section, end) for section, end in self._with_ends())

@@ -1,7 +1,7 @@
-"""`grader doctor`: what is fine on this machine, what is missing, and how to mend it.
+"""`grader doctor`: finds missing and broken parts of this machine, and says how to mend them.
 
-Each look (`software`, `gpus`, `walls`, `containers`, `space`) turns what it sees into Findings. All run at once, and none can hold
-up or end the others. At last a small grading shows whether the whole works (`selftest`).
+The looks (`software`, `gpus`, `walls`, `containers`, `space`) make findings. All looks run at the same time, and none can delay or end
+another. Last, a small grading shows whether the parts work together (`selftest`).
 """
 
 from grader.doctor.examine import examine, faults, has_fault, verdict

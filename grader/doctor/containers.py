@@ -1,4 +1,4 @@
-"""Docker: the daemon, the grading image, and which of the three ways a GPU gets into a container."""
+"""Looks at Docker: the daemon, the grading image, and a container's access to a GPU."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
     """Docker, grading image, GPU in Docker.
 
     Args:
-        name: of the image, which should have been made with `course`.
+        name: the grading image, which should contain `course`.
+        there: whether this machine has a GPU and its driver.
         confined: whether this host can confine submissions without Docker.
     """
     from grader.sandbox import engine
@@ -147,7 +148,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
 
 
 def _run(client: DockerClient, image: str, program: str, gpu: Gpu | None = None) -> str:
-    """What a Python program prints in a container like those for grading. Raises InfraError."""
+    """The output of a Python program in a container with a grading container's walls. Raises InfraError."""
     from grader.sandbox import docker, engine
 
     api = client.api

@@ -1,4 +1,4 @@
-"""The order of looks, and what they say of the machine as a whole."""
+"""Runs all looks at this machine, and sums up their findings."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def examine(
     self_test: bool = True,
     on_finding: Callable[[Finding], None] = lambda _finding: None,
 ) -> list[Finding]:
-    """Look at everything in NAMES, in that order.
+    """The findings of all looks, in the order of NAMES.
 
     Args:
-        course: that this machine is to grade.
+        course: the course that this machine is to grade.
         image: the name of the grading image.
-        self_test: whether to try three small gradings too.
-        on_finding: is told each finding as soon as it and those before it are there.
+        self_test: whether to try a small grading too.
+        on_finding: takes each finding as soon as all findings before it have been passed on.
     """
     deadline = time.monotonic() + LIMIT_S
     there, jail = gpus.presence(), NO_JAIL
     on_gpu = there == "driver"
     device = "cuda" if on_gpu else "cpu"
-    with contextlib.suppress(OSError):  # no room even for a trial: the disk is a finding of its own
+    with contextlib.suppress(OSError):  # a full disk, which another look finds
         jail = strongest_jail(device=device)
     driver = later(gpus.look)
 
     def after_driver(function: Callable[[], T]) -> T:
-        wait([driver])  # which tells who uses the GPU: not what is begun here
+        wait([driver])  # its look at the GPU's users must not find the processes that are started here
         return function()
 
     seen = later(lambda: after_driver(software.look))
@@ -78,18 +78,18 @@ def examine(
 
 
 def has_fault(findings: Sequence[Finding]) -> bool:
-    """Whether something that grading needs is missing or broken."""
+    """Whether a part that grading needs is missing or broken."""
     return any(one.state == "fault" for one in findings)
 
 
 def faults(course: Path, image: str = DEFAULT_IMAGE) -> list[str]:
-    """What is wrong with this machine, and how to mend it: a line for each fault that a look finds, without a grading."""
+    """A line for each fault of this machine, with its mend. Runs no grading."""
     found = [one for one in examine(course, image, self_test=False) if one.state == "fault"]
     return [f"grader doctor: {one.name}: {one.words}{f'; {one.mend}' if one.mend else ''}" for one in found]
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """What this machine can grade, in a few sentences."""
+    """Sentences about what this machine can grade."""
     state = {one.name: one.state for one in findings}
     faults = [one.name for one in findings if one.state == "fault"]
     if faults:
@@ -106,7 +106,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 
 def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:
-    """The findings of these names as they come, in a thread of their own; what raises is a finding too."""
+    """Run a look in a thread. Returns the queue of its findings; an exception of the look becomes a finding of each missing name."""
     found: queue.Queue[Finding] = queue.Queue()
 
     def work() -> None:
@@ -127,7 +127,7 @@ def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:
 
 
 def _self_test(stack: ExitStack, jail: Jail, seen: Future[software.Seen | str]) -> Look:
-    """Its judge starts here, and gets ready while the looks are taken."""
+    """Start the judge of the self-test, which gets ready during the other looks. Returns the look that grades."""
     try:
         grade = stack.enter_context(selftest.begun(jail))
     except (InfraError, OSError) as error:

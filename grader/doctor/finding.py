@@ -1,4 +1,4 @@
-"""What a look at this machine says of one thing: the words, and how to mend it."""
+"""The finding of a look at this machine, and running a program to get one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OURS = "mend what is marked above first; if nothing is, tell the grader's author
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The state of one part of this machine.
 
-    name: one of NAMES, in whose order findings are told.
-    state: `fine`; `unneeded`, which is not here and not missed on this machine; `caution`, beside which grading goes on;
-        `fault`, without which grading does not work, or not all of it.
-    words: what is so.
-    mend: what to do, commands in backticks; empty where there is nothing to do.
+    name: one of NAMES, in whose order findings are shown.
+    state: `fine`; `unneeded`, a part that is missing and not needed on this machine; `caution`, a weakness with which grading works;
+        `fault`, with which all or some of grading does not work.
+    words: the observation.
+    mend: the remedy, with commands in backticks; "" if there is nothing to mend.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 def ask(command: Sequence[str], limit_s: float) -> tuple[bool, str, str]:
-    """Run a program for at most `limit_s` seconds: whether it succeeded, its stdout, and in one line why it did not."""
+    """Run a program for at most `limit_s` seconds. Returns whether it succeeded, its stdout, and the failure in one line."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit_s

@@ -1,4 +1,4 @@
-"""The GPU, its driver, who else uses it, and the memory that judge and worker share."""
+"""Looks at the GPU, its driver, its other users, and the memory that a judge and a worker share."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from grader.doctor.software import PIP, Seen
 from grader.nvidia import driver_is_loaded
 
 Presence = Literal["none", "card", "driver"]
-NVIDIA, DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
-USED_BY_NOBODY_GIB = 2.0  # firmware and driver take less of the largest cards
-MOST_USERS = 3  # of one GPU that are named
+NVIDIA, DISPLAY = "0x10de", "0x03"  # PCI vendor, and the beginning of a display controller's class
+USED_BY_NOBODY_GIB = 2.0  # firmware and driver take less, even on the largest cards
+MOST_USERS = 3  # of a GPU in a finding's words
 SHARE_LIMIT_S = 60.0
 NO_GPU = "there is no NVIDIA GPU here"
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as NVML sees it. `users` are other processes that compute on it, in words; `exclusive`: it admits only one."""
+    """A GPU as NVML sees it. users: other processes that compute on it, in words. exclusive: the GPU admits one process at a time."""
 
     name: str
     memory_gib: float
@@ -40,7 +40,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Driver:
-    """What NVML tells; `trouble` is why it tells nothing. `cuda` is the newest release that the driver knows."""
+    """The driver and the cards as NVML sees them. cuda: the newest release that the driver knows. trouble: why NVML failed, or ""."""
 
     version: str = ""
     cuda: tuple[int, int] = (0, 0)
@@ -49,7 +49,7 @@ class Driver:
 
 
 def presence(devices: Path = Path("/sys/bus/pci/devices")) -> Presence:
-    """`driver` where a GPU's driver is loaded, `card` where there is only a card."""
+    """`driver` if NVIDIA's driver is loaded, `card` if there is only a card."""
     if driver_is_loaded():
         return "driver"
     for device in devices.glob("*"):
@@ -81,7 +81,7 @@ def look() -> Driver:
 def _card(nvml: Any, handle: Any) -> Card:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     mode, running = None, []
-    with contextlib.suppress(nvml.NVMLError):  # some cards do not tell
+    with contextlib.suppress(nvml.NVMLError):  # not supported by some cards
         mode = nvml.nvmlDeviceGetComputeMode(handle)
     with contextlib.suppress(nvml.NVMLError):
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
@@ -96,7 +96,7 @@ def _card(nvml: Any, handle: Any) -> Card:
 
 
 def _user(pid: int, used_bytes: int | None) -> str:
-    who = "not to be seen from here"  # as from within a container
+    who = "not to be seen from here"  # a container hides other processes
     with contextlib.suppress(psutil.Error, KeyError):
         process = psutil.Process(pid)
         who = f"{process.username()}, {process.name()}"
@@ -167,7 +167,7 @@ def _others(driver: Driver) -> Finding:
 
 
 def shared_memory(there: Presence) -> Finding:
-    """On a GPU CUDA IPC, to a worker and back; on a CPU a sealed file in memory."""
+    """Try the memory that a judge and a worker share: CUDA IPC on a GPU, a sealed file in memory on a CPU."""
     if there == "driver":
         done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "share"], SHARE_LIMIT_S)
         if fault := json.loads(output) if done else words:
@@ -180,14 +180,14 @@ def shared_memory(there: Presence) -> Finding:
 
 
 def _sealing_fault() -> str:
-    """Why no file in memory can be mapped and kept from shrinking, or nothing."""
+    """Why the kernel cannot map a file in memory and keep it from shrinking; "" if it can."""
     try:
         file = os.memfd_create("grader-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(file, 0, mmap.PAGESIZE)
             fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             mmap.mmap(file, mmap.PAGESIZE).close()
-            with contextlib.suppress(PermissionError):  # what the seals are for
+            with contextlib.suppress(PermissionError):  # the seals forbid to shrink the file
                 os.ftruncate(file, 0)
             return "" if os.fstat(file).st_size == mmap.PAGESIZE else "the kernel does not seal files in memory"
         finally:

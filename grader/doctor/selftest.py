@@ -1,4 +1,4 @@
-"""A grading of y = 2 x by a few kernels: the right one passes, the wrong one fails, those that try to get out earn nothing."""
+"""The self-test: a grading of y = 2 x, in which a right kernel must pass, a wrong one fail, and three that try to escape fail."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ cases = [
 """
 STUB = "def double(x):\n    raise NotImplementedError\n"
 REFERENCE = "def double(x):\n    return 2 * x\n"
-# All kernels in one file, so that one worker is enough. Each of those that try to get out has a right answer only if it does.
+# One file has all kernels, so that one worker is enough. A kernel that tries to escape gives the right answer only if it does.
 SUBMISSION = """
 import socket
 
@@ -108,10 +108,10 @@ SEE = "see bubblewrap and user namespaces, above"
 
 @contextmanager
 def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
-    """Start a judge that gets ready meanwhile; what this gives does the gradings. Both raise InfraError, OSError.
+    """A context with a started judge. Gives a function that does the grading. Both raise InfraError, OSError.
 
     Args:
-        jail: the strongest here; isolation is asked for where that isolates.
+        jail: the strongest jail of this machine; the grading requires isolation if that jail isolates.
     """
     place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
     with run_folder() as folder, outside(folder) as submission, Grading(place) as grading:
@@ -125,9 +125,9 @@ def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
 
 @contextmanager
 def outside(folder: Path) -> Iterator[str]:
-    """What a submission must not reach: a file in `folder` that everybody may read, this process, a port of this machine.
+    """A context with three things that a submission must not reach: a public file in `folder`, this process, a port of this machine.
 
-    Gives the submission that tries to.
+    Gives the submission that tries to reach them.
     """
     folder.chmod(0o711)
     file, secret = folder / "secret", secrets.token_hex(16)
@@ -140,7 +140,7 @@ def outside(folder: Path) -> Iterator[str]:
 
 
 def judge(report: Report) -> list[Finding]:
-    """What the gradings say of this machine."""
+    """The findings about this machine in the grading's report."""
     cases = {case.name: case for one in report.assignments for part in one.parts for case in part.cases}
     return [
         _expected("right kernel", cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),

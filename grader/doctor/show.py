@@ -1,4 +1,4 @@
-"""Findings as a TA reads them in a terminal."""
+"""The terminal view of findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARKS: dict[State, tuple[str, str]] = {
 
 
 def show(finding: Finding, console: Console) -> None:
-    """One finding: mark, name and words in columns; below them the mend, in one piece, to be copied."""
+    """Print mark, name and words of a finding in columns; below them the mend in one piece, to be copied."""
     mark, style = MARKS[finding.state]
     row = Table.grid(padding=(0, 1))
     row.add_column(width=1)

@@ -1,4 +1,4 @@
-"""Python, PyTorch, Triton and the compilers."""
+"""Looks at Python, PyTorch, Triton and the compilers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from pathlib import Path
 from grader.doctor.finding import Finding, State, ask
 
 Range = tuple[tuple[int, int], tuple[int, int]]
-TORCH: Range = ((2, 11), (2, 13))  # the first and the last that work, as pyproject.toml says
+TORCH: Range = ((2, 11), (2, 13))  # the first and the last working version, as in pyproject.toml
 TRITON: Range = ((3, 6), (3, 8))
 IMPORT_LIMIT_S = 60.0  # from a cold disk
 COMPILE_LIMIT_S = 30.0
 FUNCTION = 'extern "C" int twice(int x) { return 2 * x; }\n'
 PTX = ".version 7.0\n.target sm_80\n.address_size 64\n"
 KERNEL = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
-SLOW = ("torch", "triton", "sympy")  # which a worker imports; the last one with the first gradient
+SLOW = ("torch", "triton", "sympy")  # large packages that a worker imports, sympy with the first gradient
 PIP = f"{sys.executable} -m pip install"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a process that imports PyTorch tells.
+    """Versions and compilers, as a process with PyTorch sees them.
 
     cuda: the release of CUDA that PyTorch was built for; None is a build for CPUs.
-    arch: of the GPU that PyTorch uses, as `sm_90`; None where it can use none, and `gpu_fault` says why.
-    triton_fault: why Triton cannot be used; on the CPU, where there is no GPU.
-    ptxas: with which Triton makes machine code of a GPU's; None without Triton.
-    nvcc, cxx: where the compilers lie.
+    arch: the architecture of PyTorch's GPU, as `sm_90`; None if PyTorch can use none, and then `gpu_fault` says why.
+    triton_fault: why Triton cannot be used; without a GPU, why its interpreter cannot.
+    ptxas: path of Triton's assembler; None without Triton.
+    nvcc, cxx: paths of the compilers.
     """
 
     torch: str
@@ -53,7 +53,7 @@ class Seen:
 
 
 def look() -> Seen | str:
-    """Ask another process, for a broken PyTorch may end it; else its last words."""
+    """Import PyTorch in another process, which a broken PyTorch may end. Returns the error if that process fails."""
     done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "look"], IMPORT_LIMIT_S)
     return Seen(**json.loads(output)) if done else words
 
@@ -72,7 +72,7 @@ def python(on_gpu: bool) -> Finding:
 
 
 def uncompiled() -> dict[str, Path]:
-    """Packages whose modules were not compiled when they were installed (uv does not), with their folders. Workers write no bytecode."""
+    """The folders of packages that were installed without bytecode, as uv does, by name. Workers write no bytecode."""
     bare = {}
     for name in SLOW:
         with suppress(PackageNotFoundError):
@@ -86,7 +86,7 @@ def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Findi
     """PyTorch, Triton, C++ compiler and nvcc.
 
     Args:
-        driver_cuda: the newest major release of CUDA that the driver knows; 0 where that is unknown.
+        driver_cuda: the newest major release of CUDA that the driver knows; 0 if unknown.
     """
     if isinstance(seen, str):
         yield Finding(
@@ -113,7 +113,7 @@ def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Findi
 
 
 def _refusal(command: Sequence[str], name: str, source: str) -> str:
-    """Why a compiler does not make a library, or whatever else it makes, of a small file that is right; nothing where it does."""
+    """Why a compiler does not compile a small correct file; "" if it does."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)
         path.write_text(source, encoding="ascii")
@@ -122,7 +122,7 @@ def _refusal(command: Sequence[str], name: str, source: str) -> str:
 
 
 def _compilers(cxx: str, on_gpu: bool) -> Finding:
-    """The C++ compiler, and the C compiler with which Triton builds its launchers on a GPU: each builds a library."""
+    """Try the C++ compiler, and on a GPU the C compiler with which Triton builds its launchers: each builds a library."""
     c = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     if on_gpu and c is None:
         return Finding(
@@ -151,7 +151,7 @@ def _pip(package: str, known: Range) -> str:
 
 
 def _nvcc(seen: Seen, on_gpu: bool, driver_cuda: int) -> Finding:
-    """Found by compiling a kernel."""
+    """Try nvcc on a small kernel."""
     bad: State = "fault" if on_gpu else "caution"
     if seen.nvcc is None:
         if not on_gpu:

@@ -1,4 +1,4 @@
-"""Room on the disk, and what killed runs left there."""
+"""Looks at the free disk space, and for the remains of killed runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from grader import runfolder
 from grader.doctor.finding import Finding
 
-NEEDED_GIB, WANTED_GIB = 1.0, 5.0  # a run's files; and with room for builds of the torch form and PyTorch's caches
+NEEDED_GIB, WANTED_GIB = 1.0, 5.0  # for a run's files; and for builds of the torch form and PyTorch's caches too
 ELSEWHERE = "`mkdir -p ~/grader-tmp && export TMPDIR=~/grader-tmp`"
 
 
@@ -20,7 +20,7 @@ def free_gib(folder: Path) -> float:
 
 
 def findings() -> Iterator[Finding]:
-    """Free disk, where runs lie, and leftovers."""
+    """Free disk of the folder of runs, and leftovers."""
     folder = Path(tempfile.gettempdir())
     free = free_gib(folder)
     words = f"{free:.1f} GiB in {folder}"

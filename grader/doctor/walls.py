@@ -1,4 +1,4 @@
-"""What confines a submission on this host: bubblewrap, and the namespaces that it needs."""
+"""Looks at the walls around a submission on this host: bubblewrap, and the user namespaces that bubblewrap needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTEAD = {
 SYSCTL = "`echo {0} | sudo tee /etc/sysctl.d/60-userns.conf && sudo sysctl --system`"
 PROFILE = "abi <abi/4.0>,\\nprofile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\\n"
 APPARMOR = f"`printf '{PROFILE}' | sudo tee /etc/apparmor.d/bwrap && sudo systemctl reload apparmor`"
-# Below /proc/sys: what forbids user namespaces, at which value, and what allows them from then on.
+# Settings below /proc/sys that forbid user namespaces: the forbidding value, and the command that allows them for good.
 SWITCHES = {
     "kernel/unprivileged_userns_clone": (0, SYSCTL.format("kernel.unprivileged_userns_clone=1")),
     "user/max_user_namespaces": (0, SYSCTL.format("user.max_user_namespaces=10000")),
@@ -28,7 +28,7 @@ SWITCHES = {
 
 
 def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")) -> Iterator[Finding]:
-    """Bubblewrap and user namespaces; `jail` is the strongest that works here for workers on this device."""
+    """Bubblewrap and user namespaces. `jail`: the strongest jail of this machine for workers on `device`."""
     program, root = shutil.which("bwrap"), os.geteuid() == 0
     if jail.name == "bubblewrap" and program:
         _, version, _ = ask([program, "--version"], TRIAL_LIMIT_S)
@@ -48,7 +48,7 @@ def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")
 
 
 def _user_namespaces(settings: Path) -> Finding:
-    """Tried; where they are refused or that cannot be tried, the setting that forbids them."""
+    """Try to make a user namespace; if that fails, look for the setting that forbids them."""
     if ask(["unshare", "--user", "--map-root-user", "true"], TRIAL_LIMIT_S)[0]:
         return Finding("user namespaces", "fine", "allowed")
     for switch, (forbidding, mend) in SWITCHES.items():

@@ -1,4 +1,4 @@
-"""What only a process with PyTorch can tell: `python -m grader.doctor.with_torch look|share`."""
+"""The looks that need PyTorch, as a program: `python -m grader.doctor.with_torch look|share`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def look() -> Seen:
         torch.ones(2, device="cuda").sum().item()
         major, minor = torch.cuda.get_device_capability()
         arch = f"sm_{major}{minor}"
-    except (RuntimeError, AssertionError) as error:  # no driver, one that is too old; a build for CPUs
+    except (RuntimeError, AssertionError) as error:  # no driver, an old driver, or a build for CPUs
         gpu_fault = str(error).strip().partition("\n")[0]
     try:
         triton = version("triton")
@@ -46,7 +46,7 @@ def look() -> Seen:
 
 
 def share(device: Device) -> str:
-    """Let a worker double a tensor in memory that it shares with this process; what went wrong, or nothing."""
+    """Let a worker double a tensor in memory that it shares with this process. Returns the fault, "" if there is none."""
     with run_folder() as folder:
         submission = folder / "submission"
         submission.mkdir()

@@ -24,11 +24,11 @@ from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault
+from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.evidence import CaseRefused
 from grader.judge.loading import load_file
-from grader.judge.trial import UPSTREAM, arena_for
 
 NULL = "null"
 COMPILE = "compile"

@@ -13,22 +13,21 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.replies import ContenderFault
+from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
-from grader.judge.comparison import compare
+from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation, compiled_call, raise_fault
+from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
+from grader.judge.lanes import Lanes
 from grader.judge.loading import load_file
-from grader.judge.trial import answer
+from grader.judge.run import Run
 from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
 
 MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 # What may be the machine's fault, where the student's own line has not raised it.
@@ -45,13 +44,23 @@ class Canary:
     """Tells a broken machine from a broken submission.
 
     Args:
-        judge: the session.
+        lanes, compilation: waited for, before the submission's workers are ended.
         cases: of all assignments.
-        compilation: waited for, before the submission's workers are ended.
     """
 
-    def __init__(self, judge: Judge, cases: Sequence[BoundCase], compilation: Compilation) -> None:
-        self._judge = judge
+    def __init__(
+        self,
+        run: Run,
+        crew: Crew,
+        lanes: Lanes,
+        comparison: Comparison,
+        cases: Sequence[BoundCase],
+        compilation: Compilation,
+    ) -> None:
+        self._run = run
+        self._crew = crew
+        self._lanes = lanes
+        self._comparison = comparison
         self._cases = cases
         self._compilation = compilation
         self._told: dict[str, str] = {}
@@ -95,31 +104,31 @@ class Canary:
         nobody but itself.
         """
         if assignment.name not in self._told:
-            self._judge.lanes.finish()
+            self._lanes.finish()
             self._compilation.wait()
-            self._judge.clear()
+            self._crew.clear()
             self._told[assignment.name] = self._try(assignment)
         return self._told[assignment.name]
 
     def _try(self, assignment: Assignment) -> str:
-        folder = self._judge.job.submission.with_name("canary")
+        folder = self._run.job.submission.with_name("canary")
         name = assignment.spec.file
         try:
-            unpack(pack(self._judge.job.course / "reference"), folder)
+            unpack(pack(self._run.job.course / "reference"), folder)
             if self._is_torch_form(assignment):
                 (folder / name).unlink()
                 (folder / name).write_text(TORCH_CANARY.format(entry=assignment.spec.entry), encoding="utf-8")
             case = self._case(assignment)
-            with self._judge.canary(assignment, folder) as worker:
+            with self._crew.canary(assignment, folder) as worker:
                 worker.ready()
                 load_file(worker, folder, assignment)
                 if case is not None and not self._is_torch_form(assignment):
                     self._ask(worker, case)
             if (compiled := self._compilation.first_case(assignment)) is not None:
-                with self._judge.canary(assignment, folder, compiling=True) as worker:
+                with self._crew.canary(assignment, folder, compiling=True) as worker:
                     worker.ready()
                     load_file(worker, folder, assignment)
-                    raise_fault(compiled_call(self._judge, worker, compiled, assignment.spec.arch))
+                    raise_fault(compiled_call(self._run, worker, compiled, assignment.spec.arch))
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, OSError) as error:
             told = getattr(error, "traceback", "")
             return "\n".join(filter(None, [f"the staff's own {name} fails here too: {error}", told]))
@@ -129,12 +138,13 @@ class Canary:
 
     def _ask(self, worker: Contender, case: BoundCase) -> None:
         """Have the staff's file answer a case, rightly. Raises CheckFailed, CaseRefused, ContenderFault."""
-        call = case.inputs(self._judge.seed, CANARY_NUMBER, self._judge.device)
-        compare(self._judge, case, call, answer(self._judge, case, worker, call, Evidence()), Evidence(), drawn=True)
+        call = case.inputs(self._run.seed, CANARY_NUMBER, self._run.device)
+        got = answer(self._run, case, worker, call, Evidence())
+        self._comparison.compare(case, call, got, Evidence(), drawn=True)
 
     def _case(self, assignment: Assignment) -> BoundCase | None:
         """The first case that is an ordinary call here: one with something to compute."""
-        device = self._judge.device_name
+        device = self._run.device_name
         for one in self._cases:
             case = one.case
             interpreted = device == "cpu" and assignment.spec.language == "triton"
@@ -147,7 +157,7 @@ class Canary:
         return None
 
     def _is_torch_form(self, assignment: Assignment) -> bool:
-        source = self._judge.job.submission / assignment.spec.file
+        source = self._run.job.submission / assignment.spec.file
         return assignment.spec.language == "cuda" and TORCH_FORM.search(source.read_bytes()) is not None
 
 

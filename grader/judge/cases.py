@@ -10,6 +10,8 @@ import torch
 
 from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase
 from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_sizes, load_problem
+from grader.report.model import title
+from grader.verdict.prints import heading
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,10 @@ class Place:
     def key(self) -> tuple[str, str, str]:
         return self.assignment, self.part, self.name
 
+    @property
+    def title(self) -> str:
+        return title(self.name, self.tries)
+
 
 @dataclass(frozen=True)
 class BoundCase:
@@ -48,6 +54,11 @@ class BoundCase:
     @property
     def id(self) -> str:
         return f"{self.assignment.name}-{self.part.name}-{self.case.name}"
+
+    @property
+    def heading(self) -> str:
+        """Under what its prints are told."""
+        return heading(title(self.name, self.case.tries), self.part.name, len(self.assignment.spec.parts))
 
     @property
     def dtype(self) -> torch.dtype:

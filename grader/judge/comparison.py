@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 
+from grader.assignment import Device
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.reference import Reference
+from grader.judge.run import Run
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
 from grader.report.model import OutputError
 from grader.verdict import diagnosis, tolerance
 from grader.verdict.suspects import Scene
 from grader.verdict.tolerance import Errors
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
 
 Outputs: TypeAlias = Mapping[str, torch.Tensor]
 
@@ -49,56 +49,65 @@ class Scale:
         return tolerance.beyond(outputs[name], expected, scale, self._spec.scale[name], limit)
 
 
-def _floor(judge: Judge, case: BoundCase) -> Errors:
-    spec = case.assignment.spec.tolerance
-    precision = spec.precision(case.case.dtype, judge.device_name)
-    return Errors(spec.floor[precision], spec.floor_rms[precision])
-
-
-def budgets_of(judge: Judge, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
+def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
     """By output: k times the yardstick's errors plus the floor."""
-    k, floor = case.assignment.spec.tolerance.k, _floor(judge, case)
-    return {name: tolerance.budget(k, errors, floor) for name, errors in yardsticks.items()}
+    spec = case.assignment.spec.tolerance
+    precision = spec.precision(case.case.dtype, device_name)
+    floor = Errors(spec.floor[precision], spec.floor_rms[precision])
+    return {name: tolerance.budget(spec.k, errors, floor) for name, errors in yardsticks.items()}
 
 
-def compare(
-    judge: Judge,
-    case: BoundCase,
-    call: Call,
-    got: Outputs,
-    evidence: Evidence,
-    *,
-    drawn: bool = False,
-    before: int | None = None,
-) -> None:
-    """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test.
+class Comparison:
+    """Holds outputs against the oracle.
 
-    drawn: the input was drawn at random, and a trivial answer may be right.
-    before: how many entries of dimension 0 lie before those that are compared, and are right; None where these are all.
+    Args:
+        reference: the staff's kernel, whose error counts where PyTorch's is not budget enough.
     """
-    scale = Scale(case, call)
-    expected = scale.expected
-    pytorch = scale.measure(case.problem.baseline(call))
-    budgets = budgets_of(judge, case, pytorch)
-    errors = scale.measure(got)
-    reference: dict[str, Errors] | None = None
-    if not within(errors, budgets):
-        # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
-        # for its own.
-        reference = scale.measure(judge.reference_answer(case, call))
-        _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
-        budgets = budgets_of(judge, case, {name: Errors.larger(pytorch[name], reference[name]) for name in expected})
-    if not drawn:
-        _refuse_trivial(case, call, scale, budgets)
-    evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
-    bad = {
-        name: scale.beyond(got, name, budgets[name].worst)
-        for name in expected
-        if not errors[name].within(budgets[name])
-    }
-    if bad:
-        lines = _explain(case, call, got, expected, bad, _earlier(judge, case, call), before)
-        raise CheckFailed(lines[0], tuple(lines[1:]))
+
+    def __init__(self, run: Run, reference: Reference) -> None:
+        self._run = run
+        self._reference = reference
+
+    def compare(
+        self,
+        case: BoundCase,
+        call: Call,
+        got: Outputs,
+        evidence: Evidence,
+        *,
+        drawn: bool = False,
+        before: int | None = None,
+    ) -> None:
+        """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test.
+
+        Args:
+            drawn: the input was drawn at random, and a trivial answer may be right.
+            before: how many entries of dimension 0 lie before those that are compared, and are right; None where these are all.
+        """
+        scale = Scale(case, call)
+        expected = scale.expected
+        pytorch = scale.measure(case.problem.baseline(call))
+        budgets = budgets_of(self._run.device_name, case, pytorch)
+        errors = scale.measure(got)
+        reference: dict[str, Errors] | None = None
+        if not within(errors, budgets):
+            # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
+            # for its own.
+            reference = scale.measure(self._reference.answer(case, call))
+            _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
+            larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
+            budgets = budgets_of(self._run.device_name, case, larger)
+        if not drawn:
+            _refuse_trivial(case, call, scale, budgets)
+        evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
+        bad = {
+            name: scale.beyond(got, name, budgets[name].worst)
+            for name in expected
+            if not errors[name].within(budgets[name])
+        }
+        if bad:
+            lines = _explain(case, call, got, expected, bad, _earlier(self._run.seed, case, call), before)
+            raise CheckFailed(lines[0], tuple(lines[1:]))
 
 
 def _explain(
@@ -130,13 +139,13 @@ def _explain(
     return lines
 
 
-def _earlier(judge: Judge, case: BoundCase, call: Call) -> list[Call]:
+def _earlier(seed: int, case: BoundCase, call: Call) -> list[Call]:
     """The calls of a case before this one; its inputs can be made again."""
     calls: list[Call] = []
     if case.case.calls > 1:
         (device,) = {tensor.device for tensor in call.args.values()}
         for number in range(case.case.calls):
-            other = case.inputs(judge.seed, number, device)
+            other = case.inputs(seed, number, device)
             if all(torch.equal(other.args[name], tensor) for name, tensor in call.args.items()):
                 return calls
             calls.append(other)

@@ -11,22 +11,20 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
+from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CheckFailed
-from grader.judge.trial import UPSTREAM, arena_for
+from grader.judge.crew import Crew
+from grader.judge.evidence import CheckFailed, described, with_input
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 from grader.protocol import CompiledCall
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit, shared_limit
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
-
 
 # How Triton says that a block cannot have so much.
 SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
@@ -39,16 +37,17 @@ class Compilation:
     """Compiles the cases of one assignment at a time that say `compiled` in problem.toml, in their order.
 
     Args:
-        judge: the session.
         cases: of all assignments.
 
     Attributes:
         kernels: what was learnt of each assignment's kernels, by its name.
     """
 
-    def __init__(self, judge: Judge, cases: Sequence[BoundCase]) -> None:
-        self._judge = judge
-        self._cases = [case for case in cases if case.case.compiled] if judge.device_name == "cpu" else []
+    def __init__(self, run: Run, standing: Standing, crew: Crew, cases: Sequence[BoundCase]) -> None:
+        self._run = run
+        self._standing = standing
+        self._crew = crew
+        self._cases = [case for case in cases if case.case.compiled] if run.device_name == "cpu" else []
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
@@ -58,7 +57,7 @@ class Compilation:
 
     def start(self, assignment: Assignment) -> None:
         """Start on an assignment's cases, beside whatever else is done; again for the same one, it does nothing."""
-        if not self._judge.job.compilation or self._assignment == assignment.name:
+        if not self._run.job.compilation or self._assignment == assignment.name:
             return
         self.finish()
         self._assignment, self._given_up = assignment.name, ""
@@ -68,7 +67,7 @@ class Compilation:
 
     def _may_run(self, case: BoundCase) -> bool:
         try:
-            self._judge.check_source(case.assignment, case)
+            self._standing.check_source(case.assignment, case)
         except ContenderFault:
             return False
         return True
@@ -87,13 +86,18 @@ class Compilation:
         if (future := self._ahead.pop(case.id, None)) is None:
             return ""
         while not wait([future], timeout=WAIT_S).done:
-            self._judge.emit(CaseNote(text="is being compiled"))
+            self._run.emit(CaseNote(text="is being compiled"))
         calls, kernels = future.result(), self.kernels.setdefault(case.assignment.name, [])
         for call in calls:
             kernels += [_of(case, one) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
-        raise_fault(first)
+        try:
+            raise_fault(first)
+        except (CheckFailed, ContenderFault) as fault:
+            given = described(case.inputs(self._run.seed, OWN_NUMBER, self._run.device))
+            fault.details = with_input(fault.details, fault.message, given, case.name)
+            raise
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""
@@ -119,22 +123,22 @@ class Compilation:
     def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
         """For the GPU that submissions are graded on first; where one takes too long, no other is tried."""
         spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
-        others = () if self._judge.job.effort == "quick" else spec.architectures
+        others = () if self._run.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
             try:
-                self._judge.hangs.check(case.assignment.name, case.part.name)
+                self._standing.hangs.check(case.assignment.name, case.part.name)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
                 done.append(self._ask(case, arch))
             except (ContenderFault, WorkerUnavailable) as fault:
-                if not self._judge.hangs.has_given_up(case.assignment.name, case.part.name):
+                if not self._standing.hangs.has_given_up(case.assignment.name, case.part.name):
                     self._given_up = self._given_up or str(fault)
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
         """The first of an assignment's cases that is compiled; None where none is."""
-        cases = self._cases if self._judge.job.compilation else []
+        cases = self._cases if self._run.job.compilation else []
         return next((case for case in cases if case.assignment.name == assignment.name), None)
 
     def wait(self) -> None:
@@ -143,16 +147,16 @@ class Compilation:
 
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
-            self._contender = self._judge.worker_to_compile(case.assignment)
-        with self._judge.hangs.ending(case.assignment.name, case.part.name, self._contender):
-            return compiled_call(self._judge, self._contender, case, arch)
+            self._contender = self._crew.compiling(case.assignment)
+        with self._standing.hangs.ending(case.assignment.name, case.part.name, self._contender):
+            return compiled_call(self._run, self._contender, case, arch)
 
 
-def compiled_call(judge: Judge, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:
+def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:
     """What a worker that compiles makes of a case for `arch`, as `sm_90`. Raises ContenderFault where it gives no answer."""
     limits = case.assignment.spec.limits
-    call = case.inputs(judge.seed, OWN_NUMBER, judge.device)
-    with arena_for(call, case.problem.outputs(call), case.dtype, judge.device) as arena:
+    call = case.inputs(run.seed, OWN_NUMBER, run.device)
+    with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
         reply = contender.call(
             arena,
             list(call.args),

@@ -9,7 +9,8 @@ from grader.assignment import Assignment, Part
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment
 from grader.judge.results import Results
-from grader.judge.state import Judge
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 from grader.report.model import (
     INTERRUPTED,
     AssignmentResult,
@@ -37,8 +38,11 @@ class Gathering:
         interrupted: the grading was ended before every case had its turn.
     """
 
-    def __init__(self, judge: Judge, results: Results, compilation: Compilation, interrupted: bool) -> None:
-        self._judge = judge
+    def __init__(
+        self, run: Run, standing: Standing, results: Results, compilation: Compilation, interrupted: bool
+    ) -> None:
+        self._run = run
+        self._standing = standing
         self._results = results
         self._compilation = compilation
         self._interrupted = interrupted
@@ -46,7 +50,7 @@ class Gathering:
     def report(
         self, isolation: Isolation, assignments: Sequence[Assignment], started: datetime, duration_s: float
     ) -> Report:
-        judge, job = self._judge, self._judge.job
+        run, job = self._run, self._run.job
         results = [self._assignment(assignment) for assignment in assignments]
         parts = [part for result in results for part in result.parts]
         correctness = Points.total(part.points for part in parts)
@@ -54,10 +58,10 @@ class Gathering:
         return Report(
             started=started,
             duration_s=duration_s,
-            seed=judge.seed,
+            seed=run.seed,
             effort=job.effort,
             isolation=isolation,
-            environment=describe_environment(judge.device_name),
+            environment=describe_environment(run.device_name),
             submission=job.info,
             score=Points.total([correctness, speed]),
             correctness=correctness,
@@ -75,12 +79,12 @@ class Gathering:
             title=spec.title,
             file=spec.file,
             parts=tuple(self.part(assignment, part) for part in spec.parts),
-            kernels=(*kernel_resources(self._judge.ptxas(assignment)), *compiled),
-            log=self._judge.log(assignment),
+            kernels=(*kernel_resources(self._standing.ptxas(assignment)), *compiled),
+            log=self._standing.log(assignment),
         )
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
-        shows = {case.name: case.shows_values(self._judge.device_name) for case in part.cases}
+        shows = {case.name: case.shows_values(self._run.device_name) for case in part.cases}
         results = {name: self._case(assignment, part, name) for group in part.groups for name in group.names}
         graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
         groups = []
@@ -108,7 +112,7 @@ class Gathering:
         return CaseResult(name=name, tries="", outcome=outcome, message=message)
 
     def _speed(self, assignment: Assignment, part: Part) -> SpeedResult:
-        if not self._judge.job.speed:
+        if not self._run.job.speed:
             return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
         cases = []
         for case in part.speed:

@@ -8,7 +8,6 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from grader.contender.contender import Contender
@@ -16,7 +15,7 @@ from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
 from grader.judge.measurement import measurement
 from grader.judge.race import Race
-from grader.judge.state import Judge
+from grader.judge.track import Track
 from grader.report.model import SpeedMeasurement
 from grader.verdict.speed import Verdict, milliseconds
 
@@ -35,24 +34,13 @@ class Heat:
         return self.verdict is not None and self.verdict.is_doubted
 
 
-def run_first_rounds(race: Race) -> None:
-    """The rounds before anyone asks whether more would help."""
-    while len(race.rounds) < race.first_rounds:
-        race.round()
-
-
-def run_heat(
-    judge: Judge,
-    case: BoundSpeedCase,
-    contender: Contender,
-    evidence: Evidence,
-    first_rounds: Callable[[Race], None] = run_first_rounds,
-) -> Heat:
+def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
     """One race. Raises as `Race` does. What it held of the GPU's memory is free afterwards."""
-    with Race(judge, case, contender, evidence) as race:
+    with Race(track, case, contender, evidence) as race:
         if race.stopped_after_s is not None:
             return Heat(stopped_after_s=race.stopped_after_s)
-        first_rounds(race)
+        while len(race.rounds) < race.first_rounds:
+            race.round()
         while race.is_worth_another_round():
             race.round()
         race.look_again()
@@ -62,13 +50,13 @@ def run_heat(
 
 
 def run_second_heat(
-    judge: Judge, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
+    track: Track, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
 ) -> Heat:
     """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
 
     So a forger has two draws of the clock's noise. Raises as `Race` does.
     """
-    second = run_heat(judge, case, contender, evidence)
+    second = run_heat(track, case, contender, evidence)
     if second.verdict is None or doubted.verdict is None:
         return doubted
     if second.verdict.lift >= doubted.verdict.lift:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from traceback import clear_frames
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +20,10 @@ from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote, CaseStarted
 from grader.judge.cases import BoundCase, Place
+from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 
 LITTLE = 4  # pieces of work for each lane
 WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
@@ -74,14 +73,14 @@ class Lanes:
     started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. Work that starts a
     worker of its own runs in any lane.
 
-    Args:
-        judge: the session.
-        count: how many workers of the submission may run at once; with 1 `run` is not to be called.
+    With one lane `run` is not to be called.
     """
 
-    def __init__(self, judge: Judge, count: int) -> None:
-        self._judge = judge
-        self._count = count
+    def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
+        self._run = run
+        self._standing = standing
+        self._crew = crew
+        self._count = run.lane_count
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._staffed: Counter[str] = Counter()  # lanes that are with each assignment
@@ -109,10 +108,11 @@ class Lanes:
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
         ]
+        self._crew.is_busy = True
         for thread in self._threads:
             thread.start()
         # For what these do then. What is apart takes longer, and is started first.
-        self._judge.prepare(min(begin_apart + change, useful))
+        self._crew.prepare(min(begin_apart + change, useful))
         self._tell_when_little_is_left()
         for _ in works:
             yield self._done.get()
@@ -122,11 +122,6 @@ class Lanes:
         """Run one work in the first lane, in this thread, beside nothing else."""
         self.finish()
         return self._do(0, work, None)
-
-    @property
-    def busy(self) -> bool:
-        """Whether several workers of the submission may be running."""
-        return bool(self._threads)
 
     def done_already(self) -> Iterator[Done]:
         """Work that has ended and that `run` has not yielded."""
@@ -143,7 +138,8 @@ class Lanes:
         for thread in self._threads:
             thread.join()
         self._threads = []
-        self._judge.end_lanes(range(1, self._count))
+        self._crew.is_busy = False
+        self._crew.end_lanes(range(1, self._count))
 
     def abandon(self) -> None:
         """Begin nothing more; work that runs ends with its worker."""
@@ -173,12 +169,12 @@ class Lanes:
     def _change(self, lane: int, held: str, queue: str) -> None:
         """Load the lane's worker before taking work from the queue; otherwise that work waits for the start while other lanes run out."""
         if held:
-            self._judge.end_lanes([lane])
+            self._crew.end_lanes([lane])
         with self._lock:
             following = next(iter(self._waiting.get(queue, ())), None)
         if following is not None and queue != APART:
-            self._judge.emit(CaseNote(text=f"beside others: a worker for {queue}"))
-            self._judge.contender(following.assignment, lane=lane)
+            self._run.emit(CaseNote(text=f"beside others: a worker for {queue}"))
+            self._crew.worker(following.assignment, lane=lane)
 
     def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
         """Run one work.
@@ -188,14 +184,14 @@ class Lanes:
         """
         evidence, place = Evidence(), work.place
         try:
-            self._judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.name))
+            self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.title))
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
-            self._judge.hangs.check(place.assignment, place.part)
+            self._standing.hangs.check(place.assignment, place.part)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._judge.hangs.note(place.assignment, place.part, place.name, error)
+            self._standing.hangs.note(place.assignment, place.part, place.title, error)
             clear_frames(error.__traceback__)  # they may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -13,12 +13,6 @@ from grader.protocol import RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import Ran, decoy, gpu_time, without_own
 from grader.verdict.policy import Finding, Operator, foreign_operators
-from grader.verdict.resources import kernel_resources
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from grader.judge.state import Judge
 
 NOT_YOURS = "the work has to be done by your own kernel"
 READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
@@ -79,20 +73,17 @@ def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment
             raise ContenderFault("forbidden", f"no kernel of your own was launched; {NOT_YOURS}")
 
 
-def check_kernels(judge: Judge, assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
-    """In whose kernels the GPU spent its time; None where the profiler saw none. Raises ContenderFault where they are not the student's."""
-    ran, own = [Ran(one.name, one.calls, one.time_s) for one in kernels], own_kernels(judge, assignment)
+def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
+    """In whose kernels the GPU spent its time; None where the profiler saw none. Raises ContenderFault where they are not the student's.
+
+    Args:
+        own: names of the kernels that the submission defines for the assignment.
+    """
+    ran = [Ran(one.name, one.calls, one.time_s) for one in kernels]
     found = gpu_time(ran, own)
     if found is not None and assignment.spec.policy is not None and (words := decoy(found) or without_own(ran, own)):
         raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
     return found
-
-
-def own_kernels(judge: Judge, assignment: Assignment) -> frozenset[str]:
-    """Names of the kernels that the submission defines for an assignment."""
-    if assignment.spec.language == "cuda":
-        return frozenset(one.name for one in kernel_resources(judge.ptxas(assignment)))
-    return judge.triton_kernels.get(assignment.name, frozenset())
 
 
 def _frame(finding: Finding, line: str) -> str:

@@ -3,9 +3,9 @@
 An assignment may bring checks in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of
 the group that names the check under `checks`. A check that takes `properties` alone is run by the schedule, before pytest's own tests.
 
-Fixtures: `judge` (the session's state), `assignment`, `contender` (the submission's worker, loaded), `properties` (tries properties of
-right answers), `evidence` (where a check leaves what it measured), `speed_case` (parametrised over the speed cases). `benchmark` is
-pytest-benchmark's; its timer is the judge's record of device time.
+Fixtures: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties` (tries properties of right
+answers), `evidence` (where a check leaves what it measured); for speed cases `speed_case` (parametrised over them), `track`, `crew`,
+`hoarding`, `replay` and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ from grader.contender.contender import Contender
 from grader.job import CaseStarted
 from grader.judge.admission import Admission
 from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
+from grader.judge.crew import Crew
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
+from grader.judge.hoarding import Hoarding
 from grader.judge.properties import Properties
+from grader.judge.replay import Replay
 from grader.judge.results import Results
-from grader.judge.schedule import PropertyCheck, Race, Schedule
-from grader.judge.state import Judge
+from grader.judge.run import Run
+from grader.judge.schedule import Race, Schedule
+from grader.judge.standing import Standing
+from grader.judge.track import Track
+from grader.judge.works import PropertyCheck, Works
+from grader.verdict.prints import heading
 
 EVIDENCE = pytest.StashKey[Evidence]()
 TEST = pytest.StashKey["Test"]()
@@ -57,19 +64,28 @@ class JudgePlugin:
 
     def __init__(
         self,
-        judge: Judge,
+        track: Track,
+        standing: Standing,
+        hoarding: Hoarding,
+        works: Works,
         assignments: Sequence[Assignment],
         speed_cases: Sequence[SpeedSizes],
         admission: Admission,
         schedule: Schedule,
         results: Results,
     ) -> None:
-        self._judge = judge
+        self._track = track
+        self._run = track.run
+        self._standing = standing
+        self._crew = track.crew
+        self._hoarding = hoarding
+        self._works = works
         self._assignments = {one.name: one for one in assignments}
         self._speed_cases = speed_cases
         self._admission = admission
         self._schedule = schedule
         self._results = results
+        self._replay = Replay()
         self.benchmarks = ""
         self.refusal = ""
         self.failure: Exception | None = None
@@ -78,8 +94,24 @@ class JudgePlugin:
     # ---------------------------------------------------------------------------------------------------------------------
 
     @pytest.fixture
-    def judge(self) -> Judge:
-        return self._judge
+    def run(self) -> Run:
+        return self._run
+
+    @pytest.fixture
+    def track(self) -> Track:
+        return self._track
+
+    @pytest.fixture
+    def crew(self) -> Crew:
+        return self._crew
+
+    @pytest.fixture
+    def hoarding(self) -> Hoarding:
+        return self._hoarding
+
+    @pytest.fixture
+    def replay(self) -> Replay:
+        return self._replay
 
     @pytest.fixture
     def evidence(self, request: pytest.FixtureRequest) -> Evidence:
@@ -96,25 +128,26 @@ class JudgePlugin:
         if test.sizes is not None:
             self._admission.check_timing(test.place, test.sizes)
         self._admission.check(test.place, None)
-        contender = self._judge.contender(assignment)
-        contender.log.mark(test.place.name if test.sizes is None else f"speed of {test.place.name}")
+        contender = self._crew.worker(assignment)
+        title = test.place.title if test.sizes is None else f"speed of {test.place.name}"
+        contender.log.mark(heading(title, test.place.part, len(assignment.spec.parts)))
         return contender
 
     @pytest.fixture
     def properties(self, request: pytest.FixtureRequest) -> Properties:
         place = request.node.stash[TEST].place
         self._admission.check(place, None)
-        return self._schedule.properties(place)
+        return self._works.properties(place)
 
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
         test, items = request.node.stash[TEST], request.session.items
         assert test.sizes is not None
-        if not self._judge.has_worker(self._assignments[test.place.assignment]):
+        if not self._crew.has_worker(self._assignments[test.place.assignment]):
             self._schedule.prepare_races(_races(items[items.index(request.node) :]))
-        self._judge.settle()  # workers that are starting will hold memory too
-        self._judge.gauge.look_again()
+        self._crew.settle()  # workers that are starting will hold memory too
+        self._run.gauge.look_again()
         return self._admission.fitting(test.place, test.sizes)
 
     # Collection
@@ -131,7 +164,7 @@ class JudgePlugin:
             if isinstance(sizes, SpeedSizes):
                 case = sizes.declared
                 item.stash[TEST] = Test(Place(case.assignment.name, case.part.name, case.name, case.case.tries), sizes)
-                item.add_marker(pytest.mark.benchmark(timer=self._judge.record))
+                item.add_marker(pytest.mark.benchmark(timer=self._replay))
             else:
                 item.stash[TEST] = Test(self._place_of_check(item))
         self._find_all_checks({item.stash[TEST].place.key for item in items if item.stash[TEST].sizes is None})
@@ -193,8 +226,8 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         place, timed = item.stash[TEST].place, item.stash[TEST].sizes is not None
-        name = f"speed of {place.name}" if timed else place.name
-        self._judge.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
+        name = f"speed of {place.name}" if timed else place.title
+        self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -204,7 +237,7 @@ class JudgePlugin:
         if error is not None or call.when == "call":
             test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
             if test.sizes is None:
-                self._judge.hangs.note(test.place.assignment, test.place.part, test.place.name, error)
+                self._standing.hangs.note(test.place.assignment, test.place.part, test.place.title, error)
                 self._results.keep(test.place, error, evidence, is_check=True)
             else:
                 timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)
@@ -219,11 +252,11 @@ class JudgePlugin:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_machine_info(self) -> dict[str, object]:
-        return describe_environment(self._judge.device_name).model_dump()
+        return describe_environment(self._run.device_name).model_dump()
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_commit_info(self) -> dict[str, object]:
-        return {"id": self._judge.job.info.sha256, "dirty": False}
+        return {"id": self._run.job.info.sha256, "dirty": False}
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +28,16 @@ import torch
 from grader.assignment import Assignment, Case, Part
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
+from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
-from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.trial import answer
+from grader.judge.comparison import Comparison
+from grader.judge.crew import Crew
+from grader.judge.evidence import CheckFailed, Evidence, described
+from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
-
-    from grader.judge.state import Judge
 
 LIMIT_S = 300.0  # for all examples of a property
 SEARCH_S = 5.0  # for a smaller input, after the first that is answered wrongly
@@ -51,22 +51,24 @@ class Trial:
         generator: of random numbers, the same each time that this input is tried.
     """
 
-    def __init__(self, judge: Judge, case: BoundCase, lane: int = 0) -> None:
-        self._judge = judge
+    def __init__(self, run: Run, crew: Crew, comparison: Comparison, case: BoundCase, lane: int = 0) -> None:
+        self._run = run
+        self._crew = crew
+        self._comparison = comparison
         self._case = case
         self._lane = lane
         self._wrong: CheckFailed | None = None
-        self.inputs = case.inputs(judge.seed, 0, judge.device)
-        self.generator = torch.Generator(judge.device).manual_seed(judge.seed & 0xFFFF_FFFF)
+        self.inputs = case.inputs(run.seed, 0, run.device)
+        self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
         """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
         # Whoever watches must not take many examples for a standstill.
-        self._judge.emit(CaseNote(text="on drawn inputs"))
-        contender = self._judge.contender(self._case.assignment, self._lane)
-        got = answer(self._judge, self._case, contender, call, Evidence())
+        self._run.emit(CaseNote(text="on drawn inputs"))
+        contender = self._crew.worker(self._case.assignment, self._lane)
+        got = answer(self._run, self._case, contender, call, Evidence())
         try:
-            compare(self._judge, self._case, call, got, Evidence(), drawn=True)
+            self._comparison.compare(self._case, call, got, Evidence(), drawn=True)
         except CheckFailed as failed:
             self._wrong = self._wrong or failed
         return {name: tensor.double() for name, tensor in got.items()}
@@ -98,22 +100,27 @@ class Properties:
     Args:
         problem, model: the assignment's problem.py and its keys.
         part: the part that the check belongs to; its defaults hold.
-        name: of the check.
+        name, title: of the check.
         lane: whose worker is asked.
     """
 
     def __init__(
         self,
-        judge: Judge,
+        run: Run,
+        crew: Crew,
+        comparison: Comparison,
         assignment: Assignment,
         problem: Problem,
         model: type[Params],
         part: Part,
         name: str,
+        title: str,
         lane: int = 0,
     ) -> None:
-        self._judge, self._assignment, self._problem = judge, assignment, problem
+        self._run, self._crew, self._comparison = run, crew, comparison
+        self._assignment, self._problem = assignment, problem
         self._model, self._part, self._name, self._lane = model, part, name, lane
+        self._title = title
 
     def hold(self, law: Callable[..., None], **strategies: SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
@@ -130,7 +137,7 @@ class Properties:
         from hypothesis import HealthCheck, Phase, given, settings
         from hypothesis import strategies as st
 
-        self._judge.contender(self._assignment, self._lane)  # what cannot be loaded is no input's fault
+        self._crew.worker(self._assignment, self._lane)  # what cannot be loaded is no input's fault
         _draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, CheckFailed | None] = {}
@@ -149,9 +156,9 @@ class Properties:
                 give_up_at = give_up_at or time.monotonic() + SEARCH_S
                 raise failed.with_traceback(None)
 
-        text = f"{self._judge.seed}/{self._assignment.name}/{self._part.name}/{self._name}"
+        text = f"{self._run.seed}/{self._assignment.name}/{self._part.name}/{self._name}"
         search = settings(
-            max_examples=self._assignment.spec.examples[self._judge.device_name],
+            max_examples=self._assignment.spec.examples[self._run.device_name],
             database=None,
             deadline=None,
             phases=(Phase.generate, Phase.shrink),
@@ -164,24 +171,25 @@ class Properties:
         except _Stopped as stopped:
             raise stopped.fault from None
         except CheckFailed as failed:
-            smallest = next(key for key, one in known.items() if one is failed)
-            raise CheckFailed(failed.message, (*failed.details, f"the smallest input found: {smallest}")) from None
+            raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
         from hypothesis.errors import HypothesisException
 
         own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
-        case = Case(name=self._name, tries=self._name, params=own)
+        case = Case(name=self._name, tries=self._title, params=own)
+        given: tuple[str, ...] = ()
         try:
-            params = bind_params(self._assignment, self._part, case, self._model, self._judge.device_name)
+            params = bind_params(self._assignment, self._part, case, self._model, self._run.device_name)
             bound = BoundCase(self._assignment, self._problem, self._part, case, params)
-            trial = Trial(self._judge, bound, self._lane)
+            trial = Trial(self._run, self._crew, self._comparison, bound, self._lane)
+            given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except CheckFailed as failed:
-            return failed
+            return CheckFailed(failed.message, (*failed.details, f"the smallest input found: {_words(drawn, given)}"))
         except ContenderFault as fault:
-            fault.details = (*fault.details, f"the input: {_words(drawn)}")
+            fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
             raise
@@ -210,5 +218,10 @@ class _Stopped(BaseException):
         self.fault = fault
 
 
-def _words(drawn: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in drawn.items())
+def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
+    """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
+    tensors = ", ".join(given)
+    more = (
+        f"{key} {value}" for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)
+    )
+    return "; ".join(filter(None, [tensors, ", ".join(more)]))

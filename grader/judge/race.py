@@ -14,29 +14,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from grader import protocol
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
+from grader.judge.asking import check_returned
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
 from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
-from grader.judge.comparison import compare
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
-from grader.judge.memory import HOARD_GIB, WORKER_GIB, freed_since
+from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, freed_since
 from grader.judge.ownership import check_operators
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
-from grader.judge.trial import check_returned
+from grader.judge.track import Track
 from grader.problem import Call, Cost
 from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
 from grader.verdict.statistics import median_interval
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
 
 WARM_SETS = 4
 SETTLED = 0.03  # two batches in a row that differ by no more are warm
@@ -94,7 +91,7 @@ class Race:
     long that there is no point in rounds.
 
     Args:
-        judge: the session.
+        track: where the race takes place.
         case: what is timed.
         submission: the submission's contender, loaded.
         evidence: takes what a comparison measures.
@@ -105,10 +102,11 @@ class Race:
         CaseRefused: a baseline failed, or the GPU is not ours alone.
     """
 
-    def __init__(self, judge: Judge, case: BoundSpeedCase, submission: Contender, evidence: Evidence) -> None:
+    def __init__(self, track: Track, case: BoundSpeedCase, submission: Contender, evidence: Evidence) -> None:
         self.rounds: list[Round] = []
         self.stopped_after_s: float | None = None
-        self._judge = judge
+        self._track = track
+        self._gauge = track.run.gauge
         self._case = case
         self._evidence = evidence
         self._rules = case.assignment.spec.timing
@@ -119,21 +117,21 @@ class Race:
         self._repeats = 0  # of batches of the submission, after which the GPU was not quiet
         self._batches: dict[str, Batch] = {}
         self._order: list[Runner] = []
-        judge.settle()
+        track.crew.settle()
         submission.freeze()  # until it is its turn
         limits = case.assignment.spec.limits
-        own = Limits(limits.time_limit_s[judge.device_name], limits.memory_gib)
+        own = Limits(limits.time_limit_s[track.run.device_name], limits.memory_gib)
         self._submission = Runner(SUBMISSION, submission, own)
         self._left_out: list[str] = []  # why some are not in the race who were only to be shown beside the others
         self._others: list[Runner] = []
-        for name in case.contenders(everyone=judge.job.contenders == "all"):
+        for name in case.contenders(everyone=track.run.job.contenders == "all"):
             with self._may_be_left_out(name):
-                self._others.append(Runner(name, judge.baselines.contender(name, case), BASELINE_LIMITS))
-        self._null = Runner(NULL, judge.baselines.contender(NULL, case), BASELINE_LIMITS)
+                self._others.append(Runner(name, track.crew.baselines.contender(name, case), BASELINE_LIMITS))
+        self._null = Runner(NULL, track.crew.baselines.contender(NULL, case), BASELINE_LIMITS)
 
     def __enter__(self) -> Self:
         try:
-            if not self._judge.gauge.is_quiet():
+            if not self._gauge.is_quiet():
                 self._wait_for_quiet(self._submission, 1)
             self._warm_up()
             if self.stopped_after_s is None:
@@ -151,13 +149,13 @@ class Race:
     @property
     def first_rounds(self) -> int:
         """How many rounds there are before anyone asks whether more would help."""
-        return QUICK_ROUNDS if self._judge.job.effort == "quick" else self._rules.rounds
+        return QUICK_ROUNDS if self._track.run.job.effort == "quick" else self._rules.rounds
 
     def is_worth_another_round(self) -> bool:
         """Whether there is time left for making an interval smaller in which a band's edge lies; or for asking once more where the judge's
         clock, after the first rounds, says more than the worker, but no more than the noise of a busy host may be.
         """
-        if self._judge.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
+        if self._track.run.job.effort == "quick" or len(self.rounds) >= self._rules.max_rounds:
             return False
         if (len(self.rounds) - self._rules.rounds) % FURTHER_ROUNDS > 0:
             return True
@@ -202,7 +200,7 @@ class Race:
         return 1 + self._rules.margin
 
     def _note(self, text: str) -> None:
-        self._judge.emit(CaseNote(text=text))
+        self._track.run.emit(CaseNote(text=text))
 
     @property
     def calls(self) -> dict[str, int]:
@@ -219,7 +217,7 @@ class Race:
     def _warm_up(self) -> None:
         """Run everyone until its time settles; a submission that is far too slow is stopped here."""
         with self._bench(WARM_SETS, collected=WARM_SETS) as bench:
-            self._ruler = Ruler(self._judge, self._case, bench.calls[0])
+            self._ruler = Ruler(self._track.run.device_name, self._case, bench.calls[0])
             self._roofline = self._roofline_of(bench.calls[0])
             ready = []
             for runner in [self._null, *self._others]:
@@ -229,7 +227,7 @@ class Race:
                     if runner.name not in YARDSTICKS:
                         self._check_baseline(bench, runner)
                     self._settle(bench, runner)
-                    self._judge.baselines.note_compiled(runner.name, self._case)
+                    self._track.crew.baselines.note_compiled(runner.name, self._case)
                     ready.append(runner)
             self._others = ready[1:]
             self._note("warming up your code")
@@ -306,8 +304,8 @@ class Race:
 
     def _line_up(self) -> None:
         """Lay out the arena for the rounds: as many calls in a batch as it takes to last long enough."""
-        fewest = max(WARM_SETS, math.ceil(4 * self._judge.gauge.cache_bytes / self._set_bytes))
-        fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._judge.free_gib() * 2**30 / self._set_bytes))
+        fewest = max(WARM_SETS, math.ceil(4 * self._gauge.cache_bytes / self._set_bytes))
+        fit = max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * self._track.run.free_gib() * 2**30 / self._set_bytes))
         most = min(fit, self._rules.max_calls)
         for runner in self._everyone:
             wanted = math.ceil(self._rules.batch_s / max(runner.warm_s, 1e-7))
@@ -331,10 +329,10 @@ class Race:
     def _bench(self, sets: int, collected: int) -> Bench:
         calls = self._draw(sets)
         outputs, in_place = self._case.problem.outputs(calls[0]), self._case.assignment.spec.language == "cuda"
-        return Bench(calls, outputs, self._case.dtype, self._judge.device, self._judge.gauge, in_place, collected)
+        return Bench(calls, outputs, self._case.dtype, self._track.run.device, self._gauge, in_place, collected)
 
     def _draw(self, sets: int) -> list[Call]:
-        return self._judge.draw(self._case, sets)
+        return self._track.draw(self._case, sets)
 
     def _count_bytes(self, call: Call, collected: bool) -> int:
         """Bytes that one set takes.
@@ -360,7 +358,7 @@ class Race:
         ring = [[runner] for runner in self._others] + [[self._null, self._submission]]
         turn = number % len(ring)
         self._order = [runner for group in ring[turn:] + ring[:turn] for runner in group]
-        self._conditions = self._judge.gauge.conditions()
+        self._conditions = self._gauge.conditions()
         self._batches = {}
         for runner in self._order[: self._order.index(self._submission)]:
             self._run_in_round(runner)
@@ -369,7 +367,6 @@ class Race:
         """The submission's batch, on inputs that nobody has had yet, every output of it checked."""
         self._bench_of_rounds.renew(self._draw)
         self._run_in_round(self._submission)
-        self._judge.record.add(self._batches[SUBMISSION].claimed_s)
 
     def close_round(self) -> None:
         """Whoever runs after the submission; then the round is kept."""
@@ -404,7 +401,7 @@ class Race:
 
         By turns, as in the rounds: what runs again at once finds its host awake: on an H200 a batch of nothing is 0.2 ms shorter.
         """
-        if self._judge.device_name != "cuda":
+        if self._track.run.device_name != "cuda":
             return
         self._note("timing the others without your code")
         self._kill_submission()
@@ -421,13 +418,13 @@ class Race:
 
     def _kill_submission(self) -> None:
         """Raises ContenderFault where it kept memory without which a batch had fewer calls than the judge's clock is made for."""
-        before_gib = self._judge.free_gib()
+        before_gib = self._track.run.free_gib()
         self._submission.contender.kill()
         if self._submission.calls >= self._wanted:
             return
         results_gib = self._submission.calls * self._bytes_of_results(self._bench_of_rounds.calls[0]) / 2**30
         allowed_gib = HOARD_GIB + WORKER_GIB + results_gib
-        if (freed_gib := freed_since(self._judge, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
+        if (freed_gib := freed_since(self._track.run, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
             raise ContenderFault(
                 "out_of_memory",
                 f"still held {freed_gib:.0f} GiB of GPU memory after its calls: there was room for {self._submission.calls} calls in a "
@@ -453,7 +450,7 @@ class Race:
             if runner is self._submission:
                 raise
             words = f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
-            if fault.outcome == "out_of_memory" and self._judge.device_name == "cuda":
+            if fault.outcome == "out_of_memory" and self._track.run.device_name == "cuda":
                 raise MemoryError(words) from None  # perhaps the submission has it
             raise CaseRefused(words) from None
 
@@ -500,7 +497,7 @@ class Race:
         if not quiet and self._submission.contender.lives():
             self._submission.contender.kill()
             # The driver ends what a process has left running a little after the process.
-            if not self._judge.gauge.others() and self._becomes_quiet():
+            if not self._gauge.others() and self._becomes_quiet():
                 raise CheckFailed(
                     "kernels of your code still ran on the GPU after your function had returned and its stream was done"
                 )
@@ -509,7 +506,7 @@ class Race:
                 "again and again the GPU was still busy when your function had returned and its stream was done: "
                 "consistent with work on a stream or in a thread that nothing waits for"
             )
-        others = self._judge.gauge.others()
+        others = self._gauge.others()
         who = f" (processes {', '.join(map(str, others))})" if others else ""
         raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
 
@@ -517,21 +514,21 @@ class Race:
         """Whether the GPU is quiet within a few seconds, and stays so: a neighbour that works now and then has quiet moments too."""
         for pause_s in PATIENCE_S:
             time.sleep(pause_s)
-            if all(self._judge.gauge.is_quiet() for _ in range(QUIET_LOOKS)):
+            if all(self._gauge.is_quiet() for _ in range(QUIET_LOOKS)):
                 return True
         return False
 
     def _check(self, bench: Bench, batch: Batch) -> None:
         """Every output of a batch by the correctness rule, and what else the batch touched. Raises CheckFailed."""
-        judge, case = self._judge, self._case
+        case = self._case
         for kind in batch.kinds:
-            check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, judge.device)
+            check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, self._track.run.device)
         bench.check_memory()
         for index, call in enumerate(bench.calls[: batch.calls]):
             got = bench.output(index)
             if not self._ruler.accepts(call, got):
                 try:
-                    compare(judge, case, call, got, self._evidence)
+                    self._track.comparison.compare(case, call, got, self._evidence)
                 except CheckFailed as failed:
                     place = f"in call {index + 1} of {batch.calls} in a timed batch, each on new data: "
                     raise CheckFailed(place + failed.message, (*failed.details, UNDER_TIMING)) from None

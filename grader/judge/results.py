@@ -16,8 +16,9 @@ from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
 from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
 from grader.judge.compilation import Compilation
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
-from grader.judge.state import Judge
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, with_input
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, Outcome, SpeedCaseResult
 from grader.verdict.hints import hints
 from grader.verdict.scoring import speed_points
@@ -36,13 +37,19 @@ class Results:
 
     Attributes:
         cases, speed: results by assignment, part and name.
-        stopped: the first case that went wrong of each assignment, where a job stops early.
+        stopped: the title of the first case that went wrong of each assignment, where a job stops early.
     """
 
     def __init__(
-        self, judge: Judge, assignments: Sequence[Assignment], canary: Canary, compilation: Compilation
+        self,
+        run: Run,
+        standing: Standing,
+        assignments: Sequence[Assignment],
+        canary: Canary,
+        compilation: Compilation,
     ) -> None:
-        self._judge = judge
+        self._run = run
+        self._standing = standing
         self._assignments = {one.name: one for one in assignments}
         self._canary = canary
         self._compilation = compilation
@@ -62,21 +69,24 @@ class Results:
         earlier = self.cases.get(place.key)
         if earlier is not None and earlier.outcome != "passed":
             return  # a parametrised check is as good as its worst run
+        details = end.details
+        if evidence.given and end.outcome not in NOT_OF_THE_MACHINE:
+            details = with_input(details, end.message, evidence.given, place.title)
         result = CaseResult(
             name=place.name,
             tries=place.tries,
             outcome=end.outcome,
             message=end.message or evidence.words,
-            diagnosis=end.details,
+            diagnosis=details,
             traceback=end.traceback,
             errors=tuple(evidence.errors),
             gpu_time=evidence.gpu_time,
             time_s=evidence.time_s,
         )
         self.cases[place.key] = result
-        if self._judge.job.stop_early and result.outcome not in ("passed", "skipped"):
-            self.stopped.setdefault(place.assignment, place.name)
-        self._judge.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
+        if self._run.job.stop_early and result.outcome not in ("passed", "skipped"):
+            self.stopped.setdefault(place.assignment, place.title)
+        self._run.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
 
     def keep_speed(
         self,
@@ -109,7 +119,7 @@ class Results:
             time_s=time_s,
         )
         self.speed[place.key] = result
-        self._judge.emit(SpeedDone(assignment=place.assignment, part=place.part, result=result))
+        self._run.emit(SpeedDone(assignment=place.assignment, part=place.part, result=result))
 
     def of_part(self, assignment: str, part: str) -> list[CaseResult]:
         """The results of a part's cases and checks so far."""
@@ -127,7 +137,7 @@ class Results:
             if fault := self._canary.look_back(assignment, own):
                 self._revise(assignment, fault)
         for key, result in self.cases.items():
-            excuse = self._judge.excused.get(key[:2])
+            excuse = self._standing.excused.get(key[:2])
             if excuse is not None and result.outcome == "passed":  # it passed without what the rest of the part needs
                 self.cases[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
 
@@ -137,7 +147,7 @@ class Results:
             return error
         assignment = self._assignments[place.assignment]
         if error.outcome == "skipped" and error.raised_by == "submission":
-            self._judge.excuse(assignment, place.part, error)
+            self._standing.excuse(assignment, place.part, error)
         if (found := self._canary.look_into(assignment, error)) is not None:
             self._compilation.kernels.pop(assignment.name, None)  # what the broken tools said of them
         return found or error

@@ -6,18 +6,15 @@ import math
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import torch
 
+from grader.assignment import Device
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Outputs, Scale, budgets_of, within
 from grader.judge.evidence import CaseRefused
 from grader.problem import Call
 from grader.verdict.tolerance import Errors
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
 
 CAUTION = 2.0
 
@@ -31,11 +28,11 @@ class Ruler:
     times the one that was measured.
     """
 
-    def __init__(self, judge: Judge, case: BoundCase, call: Call) -> None:
+    def __init__(self, device_name: Device, case: BoundCase, call: Call) -> None:
         self._case = case
         scale = Scale(case, call)
         yardsticks = scale.measure(case.problem.baseline(call))
-        self._budgets = budgets_of(judge, case, yardsticks)
+        self._budgets = budgets_of(device_name, case, yardsticks)
         self._stand_in = _stand_in(case)
         own = scale.measure(self._stand_in(call))
         off = max((one.worst for one in own.values()), default=0.0)  # a scale may be common to all outputs

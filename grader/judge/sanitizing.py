@@ -10,21 +10,20 @@ and is no proof that there are none.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grader.contender import sanitizer
 from grader.contender.contender import Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
+from grader.judge.asking import UPSTREAM, arena_for, check_returned
 from grader.judge.cases import BoundCase
-from grader.judge.comparison import compare
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.comparison import Comparison
+from grader.judge.crew import Crew
+from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
-from grader.judge.trial import UPSTREAM, arena_for, check_returned
+from grader.judge.run import Run
+from grader.judge.standing import Standing
 from grader.verdict.sanitizer import Finding, findings
-
-if TYPE_CHECKING:
-    from grader.judge.state import Judge
 
 LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
 MAX_TOLD = 6
@@ -32,7 +31,9 @@ UNUSABLE = "compute-sanitizer gave no verdict here"
 COMPLETE = "SUMMARY"  # of errors, or of hazards: the last line of a log
 
 
-def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
+def run_watched(
+    run: Run, standing: Standing, crew: Crew, comparison: Comparison, case: BoundCase, evidence: Evidence
+) -> None:
     """Run the case's first call under its tool.
 
     Raises:
@@ -40,45 +41,46 @@ def run_watched(judge: Judge, case: BoundCase, evidence: Evidence) -> None:
         ContenderFault: there is nothing to run, or it cannot be loaded; or skipped, where the tool cannot be used here.
     """
     assert case.case.tool is not None
-    call = case.inputs(judge.seed, 0, judge.device)
+    call = case.inputs(run.seed, 0, run.device)
     shapes = case.problem.outputs(call)
     try:
-        worker = judge.watched_worker(case.assignment, sanitizer.command(case.case.tool))
+        worker = crew.watched(case.assignment, sanitizer.command(case.case.tool))
     except WorkerUnavailable as unavailable:
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False
-    with arena_for(call, shapes, case.dtype, judge.device) as arena, worker:
+    with arena_for(call, shapes, case.dtype, run.device) as arena, worker:
         upstream = None if call.upstream is None else UPSTREAM
         try:
-            with judge.hangs.ending(case.assignment.name, case.part.name, worker):
-                load_file(worker, judge.job.submission, case.assignment)
+            with standing.hangs.ending(case.assignment.name, case.part.name, worker):
+                load_file(worker, run.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.name)
+                worker.log.mark(case.heading)
+                evidence.given = described(call)
                 reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
-    found = trusted(findings(worker.tool_log, own_files(judge, case)), case.assignment.spec.language)
+    found = trusted(findings(worker.tool_log, own_files(run, case)), case.assignment.spec.language)
     if found:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
         raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
-    if fault is not None and not loaded and (own := judge.fault_of_file(case.assignment, fault)) is not None:
+    if fault is not None and not loaded and (own := standing.fault_of_file(case.assignment, fault)) is not None:
         raise own
     if fault is not None:
-        judge.hangs.check(case.assignment.name, case.part.name)
+        standing.hangs.check(case.assignment.name, case.part.name)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")
     check_operators(reply.operators, case.assignment)
-    check_returned(reply.returned, shapes, case.dtype, judge.device)
-    compare(judge, case, call, got, evidence)
+    check_returned(reply.returned, shapes, case.dtype, run.device)
+    comparison.compare(case, call, got, evidence)
 
 
-def own_files(judge: Judge, case: BoundCase) -> set[str]:
+def own_files(run: Run, case: BoundCase) -> set[str]:
     """Names of the submission's files that may hold kernels."""
-    return {Path(name).name for name in judge.job.info.files} | {case.assignment.spec.file}
+    return {Path(name).name for name in run.job.info.files} | {case.assignment.spec.file}
 
 
 def trusted(found: list[Finding], language: str) -> list[Finding]:

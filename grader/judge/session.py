@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import torch
 
-from grader.assignment import Assignment, CourseError, Device, Part, load_course
+from grader.assignment import Assignment, CourseError, Device, load_course
 from grader.contender.pool import WorkerPool
 from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
 from grader.judge import ruler
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
 from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
+from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
+from grader.judge.crew import Crew
 from grader.judge.gathering import Gathering
+from grader.judge.hoarding import Hoarding
+from grader.judge.lanes import Lanes
 from grader.judge.plugin import JudgePlugin, check_files
+from grader.judge.reference import Reference
 from grader.judge.results import Results
+from grader.judge.run import Run
 from grader.judge.schedule import Schedule
-from grader.judge.state import Judge
+from grader.judge.standing import Standing
+from grader.judge.track import Track
+from grader.judge.trial import Trials
+from grader.judge.works import Works
 from grader.problem import load_problem
+from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
 HERE = Path(__file__).parent
@@ -43,38 +56,39 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    judge = Judge(job, pool, emit)
+    importing = threading.Thread(target=_import_for_gradients, name="importing", daemon=True)
+    if pool.device == "cuda":
+        importing.start()
+    run = Run.begin(job, pool.device, emit)
+    standing = Standing(run)
+    crew = Crew(run, standing, pool)
     assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
     cases = bind_cases(assignments, pool.device)
     speed_cases = bind_speed_cases(assignments)
-    judge.look(assignments)
+    standing.look(assignments)
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
-    parts = [
-        PlannedPart(
-            assignment=one.name,
-            part=part.name,
-            file=one.spec.file,
-            title=f"{one.spec.title}: {part.title}",
-            cases=_size(part, job.speed),
-        )
-        for one in assignments
-        for part in one.spec.parts
-    ]
-    emit(Planned(device=pool.device, parts=tuple(parts), isolation=isolation))
+    emit(Planned(device=pool.device, parts=_planned(assignments, job.speed), isolation=isolation))
     timed = speed_cases if job.speed else []
-    compilation = Compilation(judge, cases)
-    results = Results(judge, assignments, Canary(judge, cases, compilation), compilation)
-    admission = Admission(judge, assignments, cases, compilation, results)
+    comparison = Comparison(run, Reference(run, crew))
+    hoarding = Hoarding(run, crew)
+    trials = Trials(run, standing, comparison)
+    lanes = Lanes(run, standing, crew)
+    compilation = Compilation(run, standing, crew, cases)
+    canary = Canary(run, crew, lanes, comparison, cases, compilation)
+    results = Results(run, standing, assignments, canary, compilation)
+    admission = Admission(run, standing, hoarding, assignments, cases, compilation, results)
     problems = {one.name: load_problem(one) for one in assignments}
-    schedule = Schedule(judge, assignments, cases, problems, admission, compilation, results)
-    plugin = JudgePlugin(judge, assignments, timed, admission, schedule, results)
-    _start_the_courses_own(judge, timed, schedule.starting_gib)
+    works = Works(run, standing, crew, hoarding, comparison, trials, assignments, problems)
+    schedule = Schedule(run, standing, crew, lanes, trials, works, assignments, cases, admission, compilation, results)
+    track = Track(run, crew, comparison)
+    plugin = JudgePlugin(track, standing, hoarding, works, assignments, timed, admission, schedule, results)
+    _start_the_courses_own(run, crew, timed, schedule.starting_gib, importing)
     try:
         interrupted = not _run(schedule, plugin, assignments, timed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
-        judge.lanes.abandon()
+        lanes.abandon()
         compilation.abandon()
     if interrupted and (job.stop_early or not results.has_decided_something):
         raise Interrupted
@@ -82,7 +96,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         results.look_back()
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
-    gathering = Gathering(judge, results, compilation, interrupted)
+    gathering = Gathering(run, standing, results, compilation, interrupted)
     emit(Finished(report=gathering.report(isolation, assignments, started, time.monotonic() - clock)))
 
 
@@ -94,24 +108,49 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _start_the_courses_own(judge: Judge, timed: Sequence[SpeedSizes], starting_gib: float) -> None:
+def _start_the_courses_own(
+    run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float, importing: threading.Thread
+) -> None:
     """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take meanwhile.
+        importing: waited for, since two threads that import the same module may get an unfinished one.
     """
-    raced = [one for one in timed if judge.device_name in one.declared.speed.devices]
+    raced = [one for one in timed if run.device_name in one.declared.speed.devices]
 
     def load_early() -> None:
-        judge.finish_imports()
+        if importing.is_alive():
+            importing.join()
         for one in raced:
-            ruler.load_early(one.cases[-1], judge.device)
+            ruler.load_early(one.cases[-1], run.device)
 
-    free_gib = judge.free_gib() - starting_gib
+    free_gib = run.free_gib() - starting_gib
     roomy = [case for one in raced if (case := one.fitting(free_gib)) is not None]
-    judge.baselines.begin([one.declared for one in raced], judge.job.contenders == "all", roomy, load_early)
-    if judge.lane_count > 1:
-        judge.expect_reference()
+    crew.baselines.begin([one.declared for one in raced], run.job.contenders == "all", roomy, load_early)
+    if run.lane_count > 1:
+        crew.expect_reference()
+
+
+def _import_for_gradients() -> None:
+    """Import what the first backward pass needs: in the middle of the cases, all lanes would wait for it."""
+    with suppress(Exception):  # whoever needs it will be told
+        importlib.import_module(NEEDED_FOR_GRADIENTS)
+
+
+def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPart, ...]:
+    return tuple(
+        PlannedPart(
+            assignment=one.name,
+            part=part.name,
+            file=one.spec.file,
+            title=f"{one.spec.title}: {part.title}",
+            cases=sum(len(group.cases) + len(group.checks) for group in part.groups)
+            + (len(part.speed) if speed else 0),
+        )
+        for one in assignments
+        for part in one.spec.parts
+    )
 
 
 def _run(
@@ -138,7 +177,3 @@ def _run(
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
         raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
     return code != pytest.ExitCode.INTERRUPTED
-
-
-def _size(part: Part, speed: bool) -> int:
-    return sum(len(group.cases) + len(group.checks) for group in part.groups) + (len(part.speed) if speed else 0)

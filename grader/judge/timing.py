@@ -91,9 +91,9 @@ import torch
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
+from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
-from grader.judge.trial import UPSTREAM, check_memory
 from grader.problem import Call
 from grader.protocol import RanOperator, Returned
 
@@ -129,19 +129,6 @@ class Gate:
         """Give the memory back; nobody may wait any more."""
         del self._word
         self.memory.close()
-
-
-class DeviceTime:
-    """The judge's record of device time, as a clock: it goes on only by what the submission's calls took. pytest-benchmark reads it."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def __call__(self) -> float:
-        return self._now_s
-
-    def add(self, seconds: float) -> None:
-        self._now_s += seconds
 
 
 @dataclass(frozen=True)

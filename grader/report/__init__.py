@@ -1,1 +1,1 @@
-"""What is told: the report's models and its formats."""
+"""The report: its models, its terminal views and its JSON file."""

@@ -1,9 +1,8 @@
-"""What `grader check` shows: one line for what is right, one large panel for the first mistake of an assignment."""
+"""The terminal view of `grader check`: a line for each assignment, or a large panel with its first mistake."""
 
 from __future__ import annotations
 
 from collections import Counter
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,11 +18,11 @@ from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
 from grader.report.terminal import kernels, printed
 
-NAMED = 6  # cases that a line names; of more it gives the number
+NAMED = 6  # cases that a line names; of more cases the line gives the number
 
 
 class _Tally:
-    """One assignment while it is checked."""
+    """The progress of one assignment during a check."""
 
     def __init__(self, file: str, total: int) -> None:
         self.file = file
@@ -34,7 +33,7 @@ class _Tally:
 
 
 class CheckView:
-    """Takes the events of a check; a context manager. `mistakes` counts the assignments with one."""
+    """Shows the events of a check; a context manager. `mistakes`: the number of assignments with a mistake."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -50,9 +49,7 @@ class CheckView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _progress(self) -> RenderableType:
@@ -65,7 +62,6 @@ class CheckView:
         return line
 
     def seen(self, assignment: Assignment, result: CaseResult) -> None:
-        """Show what a first look decided."""
         self._show(assignment.spec.file, result, _Tally(assignment.spec.file, 0))
 
     def __call__(self, event: Event) -> None:
@@ -84,7 +80,7 @@ class CheckView:
     def _done(self, tally: _Tally, result: CaseResult) -> None:
         tally.done += 1
         if result.outcome == "passed":
-            tally.passed.append(result.name)
+            tally.passed.append(result.title)
         elif result.outcome != "skipped" and not tally.stopped:
             tally.stopped = True
             self._show(tally.file, result, tally)
@@ -110,15 +106,15 @@ class CheckView:
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
-        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.name, "bold"), (ended, style))
-        tries = plain(result.tries, "dim") if result.tries else None
+        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.title, "bold"), (ended, style))
+        tries = plain(result.tries, "dim") if result.tries not in ("", result.title) else None
         panel = Panel(
             Group(*blocks), title=title, title_align="left", subtitle=tries, subtitle_align="left", border_style="red"
         )
         self._console.print(panel)
 
     def finish(self, report: Report | None) -> None:
-        """Show what is known only at the end; None where nothing was run."""
+        """Show infrastructure faults, kernels, prints and notes of the whole check. `report` is None if nothing was run."""
         self._now = None
         if report is None:
             if not self.mistakes:
@@ -141,7 +137,7 @@ class CheckView:
 
 
 def _folded(tally: _Tally) -> str:
-    """What else there was, on one line."""
+    """The names or the number of passed cases, and the number of cases not run, on one line."""
     pieces = []
     if tally.passed:
         many = len(tally.passed) > NAMED

@@ -18,7 +18,7 @@ REPORT, BENCHMARK = "report.json", "benchmark.json"
 
 
 def check_writable(folder: Path) -> None:
-    """See that a report could be written to `folder`, making nothing yet. Raises OSError."""
+    """Raise OSError if a report could not be written to `folder`. Makes nothing."""
     report = folder / REPORT
     if report.is_dir():
         raise IsADirectoryError(errno.EISDIR, "there is a folder named report.json", str(report))
@@ -34,8 +34,8 @@ def write_report(
 ) -> Path:
     """Write `folder/report.json`, whole or not at all, and pytest-benchmark's record beside it; return the report's path.
 
-    A report of the same submission is replaced; one of another, or a file that is no report, is kept under another name, and
-    `tell` takes a sentence about it. Two runs must not do this at the same time (see `alone_in`). Raises OSError.
+    An earlier report of the same submission is replaced. Another submission's report, or a file that is no report, is renamed, and
+    `tell` takes a sentence about the new name. Two runs must not write at the same time (see `alone_in`). Raises OSError.
     """
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,14 +45,14 @@ def write_report(
             Path(drafts, name).write_text(text, encoding="utf-8")
         if kept := _set_aside(folder, report.submission.path):
             tell(f"{folder / REPORT} was of another submission; it is kept as {kept}")
-        (folder / BENCHMARK).unlink(missing_ok=True)  # of an earlier run
+        (folder / BENCHMARK).unlink(missing_ok=True)  # an earlier run's
         for name in texts:
             Path(drafts, name).replace(folder / name)
     return folder / REPORT
 
 
 def _set_aside(folder: Path, submission: str) -> Path | None:
-    """Rename the report in `folder`, and the record beside it, unless it is of this submission. Returns its new path."""
+    """Rename the report in `folder`, and the record beside it, unless `submission` is their own. Returns the report's new path."""
     if not os.path.lexists(folder / REPORT) or (owner := _owner(folder / REPORT)) == submission:
         return None
     name = re.sub(r"[^\w.+-]", "_", PurePath(owner or "unknown").name)[:100] or "unknown"
@@ -70,7 +70,7 @@ def _set_aside(folder: Path, submission: str) -> Path | None:
 
 
 def _owner(path: Path) -> str | None:
-    """The path of the submission that a report is of; None where the file is no report."""
+    """The path of a report's submission; None if the file is no report."""
     try:
         return str(json.loads(path.read_bytes())["submission"]["path"]) if path.is_file() else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -1,8 +1,7 @@
-"""The report: what a run found, as models that forbid nonsense. `schema.json` beside this file is their JSON Schema.
+"""The models of a report, which refuse contradictions. `schema.json` beside this file is their JSON Schema.
 
-Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that this run could
-decide. A case that was skipped or met a fault of the grader leaves its points ungraded; they are never counted as
-lost.
+Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that the run decided. A skipped case
+and an `infra_error` leave points ungraded; ungraded points are never counted as lost.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ Outcome = Literal[
     "skipped",
     "infra_error",
 ]
-NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded without one
+NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded on a CPU
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
-NOT_RUN = "not run"  # how the message of a case begins that was skipped because an earlier one did not pass
+NOT_RUN = "not run"  # the beginning of the message of a case that was skipped after an earlier case did not pass
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
-# The worst first: a part is called by the first of these that one of its cases has.
+# The worst first: the outcome of a part is the first of these that one of its cases has.
 SEVERITY: tuple[Outcome, ...] = (
     "infra_error",
     "forbidden",
@@ -47,7 +46,7 @@ SEVERITY: tuple[Outcome, ...] = (
     "skipped",
 )
 
-# JSON has no infinities: an error without bound is written as null.
+# JSON has no infinities: an infinite error is written as null.
 Finite = Annotated[
     float,
     BeforeValidator(lambda value: float("inf") if value is None else value),
@@ -57,11 +56,11 @@ Finite = Annotated[
 ]
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline, in C0 and C1
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1 without tab and newline
 
 
 def without_controls(text: str) -> str:
-    """A submission's words may be shown by whatever reads the report: they have no control characters but tab and newline."""
+    """A submission's words without control characters but tab and newline: any program that reads the report may show them."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -114,7 +113,7 @@ class OutputError(Model):
 
 
 class KernelTime(Model):
-    """A kernel that ran on the GPU, and its share of the time that all of them took."""
+    """A kernel that ran on the GPU, and its share of the time of all kernels."""
 
     name: Words = Field(max_length=200)
     own: bool = Field(description="whether the submission defines it")
@@ -123,15 +122,20 @@ class KernelTime(Model):
 
 
 class GpuTime(Model):
-    """In whose kernels the GPU spent its time during a call, by the profiler in the worker."""
+    """The GPU time of a call by kernels, from the profiler in the worker."""
 
     own_share: float = Field(ge=0, le=1, description="of the submission's own kernels")
     library_share: float = Field(ge=0, le=1, description="of kernels of PyTorch and NVIDIA's libraries")
-    kernels: tuple[KernelTime, ...] = Field(description="those that took longest")
+    kernels: tuple[KernelTime, ...] = Field(description="the longest ones")
+
+
+def title(name: str, tries: str) -> str:
+    """What a student reads as the name of a case or check: of a check, which is a test function's name, what it tries."""
+    return tries if name.startswith("test_") and tries else name
 
 
 class CaseResult(Model):
-    """What became of one case or check."""
+    """The result of a case or check."""
 
     name: str
     tries: str
@@ -143,6 +147,10 @@ class CaseResult(Model):
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
     time_s: float = Field(default=0.0, ge=0)
 
+    @property
+    def title(self) -> str:
+        return title(self.name, self.tries)
+
     @model_validator(mode="after")
     def _explained(self) -> CaseResult:
         if self.outcome != "passed" and not self.message:
@@ -151,7 +159,7 @@ class CaseResult(Model):
 
 
 class GroupResult(Model):
-    """Cases that defend one idea; the points are earned when none of those that ran failed."""
+    """Cases and checks of one idea; the points are earned if none that ran went wrong."""
 
     name: str
     title: str
@@ -169,7 +177,7 @@ class Interval(Model):
 
 
 class ContenderTime(Model):
-    """How fast one contender was."""
+    """The times of one contender."""
 
     name: str
     time_s: Interval = Field(description="of one call")
@@ -195,7 +203,7 @@ class BandResult(Model):
 
 
 class RoundRecord(Model):
-    """One round: the order of contenders, how the GPU stood, and seconds of a call of each."""
+    """One round: the order of contenders, the state of the GPU, and seconds of a call of each contender."""
 
     order: tuple[str, ...]
     sm_clock_mhz: int | None = None
@@ -206,7 +214,7 @@ class RoundRecord(Model):
 
 
 class SpeedMeasurement(Model):
-    """What was measured of one speed case. Absent parts were not measured."""
+    """The measurements of one speed case."""
 
     roofline: str = Field(description="the contender that shows what this machine does at most")
     contenders: tuple[ContenderTime, ...]
@@ -218,7 +226,7 @@ class SpeedMeasurement(Model):
 
 
 class SpeedCaseResult(Model):
-    """What became of one speed case. `passed` means that it was timed; the bands say what that is worth."""
+    """The result of a speed case. `passed` means that the submission was timed; points depend on the bands."""
 
     name: str
     size: str
@@ -229,7 +237,7 @@ class SpeedCaseResult(Model):
     points: Points
     bands: tuple[BandResult, ...]
     measured: SpeedMeasurement | None = None
-    time_s: float = Field(default=0.0, ge=0, description="what measuring it took")
+    time_s: float = Field(default=0.0, ge=0, description="of the measurement")
 
     @model_validator(mode="after")
     def _explained(self) -> SpeedCaseResult:
@@ -241,7 +249,7 @@ class SpeedCaseResult(Model):
 
 
 class SpeedResult(Model):
-    """A part's speed points and the cases they are for."""
+    """A part's speed points and speed cases."""
 
     points: Points
     cases: tuple[SpeedCaseResult, ...] = ()
@@ -261,32 +269,32 @@ class PartResult(Model):
 
 
 class WorkerLog(Model):
-    """What the student's code printed, cut to a bounded size; each line with its case, as `[n-1025] m = 3`."""
+    """The student's output, cut to a bounded size; each line with its case, as `[n-1025] m = 3`."""
 
     text: Words = Field(max_length=200_000)
     others: tuple[Words, ...] = Field(
-        default=(), description="what libraries and Python printed beside it, each once and with its count"
+        default=(), description="output of libraries and of Python, each line once and with its count"
     )
     total_bytes: int = Field(ge=0)
 
 
-NOT_COMPILED = "does not compile: "  # how a problem of `KernelResources` begins
+NOT_COMPILED = "does not compile: "  # the beginning of `KernelResources.problem` of a kernel that does not compile
 
 
 class KernelResources(Model):
-    """What one kernel takes of a multiprocessor, as the compiler tells it."""
+    """A kernel's resources on a multiprocessor, from its compiler."""
 
     name: Words = Field(max_length=200)
     part: str = ""
-    case: str = Field(default="", description="of which case's launch; empty for CUDA C++")
-    arch: str = Field(description="for which GPUs it was compiled, as sm_90", max_length=20)
+    case: str = Field(default="", description="the case of the launch; empty for CUDA C++")
+    arch: str = Field(description="the compiled architecture, as sm_90", max_length=20)
     registers: int | None = Field(
-        ge=0, description="of a thread; null where nobody told, as of one that does not compile"
+        ge=0, description="of a thread; null if unknown, as of a kernel that does not compile"
     )
     spill_store_bytes: int = Field(default=0, ge=0, description="of a thread, for want of registers")
     spill_load_bytes: int = Field(default=0, ge=0)
     shared_bytes: int = Field(default=0, ge=0, description="of a block; in CUDA C++ without what a launch adds")
-    problem: Words = Field(default="", max_length=4000, description="why it cannot be launched on such a GPU")
+    problem: Words = Field(default="", max_length=4000, description="why this architecture cannot launch the kernel")
 
 
 class AssignmentResult(Model):
@@ -295,22 +303,22 @@ class AssignmentResult(Model):
     file: str
     parts: tuple[PartResult, ...]
     kernels: tuple[KernelResources, ...] = Field(
-        default=(), description="where a compiler was asked without a GPU, or built a .cu file"
+        default=(), description="of a CUDA file, and of Triton kernels that were compiled without a GPU"
     )
     log: WorkerLog
 
 
 class SubmissionInfo(Model):
-    """The folder that was graded. `sha256` covers the names and contents of the files that were taken."""
+    """The graded folder. `sha256` covers the names and contents of the staged files."""
 
     path: str
     sha256: str
     files: tuple[str, ...]
-    notes: tuple[Words, ...] = Field(default=(), description="what was ignored, and why")
+    notes: tuple[Words, ...] = Field(default=(), description="files that were ignored, with the reasons")
 
 
 class Environment(Model):
-    """What ran where."""
+    """The machine and the versions of a grading."""
 
     grader: str
     python: str
@@ -327,7 +335,7 @@ class Environment(Model):
 
 
 class ContainerLimits(Model):
-    """What a container may use of its machine, for the judge and all it starts. A case's own limits are in problem.toml."""
+    """The limits of a container, for the judge and all its workers. A case's own limits are in problem.toml."""
 
     memory_gib: float = Field(gt=0, description="files in it included")
     cpus: float = Field(gt=0)
@@ -335,7 +343,7 @@ class ContainerLimits(Model):
 
 
 class Isolation(Model):
-    """What kept the submission from the rest of the machine."""
+    """The walls between the submission and the rest of the machine."""
 
     sandbox: Literal["host", "docker"] = "host"
     jail: Literal["bubblewrap", "uid", "none"] = Field(
@@ -343,20 +351,19 @@ class Isolation(Model):
     )
     image: str | None = Field(default=None, description="digest of the container's image")
     limits: ContainerLimits | None = None
-    note: str = Field(default="", description="what the submission could reach, where it was not isolated")
+    note: str = Field(default="", description="what a submission without isolation could reach")
 
     @property
     def isolated(self) -> bool:
         """Whether the machine's files, processes and network are out of the submission's reach; `grader doctor` tries that as "escape".
 
-        Another user on a host reads what everybody may, sees every process and has the network. A container has only files, processes and
-        a network of its own, and there another user is kept from the judge's.
+        The jail `uid` is no isolation on a host: another user reads public files, sees every process and has the network. In a container
+        there are only the container's files, processes and network, and another user is kept from the judge's.
         """
         return self.jail == "bubblewrap" or (self.sandbox == "docker" and self.jail == "uid")
 
     @property
     def words(self) -> str:
-        """As the terminal says it."""
         jail = {"bubblewrap": "bubblewrap", "uid": "another user", "none": "unisolated"}[self.jail]
         return f"docker, {jail}" if self.sandbox == "docker" else jail
 
@@ -380,10 +387,10 @@ class Report(Model):
     speed: Points
     assignments: tuple[AssignmentResult, ...]
     incomplete: bool = Field(
-        default=False, description="the run was interrupted; the points of what was not graded by then are open"
+        default=False, description="the run was interrupted; points of cases not graded by then are open"
     )
     infra_errors: tuple[Words, ...] = Field(
-        default=(), description="faults of the grader itself; what they touched is not graded"
+        default=(), description="faults of the grader or the machine; cases that they touched are not graded"
     )
 
     @model_validator(mode="after")
@@ -403,6 +410,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The outcome that names a whole part."""
+    """The outcome of a part with cases of these outcomes."""
     every = set(outcomes)
     return next((outcome for outcome in SEVERITY if outcome in every), "skipped")

@@ -1,4 +1,4 @@
-"""A speed case as a student reads it: who took how long, how close to the machine's limit, and which bands that is."""
+"""The terminal view of a speed case: the contenders' times, their shares of the machine's limit, and the bands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
 
 
 def speed_case(result: SpeedCaseResult) -> RenderableType:
-    """The case's times as a table, then its bands and flags; or why there are none."""
+    """The case's times as a table, then its bands and flags; or the reason for their absence."""
     mark, style = STYLE[result.outcome]
     head = Table.grid(expand=True)
     head.add_column(ratio=1)
@@ -56,7 +56,7 @@ def _times(measured: SpeedMeasurement) -> Table:
     table.add_column()
     for one in measured.contenders:
         if one.name == "matmul":
-            continue  # another problem's time says nothing here; its rate is in the shares
+            continue  # a product of other matrices, whose time says nothing here; the shares contain its rate
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
         own = one.name == "submission"
         table.add_row(

@@ -1,4 +1,4 @@
-"""How outcomes, points and other people's words look in a terminal."""
+"""The look of outcomes, points and untrusted text in a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLE: dict[Outcome, tuple[str, str]] = {
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Somebody else's words: no markup, and no control characters, with which they could rewrite the screen."""
+    """Untrusted text, without markup and without control characters, which could rewrite the screen."""
     return Text(
         "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
         style,
@@ -29,7 +29,7 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def points_text(points: Points) -> Text:
-    """As 3/4, or what could be had where nothing was graded."""
+    """Points as 3/4; the possible points if none were graded."""
     if points.possible == 0:
         return Text("–", style="dim")
     if points.graded == 0:

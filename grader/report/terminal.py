@@ -1,4 +1,4 @@
-"""The report as a student reads it in a terminal, and the progress while it is made."""
+"""The terminal views of a grading: its progress, and the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -31,25 +30,25 @@ from grader.report.model import (
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, plain, points_text
 from grader.verdict.gpu_time import percent
+from grader.verdict.prints import first_lines, heading
 
 
 class ReportConsole(Console):
-    """A console that goes on in silence when its reader has gone (`grader run ... | head`): the report is still written."""
+    """A console that ignores a closed pipe (`grader run ... | head`), so that the report is still written."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-MAX_FAILURES = 4  # of one part, shown in full; the report has them all
-LOG_LINES = 8
+MAX_FAILURES = 4  # of one part, shown in full; report.json has all
 MAX_KERNELS = 12
-MAX_OTHERS = 3  # kernels that are not the student's, of a call; and sentences that are not
+MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
 MAX_PROBLEMS = 6
 
 
 class Progress:
-    """A live table of the parts while they are graded; plain lines where the output is no terminal."""
+    """A live table of the parts during a grading; plain lines if the output is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -65,9 +64,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -118,7 +115,7 @@ def _tally(counts: Counter[Outcome]) -> Text:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The whole report: a section for each assignment, then the score."""
+    """Print a section for each assignment, then the score."""
     for assignment in report.assignments:
         console.print(_assignment(assignment))
     console.print(_summary(report))
@@ -128,7 +125,7 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     blocks: list[RenderableType] = []
     for part in result.parts:
         blocks += _part(part)
-    blocks += printed(result)
+    blocks += printed(result, "your code", "; more in report.json")
     if result.kernels:
         told = {case.message for part in result.parts for case in part.cases}
         blocks.append(kernels(result.kernels, told))
@@ -136,16 +133,20 @@ def _assignment(result: AssignmentResult) -> RenderableType:
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
 
-def printed(result: AssignmentResult, who: str = "your code") -> list[RenderableType]:
-    """The end of what the student's code printed, in the first wrong case if it did there; and on one line what others printed."""
+def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[RenderableType]:
+    """The first lines that the student's code printed, of wrong cases if it did there; and on one line what others printed."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
-    wrong = (case.name for part in result.parts for case in part.cases if case.outcome not in ("passed", "skipped"))
-    of_wrong = ([line for line in lines if line.startswith(f"[{name}] ")] for name in wrong)
-    if shown := next(filter(None, of_wrong), lines)[-LOG_LINES:]:
-        less = f" ({len(shown)} of {len(lines)} lines)" if len(lines) > len(shown) else ""
+    ended = [
+        (heading(case.title, part.name, len(result.parts)), case.outcome not in ("passed", "skipped"))
+        for part in result.parts
+        for case in part.cases
+    ]
+    shown, stand_for = first_lines(lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong])
+    if shown:
+        less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
         blocks.append(plain(f"{who} printed{less}:", "dim"))
-        blocks.append(Padding(plain("\n".join(line[:200] for line in shown), "dim"), (0, 0, 0, 2)))
+        blocks.append(Padding(plain("\n".join(shown), "dim"), (0, 0, 0, 2)))
     if log.others:
         more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
         told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])
@@ -183,13 +184,13 @@ def _part(part: PartResult) -> list[RenderableType]:
     blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]
     if len(stories) > MAX_FAILURES:
         names = ", ".join(
-            f"{case.name} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
+            f"{_named(case)} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
         )
         blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
     skipped = {case.message for case in part.cases if case.outcome == "skipped"}
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
-    blocks += [Padding(plain(f"✓ {case.name}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
+    blocks += [Padding(plain(f"✓ {case.title}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
     blocks += [Padding(_gpu_time(case), (0, 0, 0, 2)) for case in part.cases if case.gpu_time is not None]
     blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
@@ -198,7 +199,7 @@ def _part(part: PartResult) -> list[RenderableType]:
 
 
 def _stories(part: PartResult) -> list[list[CaseResult]]:
-    """The cases that did not pass, those with the same end and the same words together."""
+    """The cases that did not pass, grouped by outcome and message."""
     stories: dict[tuple[Outcome, str], list[CaseResult]] = {}
     for case in part.cases:
         if case.outcome not in ("passed", "skipped"):
@@ -207,13 +208,18 @@ def _stories(part: PartResult) -> list[list[CaseResult]]:
 
 
 def _story(cases: list[CaseResult]) -> RenderableType:
-    return _case(cases[0], ", ".join(case.name for case in cases) if len(cases) > 1 else "")
+    return _case(cases[0], ", ".join(map(_named, cases)) if len(cases) > 1 else "")
+
+
+def _named(case: CaseResult) -> str:
+    """A case in a list of several: a check's title is a sentence."""
+    return case.name if case.title == case.name else f'"{case.title}"'
 
 
 def _case(case: CaseResult, name: str = "") -> RenderableType:
     mark, style = STYLE[case.outcome]
-    head = Text.assemble((f"{mark} {name or case.name}", style), (f"  {case.outcome.replace('_', ' ')}", style))
-    if not name and case.tries:
+    head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
+    if not name and case.tries not in ("", case.title):
         head.append(f"  ({case.tries})", style="dim")
     lines: list[RenderableType] = [head, Padding(plain(case.message), (0, 0, 0, 2))]
     lines += [Padding(plain(line), (0, 0, 0, 2)) for line in case.diagnosis]
@@ -223,7 +229,7 @@ def _case(case: CaseResult, name: str = "") -> RenderableType:
 
 
 def _gpu_time(case: CaseResult) -> RenderableType:
-    """In whose kernels the GPU spent a case's time; others' are named where they took some of it."""
+    """A case's GPU time in kernels of the submission, and in the longest library kernels."""
     assert case.gpu_time is not None
     own = [one.name for one in case.gpu_time.kernels if one.own]
     line = f"{case.name}: {percent(case.gpu_time.own_share)} of the GPU's time in kernels of your own"
@@ -234,9 +240,9 @@ def _gpu_time(case: CaseResult) -> RenderableType:
 
 
 def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> RenderableType:
-    """What compilers tell of each kernel: a line for each of CUDA C++, a table by architecture for Triton's.
+    """Compilers' findings: a line for each CUDA kernel, a table by architecture for Triton kernels.
 
-    A problem that one of the messages `told` has in it is not told again.
+    A problem that one of the messages `told` contains is not repeated.
     """
     blocks: list[RenderableType] = [
         plain(f"{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
@@ -259,9 +265,9 @@ def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> Ren
 
 
 def _by_architecture(found: Sequence[KernelResources]) -> RenderableType:
-    """A row for each kernel and what it takes; the cases in which that is so are named together.
+    """A row for each kernel and its resources, with the names of all cases that have them.
 
-    A case may have a kernel several times, in several configurations: the first of an architecture goes with the first of another.
+    A case may have a kernel in several configurations: the first of one architecture shares a row with the first of another.
     """
     architectures = list(dict.fromkeys(one.arch for one in found))
     cells: dict[tuple[str, str, str, int], dict[str, str]] = {}

@@ -1,1 +1,1 @@
-"""Where the judge runs."""
+"""The sandboxes: places that a judge runs in."""

@@ -1,4 +1,4 @@
-"""A sandbox runs a judge somewhere and passes its events on."""
+"""The interface of a sandbox, which runs a judge somewhere and passes the judge's events on; and the tools that sandboxes share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from pydantic import ValidationError
 from grader.job import EVENT, Event, Finished, Job, Refused
 from grader.report.model import Report
 
-SILENCE_LIMIT_S = 600.0  # no case takes so long; a judge that says nothing was stopped or hangs
+SILENCE_LIMIT_S = 600.0  # no case takes so long: a judge without events was stopped, or hangs
 RUN_LIMIT_S = 3600.0  # no grading takes so long
-LAST_REPORT_LIMIT_S = 15.0  # for a judge that was asked to stop to tell what it has
+LAST_REPORT_LIMIT_S = 15.0  # for the report of a judge that was asked to stop
 
 
 class InfraError(Exception):
-    """The machine, not the submission, is at fault; the message says what to do."""
+    """A fault of the machine, not of the submission; the message says what to do."""
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message says what is allowed."""
+    """A request that cannot be carried out; the message says what is allowed."""
 
 
 class Sandbox(Protocol):
-    """A place to run one judge: a context manager, that starts it and ends it with everything it started.
-
-    The judge is started at once and gets itself ready while the job is still being made.
+    """Runs one judge. A context manager: entering starts the judge, which gets ready before the job is known; leaving ends the judge and
+    everything that the judge started.
     """
 
     def __enter__(self) -> Self: ...
@@ -44,29 +43,29 @@ class Sandbox(Protocol):
         Raises:
             UsageError: the judge refused the job.
             InfraError: the judge could not finish.
-            KeyboardInterrupt: it was asked to stop, and had graded nothing.
+            KeyboardInterrupt: the judge was asked to stop, and had graded nothing.
         """
 
     def stop(self) -> None:
-        """Have `run` return soon, with a report of what is graded by now. Waits for nothing: a signal handler may call it."""
+        """Make `run` return soon, with a report of the cases graded so far. Does not wait, so a signal handler may call `stop`."""
 
 
 def at_last(act: Callable[[], None]) -> None:
-    """Do this when a judge that was asked to stop has had its time to tell what it has; it must not mind to come too late."""
+    """Call `act` when a stopped judge's time for its last report is over. `act` may come after the judge's end."""
     timer = threading.Timer(LAST_REPORT_LIMIT_S, act)
     timer.daemon = True
     timer.start()
 
 
 def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event], None]) -> Report | None:
-    """Pass a judge's events on until its report is there; None when `lines` end before.
+    """Pass a judge's events on, and return its report; None if `lines` end without one.
 
     Args:
         lines: one event each, of a bounded length.
         watchdog: fed with every event.
 
     Raises:
-        UsageError, InfraError: the judge refused the job, or sent what is no event.
+        UsageError, InfraError: the judge refused the job, or sent a line that is no event.
     """
     for line in lines:
         try:
@@ -88,11 +87,14 @@ def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event
 
 
 class Watchdog:
-    """Ends a judge that says nothing for too long, or takes too long altogether. A context manager.
+    """Ends a judge that is silent for too long, or takes too long as a whole. A context manager.
 
     Args:
-        bite: called once, from a thread of its own.
+        bite: ends the judge; called at most once, from another thread.
         silence_s, whole_s: the limits, in seconds.
+
+    Attributes:
+        reason: why `bite` was called, in words; "" before.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Watchdog:
         self.reason = ""
 
     def feed(self) -> None:
-        """It has said something."""
+        """Note an event of the judge."""
         self._fed = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -113,9 +115,7 @@ class Watchdog:
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Which sandbox: the one that is asked for, or the best that is there."""
+"""Chooses the sandbox of a grading: the requested one, or the best that this machine has."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from grader.sandbox.place import Place, SandboxName
 
 
 def choose(place: Place) -> SandboxName:
-    """`docker` where a daemon and the image are there, else `host`, unless one is asked for.
+    """The requested sandbox; for `auto`, `docker` if a daemon and the image are here, else `host`.
 
     Raises:
-        InfraError: containers are configured here and cannot be had. Strangers' code is not run on the host in their place.
-        UsageError: the image is there, and a container of it would not get this machine's GPU.
+        InfraError: this machine is configured for containers and cannot start one. The host is no substitute for strangers' code.
+        UsageError: the image is here, and a container would not get this machine's GPU.
     """
     if place.sandbox != "auto":
         return place.sandbox
@@ -38,7 +38,7 @@ def choose(place: Place) -> SandboxName:
 
 
 def _refuse(error: InfraError, expected: str) -> None:
-    """Raise the error, and what to do, where there is a reason to expect containers."""
+    """Raise the error, with the next step, if there is a reason to expect containers."""
     from grader.sandbox import engine
 
     if expected:
@@ -48,7 +48,7 @@ def _refuse(error: InfraError, expected: str) -> None:
 
 
 def open_sandbox(place: Place, folder: Path, head_start: HeadStart) -> Sandbox:
-    """The sandbox of this choice, not started yet; `folder` is the run's own."""
+    """The chosen sandbox, not started yet. `folder`: the run's folder."""
     if choose(place) == "docker":
         from grader.sandbox.docker import DockerSandbox
 

@@ -1,9 +1,9 @@
-"""The judge in a container of its own: for strangers' code on machines that others use too.
+"""Runs a judge in a container, for strangers' code on shared machines.
 
-The container has no network and nothing of the host's in it: the submission goes in and events come out over the judge's stdin
-and stdout, so that a daemon on another machine serves as well. Its root is read-only; what is written lies in memory. The judge is
-root there, with the right to start workers as another user and to end them, and no other; a worker is that other user and
-has no rights at all. When whoever asked is gone, the judge's stdin ends, and with it the container.
+The container has no network and no files of the host: the submission goes in over the judge's stdin and events come out over its
+stdout, so a daemon on another machine serves as well. The root file system is read-only; written files lie in memory. The judge is
+root in the container, with only the rights to start workers as another user and to end them; a worker is that other user and has no
+rights. When the command line is gone, the judge's stdin ends, and with it the container.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -36,18 +35,16 @@ from grader.submission import pack
 
 RUN_LABEL = "gpu-lab-grader.run"
 DEADLINE_LABEL = "gpu-lab-grader.deadline"  # seconds since 1970
-OWNER_LABEL = "gpu-lab-grader.owner"  # host, process id and its start time: who will remove the container
+OWNER_LABEL = "gpu-lab-grader.owner"  # host, id and start time of the process that will remove the container
 DEVICE_LABEL = "gpu-lab-grader.device"  # of the image: cpu or cuda
 COURSE = Path("/opt/course")
 FOLDER = Path("/run/grader")
 CAPABILITIES = ("SETUID", "SETGID", "KILL")
 PIDS = 1024
-PIDS_PER_CPU = 16  # more, as much as a worker's user may have more of (see `Contender`)
-MAX_FILES_IN_MEMORY = (
-    200_000  # in each folder that is in memory: an empty file takes a kilobyte that counts as nobody's
-)
+PIDS_PER_CPU = 16  # in addition, as many as a worker's user may have in addition (see `Contender`)
+MAX_FILES_IN_MEMORY = 200_000  # in each folder in memory: an empty file takes a kilobyte, which no limit counts
 SHARE_OF_MEMORY = 0.8
-SCRATCH_SHARE = 0.25  # of the container's memory, that files may take
+SCRATCH_SHARE = 0.25  # of the container's memory, for files
 MAX_FILE_BYTES = 8 << 30  # an arena is a file in memory
 STOP_LIMIT_S = 20
 LOG_TAIL_BYTES = 4000
@@ -55,11 +52,11 @@ MAX_OUTPUT_BYTES = 256 << 20
 
 
 class DockerSandbox:
-    """Runs the judge in a container.
+    """A sandbox that is a container.
 
     Args:
-        place: what is wanted.
-        head_start: what to start before the job is known.
+        place: the requested image, device and limits.
+        head_start: workers to start before the job is known.
     """
 
     def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
@@ -81,9 +78,7 @@ class DockerSandbox:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._end(now=kind is not None)
         finally:
@@ -100,7 +95,7 @@ class DockerSandbox:
             }
         )
         with Watchdog(self._bite) as watchdog, engine.Pulse(self._hang_up) as pulse:
-            with contextlib.suppress(OSError):  # a judge that is gone tells why, or its container does
+            with contextlib.suppress(OSError):  # a judge that has ended says why, or its container does
                 self._socket.sendall(job.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
         if report is None and self._stopping:
@@ -160,15 +155,15 @@ class DockerSandbox:
                 ],
                 ipc_mode="private",
                 shm_size=64 << 20,
-                # The run's folder apart from /tmp, which belongs to whoever writes there first.
+                # The run's folder is not /tmp, where a worker may write too.
                 tmpfs={"/tmp": f"{scratch},mode=1777", str(FOLDER): f"{scratch},mode=0711"},
                 init=True,
-                log_config=LogConfig(type="none", config={}),  # it is read as it comes; nothing is kept
+                log_config=LogConfig(type="none", config={}),  # the output is read over the socket
             ),
         }
 
     def _start_once_more(self) -> None:
-        """Start the container; once again if that fails, for nothing of the student's has run yet."""
+        """Start the container, with a second try: no code of the student's has run yet."""
         try:
             self._start()
         except engine.ImageMissing:
@@ -193,7 +188,7 @@ class DockerSandbox:
             raise
 
     def _lines(self) -> Iterator[bytes]:
-        """Lines of the judge's stdout; the end of its stderr is kept."""
+        """Lines of the judge's stdout. The end of its stderr goes to `self._log`."""
         line, total = bytearray(), 0
         for stream, data in self._frames():
             if stream == 2:
@@ -208,7 +203,7 @@ class DockerSandbox:
                 del line[: end + 1]
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
-        """The engine's multiplexed stream (Engine API, "attach to a container"): which of stdout, 1, and stderr, 2, and what."""
+        """The engine's multiplexed stream (Engine API, "attach to a container"): the stream's number, stdout 1 or stderr 2, and bytes."""
         while len(header := self._read(8)) == 8:
             stream, size = struct.unpack(">BxxxL", header)
             while size > 0:
@@ -224,20 +219,20 @@ class DockerSandbox:
         return data
 
     def _receive(self, size: int) -> bytes:
-        """Up to `size` bytes; none at the end, which a broken connection is too."""
+        """Up to `size` bytes; none at the end of the stream, or if the connection broke."""
         try:
             return bytes(self._socket.recv(size))
         except OSError:
             return b""
 
     def _bite(self) -> None:
-        """Make the judge end, and whoever reads from it stop, even where the daemon hangs."""
+        """End the judge and the reading of its events, even if the daemon hangs."""
         with contextlib.suppress(Exception):
             self._client.api.kill(self._id)
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """End the judge's stdin, and with it the judge; whoever reads from it stops."""
+        """Close the connection: the judge ends with its stdin, and the reading of its events ends."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -254,25 +249,23 @@ class DockerSandbox:
         return f"the judge ended without a report (exit code {state.get('ExitCode')}); its last words:\n{words}"
 
     def _end(self, now: bool) -> None:
-        """Let the container end by itself (unless `now`), then remove it. Each step is bounded by the client's time limit."""
+        """Let the container end by itself, unless `now`, then remove the container. Each step has the client's time limit."""
         if not now:
             with contextlib.suppress(Exception):
                 self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
         self._hang_up()
         self._attached.close()
         if now:
-            self._client.api.timeout = (
-                STOP_LIMIT_S  # whoever has pressed Ctrl-C is not kept waiting by a daemon that hangs
-            )
+            self._client.api.timeout = STOP_LIMIT_S  # Ctrl-C must not wait for a daemon that hangs
         self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(Exception):  # what cannot be removed now is found by its label: `grader cleanup`
+        with contextlib.suppress(Exception):  # `grader cleanup` finds the container by its label
             self._client.api.remove_container(self._id, v=True, force=True)
 
 
 def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
-    """What all containers of ours are kept from, and the GPU that they get; keyword arguments of `create_host_config`."""
+    """The walls and the GPU of every container that the grader starts, as keyword arguments of `create_host_config`."""
     return {
         "network_mode": "none",
         "cap_drop": ["ALL"],
@@ -286,7 +279,7 @@ def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
 
 
 def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
-    """What the container may use of the daemon's machine."""
+    """The container's limits on the daemon's machine. `info`: the daemon's description of itself."""
     memory = float(info.get("MemTotal") or 0) / 2**30
     most = round(max(memory * SHARE_OF_MEMORY, 2.0), 1)
     return ContainerLimits(
@@ -300,7 +293,7 @@ def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> en
     """The GPU for a container of an image with these labels; None grades on the CPU.
 
     Raises:
-        UsageError: a GPU is asked for, and this image or this machine has none to give.
+        UsageError: a GPU is requested, and this image or this machine offers none.
     """
     if place.device == "cpu":
         return None
@@ -319,16 +312,16 @@ def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> en
 
 
 def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
-    """What the daemon tells of itself, and the image of this name."""
+    """The daemon's description of itself, and the image of this name."""
     return client.info(), client.images.get(image)
 
 
 def find(place: Place) -> None:
-    """See that the image is here; and, where this machine has a GPU to grade on, a way into a container for it.
+    """Check that the image is here, and that a container would get this machine's GPU, if there is one to grade on.
 
     Raises:
-        InfraError: the daemon does not answer, as quickly as one looks, or has no such image.
-        UsageError: there is no way for the GPU.
+        InfraError: the daemon does not answer within `engine.LOOK_TIMEOUT_S`, or has no such image.
+        UsageError: a container would not get the GPU.
     """
     client = engine.connect(engine.LOOK_TIMEOUT_S)
     try:

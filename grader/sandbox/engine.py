@@ -1,4 +1,4 @@
-"""The Docker engine: reaching it, how it passes a GPU on, and in words why it did not do what it was asked."""
+"""The Docker engine: connects to the daemon, finds a container's access to a GPU, and puts the daemon's errors into words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
@@ -27,13 +26,13 @@ T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
-PULSE_S = 15.0  # between two questions whether the daemon is still there
-PULSE_TIMEOUT_S = 30  # a machine may be busy with what it grades
+PULSE_S = 15.0  # between two pings of the daemon
+PULSE_TIMEOUT_S = 30  # a grading may keep the machine busy
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
 GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
-DRIVER_PLACE = "/usr/local/nvidia/lib64"  # where the container finds them
+DRIVER_PLACE = "/usr/local/nvidia/lib64"  # the folder of DRIVER_FILES in the container
 HELP = "`grader doctor` says more; --sandbox host does without Docker"
 
 
@@ -42,15 +41,15 @@ class ImageMissing(InfraError):
 
 
 def connect(timeout_s: int | None = None) -> docker.DockerClient:
-    """A client of the daemon at `address`. Raises InfraError; the caller closes it.
+    """A client of the daemon at `address`, which the caller closes. Raises InfraError.
 
-    `timeout_s` is for each of its requests, `TIMEOUT_S` unless given.
+    `timeout_s`: the limit of each request of the client; None is `TIMEOUT_S`.
     """
     timeout_s = timeout_s or TIMEOUT_S
-    patience_s = min(timeout_s, TIMEOUT_S)  # not that of a whole build
+    patience_s = min(timeout_s, TIMEOUT_S)  # an image build's limit is too long for a connection
 
     def client() -> docker.DockerClient:
-        # Not `version="auto"`, which leaves a connection open where the daemon does not answer.
+        # Not `version="auto"`, which leaves a connection open if the daemon does not answer.
         with contextlib.closing(_client(patience_s, OLDEST_API)) as asking:
             version = asking.api.version(api_version=False)["ApiVersion"]
         return _client(timeout_s, version)
@@ -59,9 +58,9 @@ def connect(timeout_s: int | None = None) -> docker.DockerClient:
 
 
 def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T:
-    """What `ask` returns, or an InfraError in words (see `in_words`), after twice the time limit of a request at the latest.
+    """The result of `ask`, within twice the time limit of a request. Raises InfraError (see `in_words`).
 
-    That limit is one of each read: a daemon that sends a byte now and then would be waited for without end.
+    A request's own limit bounds only each read: a daemon that sends a byte now and then could be slow without end.
     """
 
     def asked() -> T:
@@ -78,7 +77,7 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
 
 @contextlib.contextmanager
 def _no_daemon_either() -> Iterator[None]:
-    """What the SDK lets through of an address that is none, and of something that answers and is no daemon, as its own kind of error."""
+    """Turn the exceptions that the SDK leaks for an invalid address, or for a server that is no daemon, into DockerException."""
     try:
         yield
     except (ValueError, AttributeError, KeyError, TypeError) as error:
@@ -86,13 +85,13 @@ def _no_daemon_either() -> Iterator[None]:
 
 
 class Pulse:
-    """Asks the daemon again and again whether it is there, while somebody waits for one of its containers. A context manager.
+    """Pings the daemon at intervals during a grading in a container. A context manager.
 
     Args:
-        bite: called once, from a thread of its own, when there was no answer.
+        bite: called at most once, from another thread, when the daemon does not answer.
 
     Attributes:
-        reason: what was wrong then, in words; empty before.
+        reason: why `bite` was called, in words; "" before.
     """
 
     def __init__(self, bite: Callable[[], None]) -> None:
@@ -104,9 +103,7 @@ class Pulse:
         threading.Thread(target=self._feel, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
 
     def _feel(self) -> None:
@@ -122,12 +119,12 @@ class Pulse:
 
 
 def is_there() -> bool:
-    """Whether looking for a daemon is worth the time: one is named, or a socket lies where they usually do."""
+    """Whether a daemon may be here: the environment names one, or a usual socket exists."""
     return bool(why_daemon_is_expected()) or any(Path(path).exists() for path in SOCKETS)
 
 
 def why_daemon_is_expected() -> str:
-    """What names a daemon, in words: whoever has named it expects containers; nothing where nobody has."""
+    """Words for the setting that names a daemon, and so a wish for containers; "" if there is none."""
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST names a daemon"
     name = _context_name()
@@ -135,7 +132,7 @@ def why_daemon_is_expected() -> str:
 
 
 def why_image_is_expected(image: str) -> str:
-    """Why whoever grades here expects containers of this image, in words: it is asked for, or was here once; else nothing."""
+    """Why a user expects containers of this image, in words: the image is requested, or was here before; else ""."""
     if image != DEFAULT_IMAGE:
         return f"the image {image} is asked for"
     with contextlib.suppress(RuntimeError, OSError):
@@ -144,8 +141,8 @@ def why_image_is_expected(image: str) -> str:
 
 
 def remember(image: str) -> None:
-    """Leave a mark that the image is, or was, here."""
-    with contextlib.suppress(RuntimeError, OSError):  # a user without a home has to do without
+    """Leave a mark that the image is here, for `why_image_is_expected`."""
+    with contextlib.suppress(RuntimeError, OSError):  # a user without a home has no marks
         mark = _mark_of(image)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
@@ -157,7 +154,7 @@ def _mark_of(image: str) -> Path:
 
 
 def address() -> str:
-    """Where the daemon is: as DOCKER_HOST or docker's context says, or where daemons usually are."""
+    """The daemon's address: from DOCKER_HOST, from docker's context, or the usual socket."""
     if host := os.environ.get("DOCKER_HOST"):
         return host
     name = _context_name()
@@ -167,7 +164,7 @@ def address() -> str:
 
 
 def _context_name() -> str:
-    """As docker's own command line chooses it, where DOCKER_HOST is not set."""
+    """The context that docker's own command line uses if DOCKER_HOST is not set."""
     return os.environ.get("DOCKER_CONTEXT") or str(get_current_context_name())
 
 
@@ -175,7 +172,7 @@ def _context(name: str) -> Context:
     """Raises DockerException."""
     try:
         context = ContextAPI.get_context(name)
-    except Exception as error:  # of whatever kind the SDK has for a file that it cannot read
+    except Exception as error:  # the SDK raises many kinds for an unreadable file
         raise DockerException(str(error)) from error
     if context is None:
         raise DockerException(f"docker has no context {name}; `docker context ls` lists them")
@@ -183,7 +180,7 @@ def _context(name: str) -> Context:
 
 
 def _client(timeout_s: int, version: str) -> docker.DockerClient:
-    """A client of the daemon at `address`, in that version of the API. Raises DockerException, as the SDK does."""
+    """A client of the daemon at `address`, for a version of the API. Raises DockerException."""
     name = _context_name()
     if os.environ.get("DOCKER_HOST") or name == "default":
         return docker.from_env(timeout=timeout_s, version=version)
@@ -195,7 +192,7 @@ def _client(timeout_s: int, version: str) -> docker.DockerClient:
 
 @contextlib.contextmanager
 def in_words(doing: str) -> Iterator[None]:
-    """What the SDK raises, as an InfraError that says what to do. `doing` is an infinitive: "start the container"."""
+    """Turn the SDK's exceptions into an InfraError that says what to do. `doing`: an infinitive, as "start the container"."""
     try:
         yield
     except ImageNotFound as error:
@@ -220,7 +217,7 @@ def in_words(doing: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What of `docker create` gives a container one GPU, and by which of the three ways."""
+    """A container's access to one GPU: one of three ways, and the options of `docker create` for that way."""
 
     access: GpuAccess
     device_requests: list[DeviceRequest] = field(default_factory=list)
@@ -230,14 +227,14 @@ class Gpu:
 
 
 def gpu(info: Mapping[str, Any], wanted: str | None) -> Gpu | None:
-    """How this daemon can give a container a GPU: by NVIDIA's toolkit, by CDI, or as device nodes and the driver's files.
+    """A container's access to a GPU of this daemon: by NVIDIA's toolkit, by CDI, or as device nodes and the driver's files.
 
     Args:
-        info: what the daemon tells of itself.
+        info: the daemon's description of itself.
         wanted: UUID of the GPU; None takes the first.
 
     Returns:
-        None where there is no GPU that it could give, as far as can be known from here.
+        None if the daemon offers no GPU, as far as this process can tell.
 
     Raises:
         InfraError: there is no GPU of that UUID on this machine.
@@ -270,7 +267,7 @@ def is_local() -> bool:
 
 
 def driver_folder() -> Path | None:
-    """Where libcuda.so.1 of this machine lies."""
+    """The folder of this machine's libcuda.so.1."""
     named = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
     usual = [Path("/usr/local/nvidia/lib64"), Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu")]
     usual += [Path("/usr/lib64"), Path("/usr/lib/wsl/lib"), Path("/usr/lib")]

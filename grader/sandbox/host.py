@@ -1,8 +1,8 @@
-"""The judge as a process on this machine.
+"""Runs a judge as a process on this machine.
 
-The judge runs in a session of its own, so that Ctrl-C reaches only the command line, which then asks the judge to
-end: it kills its workers first, and the run's folder is removed when nobody uses it any more. If the command line
-itself is killed, the kernel passes that on to the judge, and from the judge to the workers.
+The judge has a session of its own, so that Ctrl-C reaches only the command line. The command line then asks the judge to end; the judge
+kills its workers, and the run's folder is removed last, when no process uses the folder. If the command line is killed, the kernel kills
+the judge too, and with the judge the workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -28,16 +27,16 @@ from grader.sandbox.place import Place
 PR_SET_CHILD_SUBREAPER = 36
 STOP_LIMIT_S = 20.0
 LOG_TAIL_BYTES = 4000
-FULL_MIB = 64  # of a disk, below which nothing is built there
+FULL_MIB = 64  # a disk with less free space counts as full
 
 
 class HostSandbox:
-    """Runs the judge as a child process, which confines its workers with the strongest jail it finds.
+    """A sandbox that is a child process. The judge confines its workers with the strongest jail of this machine.
 
     Args:
-        folder: the run's own, which the judge may fill and whoever made it removes.
-        place: where the job is to run.
-        head_start: what to start before the job is known.
+        folder: the run's folder, which the judge fills; the caller removes the folder.
+        place: the requested device, GPU and course.
+        head_start: workers to start before the job is known.
     """
 
     def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE) -> None:
@@ -72,11 +71,9 @@ class HostSandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._stopping:
-            self._judge.kill()  # it was asked already
+            self._judge.kill()  # `stop` has asked the judge to end already
         _stop(self._judge, now=kind is not None)
         self._events.close()
         _end_strays(self._folder)
@@ -111,7 +108,7 @@ class HostSandbox:
 
 
 def _environment(place: Place) -> dict[str, str]:
-    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # idle threads that spin take the core from the worker
+    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # spinning idle threads take cores from the worker
     if place.course is not None:
         environment["GRADER_COURSE"] = str(place.course.resolve())
     if place.gpu is not None:
@@ -120,7 +117,7 @@ def _environment(place: Place) -> dict[str, str]:
 
 
 def _end_strays(folder: Path) -> None:
-    """Kill what a judge that was itself killed could not: processes of this run, which became children of this one."""
+    """Kill the run's processes that a killed judge left behind; they have become children of this process."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if any(str(folder) in value for value in process.environ().values()):
@@ -128,7 +125,7 @@ def _end_strays(folder: Path) -> None:
 
 
 def _stop(judge: subprocess.Popen[bytes], now: bool) -> None:
-    """Let the judge end by itself (unless `now`), else ask it to, else make it."""
+    """Wait for the judge's end; ask the judge to end at once if `now`, else after a while; kill a judge that does not end."""
     if judge.stdin is not None:
         with contextlib.suppress(OSError):
             judge.stdin.close()

@@ -1,4 +1,4 @@
-"""Where a submission is to be graded, as the command line asks for it."""
+"""The requested place of a grading: sandbox, device and limits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ DEFAULT_IMAGE = "gpu-lab-grader"
 
 @dataclass(frozen=True)
 class Place:
-    """A wish for a sandbox and a device.
+    """The command line's request for a sandbox and a device.
 
-    sandbox: `auto` is `docker` where a daemon and the image are there, else `host`; see `choose`.
-    device: `auto` is the GPU where there is one.
+    sandbox: `auto` is `docker` if a daemon and the image are here, else `host`; see `choose`.
+    device: `auto` is the GPU if there is one.
     require_isolation: refuse to run a submission that could reach the machine (see `Isolation.isolated`).
     image: the name of the grading image.
     gpu: UUID of the GPU to grade on; None takes the first.
     memory_gib, cpus: limits of a container; None is most of the machine.
-    course: what workers must not find, wherever it lies.
+    course: the course's folder, which workers must not see.
     """
 
     sandbox: Literal["auto"] | SandboxName = "host"

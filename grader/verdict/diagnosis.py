@@ -1,8 +1,8 @@
-"""Where an output is wrong, and what that pattern usually means: pure functions from tensors to sentences.
+"""Explains wrong outputs to a student: pure functions from tensors to sentences.
 
-Each sentence says what was seen; a cause is only ever "consistent with". The first line says where, the second why, the
-others what else was seen. Why is looked for first among the usual mistakes (`suspects`), which need the inputs, and then in
-the pattern of the values alone.
+A sentence states an observation; a cause is only ever "consistent with" it. The first sentence gives the place of the error,
+the second a cause, the others further observations. Causes are looked for first among usual mistakes (`suspects.py`), which
+need the inputs, and then in the pattern of the wrong values alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CONSTANTS = {
     -1.0: "-1: the sign is wrong",
 }
 CLOSE = 0.02
+FEW = 8  # elements: an output of so many is shown whole
 SAME_VALUES = 2e-3  # what is left of the error when values in another order are sorted
 SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
 LEFT_OVER = 32  # fewer elements than that may all be left over at the end
@@ -36,7 +37,7 @@ NEAR_0 = 0.1
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Which elements still hold what the grader put into their memory before the call: nobody has written them."""
+    """Bool, same shape: the elements that still hold the poison of their slot in the arena, so no kernel wrote them."""
     size = tensor.element_size()
     bits = tensor.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
     return bits == int.from_bytes(bytes([POISON_BYTE]) * size, "little", signed=True)
@@ -54,7 +55,7 @@ def explain_call(
         got: what the submission wrote, all outputs by name.
         expected: the oracle's answers, float64, of the same shapes.
         bad: for each wrong output the elements that are wrong; none of them where only the errors together are too large.
-        scene: what the outputs are the answer to.
+        scene: the call that the outputs answer, and what else is known of it.
     """
     wrong = sorted(bad, key=lambda name: not bool(bad[name].any()))  # those with an element to show come first
     shown = bad[wrong[0]]
@@ -72,7 +73,7 @@ def explain_call(
         if number == 0 and scene.earlier:
             here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
         if number == 0 and mine is None and len(expected) > len(wrong):
-            # That what is 0 whatever happens is right says nothing.
+            # An output that is all 0 is often right by luck.
             right = [other for other in expected if other not in wrong and bool(expected[other].any())]
             verb = "are" if len(right) > 1 else "is"
             if right:
@@ -88,11 +89,16 @@ def explain_call(
     remark = getattr(scene.mistakes, "remark", None)
     if unexplained and remark is not None and (sentence := remark(scene.call)):
         lines.append(sentence)
-    return lines
+    few = [
+        name  # a single wrong element is in its first sentence already
+        for name in wrong
+        if scene.before is None and got[name].numel() <= FEW and (got[name].numel() > 1 or not bool(bad[name].any()))
+    ]
+    return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
 
 
 def _odd_strides(scene: Scene) -> str:
-    """Which tensors of the call are not contiguous."""
+    """A sentence about the call's tensors that are not contiguous; empty if all are."""
     upstream = {} if scene.call.upstream is None else {"the upstream gradient": scene.call.upstream}
     odd = {
         name: tensor.stride() for name, tensor in {**upstream, **scene.call.args}.items() if not tensor.is_contiguous()
@@ -107,7 +113,7 @@ def _odd_strides(scene: Scene) -> str:
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
-    """A sentence about an output that was computed twice from the same inputs and differs; nothing where it does not."""
+    """A sentence about an output that differs between two calls on the same inputs; none if the calls agree."""
     other = ~((first == second) | (first.isnan() & second.isnan()))
     count = int(other.sum())
     if not count:
@@ -133,8 +139,8 @@ def explain(
         got: what the submission wrote, in its dtype.
         expected: the oracle's answer, float64, same shape.
         bad: bool, same shape; at least one True.
-        explained: the mistake that accounts for it, where one is known; the values' pattern then needs no words.
-        before: where this is a part of the output, how many entries of dimension 0 lie before it, and are right.
+        explained: the mistake that accounts for the wrong values, if one is known; their pattern is not described then.
+        before: if `got` is a part of the output, the number of entries of dimension 0 before that part; those are right.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
@@ -165,11 +171,32 @@ def explain(
     return lines
 
 
+def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor) -> str:
+    """Every element of a small output below the expected one, with the digits that tell wrong ones apart; " | " between rows."""
+    columns = got.shape[-1] if got.ndim else 1
+    pairs = list(zip(expected.flatten().tolist(), got.flatten().tolist(), strict=True))
+    wrong = [pair for pair, one in zip(pairs, bad.flatten().tolist(), strict=True) if one] or [
+        pair for pair in pairs if pair[0] != pair[1]
+    ]
+    digits = next((some for some in (4, 6, 9) if all(f"{a:.{some}g}" != f"{b:.{some}g}" for a, b in wrong)), 17)
+    cells = [
+        (f"{wanted:.{digits}g}", "never written" if unwritten else f"{found:.{digits}g}")
+        for (wanted, found), unwritten in zip(pairs, poisoned(got).flatten().tolist(), strict=True)
+    ]
+    widths = [max(map(len, pair)) for pair in cells]
+
+    def line(which: int) -> str:
+        words = [pair[which].ljust(width) for pair, width in zip(cells, widths, strict=True)]
+        return " | ".join("  ".join(words[start : start + columns]) for start in range(0, len(words), columns)).rstrip()
+
+    return f"{name}: expected  {line(0)}\n{' ' * len(name)}  got       {line(1)}"
+
+
 @dataclass(frozen=True)
 class Seen:
-    """What patterns are looked for in: an output or, where it is huge, a part of it from row `origin` of dimension 0 on.
+    """The tensors that pattern functions look at: an output, or a part of a huge one from entry `origin` of dimension 0 on.
 
-    got is in the output's dtype, got64 the same in float64; expected float64; bad bool; all of one shape.
+    got: in the output's dtype. got64: the same in float64. expected: float64. bad: bool. All have one shape.
     """
 
     got: torch.Tensor
@@ -180,7 +207,7 @@ class Seen:
 
 
 def _look_at(got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first: tuple[int, ...]) -> Seen:
-    """All of an output, or a part that starts with the first wrong element's row."""
+    """All of an output, or a part that starts at the first wrong element's entry of dimension 0."""
     if bad.numel() <= SAMPLE or not first:
         return Seen(got, got.double(), expected, bad)
     part = slice(first[0], first[0] + max(1, SAMPLE * bad.shape[0] // bad.numel()))
@@ -188,7 +215,7 @@ def _look_at(got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first
 
 
 def small_errors(name: str) -> list[str]:
-    """For an output whose single elements pass while the errors together do not."""
+    """Sentences about an output whose elements are all within budget while their root mean square is not."""
     return [
         f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
         "consistent with a wrong constant or an intermediate result kept in too low a precision"
@@ -203,7 +230,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to tell them apart."""
+    """Two numbers in words, with enough digits to differ."""
     for digits in (6, 9, 17):
         words = f"{first:.{digits}g}", f"{second:.{digits}g}"
         if words[0] != words[1]:
@@ -318,7 +345,7 @@ def _factor(seen: Seen) -> str:
 
 
 def _row_factor(seen: Seen) -> str:
-    """Each row right but for a factor of its own, as when a normaliser is wrong."""
+    """Each row is right up to a factor of that row, as with a wrong normaliser."""
     if seen.expected.ndim < 2 or seen.expected.shape[-1] < 4 or seen.expected.numel() > SAMPLE:
         return ""
     largest = seen.expected.abs().amax(-1, keepdim=True)
@@ -341,10 +368,10 @@ def _row_factor(seen: Seen) -> str:
 
 
 def _permuted(seen: Seen) -> str:
-    """The right values in another order, in each entry of dimension 0 or altogether.
+    """The right values in another order, within each entry of dimension 0 or over all of the output.
 
-    In order they must agree almost to the last digit: as many values of the same spread come close, and a few large ones hide
-    that small ones are missing.
+    Sorted, got and expected must agree almost to the last digit: values of equal spread come close in any case, and a few large
+    values hide missing small ones.
     """
     if seen.expected.ndim < 1 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
         return ""
@@ -368,7 +395,7 @@ def _permuted(seen: Seen) -> str:
 
 
 def _few_digits(seen: Seen) -> str:
-    """Errors of a few roundings in 16 bits."""
+    """A 16-bit output whose errors are a few roundings large."""
     if seen.got.element_size() != 2:
         return ""
     size = seen.expected.abs()
@@ -394,7 +421,7 @@ def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
 
 
 def _offset(seen: Seen) -> str:
-    """The right values at the wrong places: shifted along the last dimension."""
+    """The right values, shifted by one along the last dimension."""
     if seen.expected.ndim == 0 or seen.expected.shape[-1] < 8 or seen.expected.numel() > SAMPLE:
         return ""
     for shift in (1, -1):
@@ -414,8 +441,8 @@ def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> bool:
-    """Whether the right answers at `bad` stay what they are when all other elements of the input are 0, or the largest there is; those of
-    a function of whole rows do not.
+    """Whether the oracle's answers at `bad` depend on no other element of the input: they stay the same when all others are 0, and when
+    all others are the largest input. Answers of a function of whole rows change.
     """
 
     def stay(how: Callable[[torch.Tensor], torch.Tensor]) -> bool:
@@ -427,9 +454,9 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
 
 
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
-    """Whether an element of a function of each element is wrong just where the input is large, or small.
+    """A sentence about an elementwise function that is wrong exactly for large inputs, or for small ones.
 
-    Nothing where most are: a formula that is wrong everywhere still gives the right answer at an end, where it is 0 or x.
+    Empty if most elements are wrong: a formula that is wrong everywhere still gives the right answer at an end, where that is 0 or x.
     """
     if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
         return ""
@@ -453,7 +480,7 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
 
 
 def _where(bad: torch.Tensor, why: bool) -> str:
-    """Which positions along a dimension are wrong, when it is only some of them; with `why`, what that is consistent with."""
+    """The wrong positions along the first dimension of which only some are wrong; with `why`, their likely cause too."""
     describe: Sequence[tuple[int, Callable[[int], str]]]
     if bad.ndim == 1:
         describe = [(0, lambda _: "element")]

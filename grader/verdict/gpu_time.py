@@ -1,4 +1,4 @@
-"""In whose kernels the GPU spent its time: the profiler's names, held against the names of what the submission defines."""
+"""Shares out a call's GPU time between the submission's kernels and libraries' kernels, by the names that a profiler gives."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from dataclasses import dataclass
 
 from grader.report.model import GpuTime, KernelTime
 
-DECOY_SHARE = (
-    0.1  # of the GPU's time: whose own kernels take less, while a library's take nearly all, had them run for show
-)
-LIBRARY_SHARE = 0.9
-# How kernels are called that PyTorch, NVIDIA's libraries and torch.compile bring along.
+# Own kernels that take less than the first of the GPU's time, while a library's take more than the second, ran for show.
+DECOY_SHARE, LIBRARY_SHARE = 0.1, 0.9
+# Names of kernels of PyTorch, NVIDIA's libraries and torch.compile.
 LIBRARY = re.compile(
     r"\bat::|at_cuda_detail|cub::|thrust::|c10::|cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|"
     r"^triton_(poi|red|per|tem|for|mm)_|^(volta|turing|ampere|hopper|sm\d+)_"
 )
-# What only fills and copies is plumbing, as PyTorch's operators for that are (`grader/verdict/policy.py`).
+# Kernels that only fill or copy are plumbing, as PyTorch's operators of that kind are (`grader/verdict/policy.py`).
 PLUMBING = re.compile(r"FillFunctor|copy_kernel|CatArray|Memcpy|Memset")
 MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A kernel as the profiler names it, how often it ran, and seconds of all that together."""
+    """A kernel as the profiler names it, its number of launches, and the seconds of all launches together."""
 
     name: str
     calls: int
@@ -32,9 +30,10 @@ class Ran:
 
 
 def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
-    """Whose time it was, what took longest first; None where nobody could tell.
+    """The shares of kernels, longest first; None if the profiler saw no time.
 
     Args:
+        ran: kernels, in any order.
         own: names of the submission's kernels, without namespace, template arguments and parameters.
     """
     ran = sorted(ran, key=lambda one: -one.time_s)
@@ -55,7 +54,7 @@ def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
 
 
 def decoy(found: GpuTime) -> str:
-    """What to say of a submission whose own kernels are there for show; nothing where they do the work, or nobody can tell."""
+    """Words about a submission whose own kernels run for show; empty if they do the work, or if the times do not tell."""
     if found.own_share >= DECOY_SHARE or found.library_share < LIBRARY_SHARE:
         return ""
     first = next(one for one in found.kernels if not one.own)
@@ -63,7 +62,7 @@ def decoy(found: GpuTime) -> str:
 
 
 def without_own(ran: Sequence[Ran], own: Collection[str]) -> str:
-    """What to say where the GPU only ran what PyTorch brings along; nothing where a kernel may be the student's, or none ran."""
+    """Words about a call that ran only PyTorch's kernels; empty if a kernel may be the student's, or none ran."""
     if not ran or any(
         _base(one.name) in own or not (LIBRARY.search(one.name) or PLUMBING.search(one.name)) for one in ran
     ):

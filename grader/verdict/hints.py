@@ -1,4 +1,4 @@
-"""Errors of Triton, nvcc and g++ that students meet → what to do next. A hint follows the error, which says what happened."""
+"""Hints: for errors of Triton, nvcc and g++ that students meet, the next step. The report shows a hint below its error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 
 class Hint(NamedTuple):
-    """What to do about an error.
+    """The next step after an error.
 
-    said: a pattern that the error's message has. words: a sentence for the student, in which {entry} stands for the function's name and
-    {contract} for its declaration. place: a pattern that the place has where it was raised (the last frame of a traceback, or what a
-    compiler tells below its error), where the message alone does not say enough.
+    said: a pattern of the error's message. words: a sentence for the student; {entry} stands for the function's name and {contract}
+    for its declaration. place: a pattern of the last frame of the traceback, or of a compiler's lines below its error; "" fits any.
     """
 
     said: str
@@ -22,7 +21,7 @@ class Hint(NamedTuple):
 LAUNCH = r"\w\[.*\]\("  # kernel[grid](
 INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 
-# The first that fits is told.
+# In order of precedence: the first hint that fits is shown.
 HINTS = {
     # Launches of Triton's kernels
     "grid-forgotten": Hint(
@@ -78,7 +77,7 @@ HINTS = {
         'it runs whenever the file is imported: put what tries your kernel out below `if __name__ == "__main__":`',
         r", in <module>",
     ),
-    # What is known in Triton's kernels
+    # Functions and names in Triton's kernels
     "no-tanh": Hint(
         r"module 'triton\.language(\.\w+)*' has no attribute 'tanh'",
         "triton.language has no tanh: write 2 * tl.sigmoid(2 * x) - 1, or take libdevice.tanh from triton.language.extra",
@@ -402,13 +401,13 @@ PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) 
 
 
 def hint_for(message: str, traceback: str = "") -> str:
-    """The name of the hint for an error; nothing where none fits. `traceback`: the student's frames, or what a compiler told below it."""
+    """The name of the hint for an error, "" if none fits. `traceback`: the student's frames, or a compiler's lines below its error."""
     place = traceback.rpartition("  File ")[2]
     found = (name for name, (said, where) in PATTERNS.items() if said.search(message) and where.search(place))
     return next(found, "")
 
 
 def hints(message: str, traceback: str = "", entry: str = "", contract: str = "") -> tuple[str, ...]:
-    """What to do about an error: a sentence, or nothing where nobody knows. `entry`: the student's function, as `contract` declares it."""
+    """The sentence of the hint for an error, if there is one. `entry`: the student's function, as `contract` declares it."""
     name = hint_for(message, traceback)
     return (HINTS[name].words.replace("{entry}", entry).replace("{contract}", contract),) if name else ()

@@ -1,11 +1,11 @@
-"""Which pieces of a submission's Python files run when its function is called: one walk, from the imports and the call.
+"""Finds the pieces of a submission's Python files that run when its function is called, by one walk from the imports and the call.
 
 A piece runs as a whole or not at all: the statements of a file, the body of a function or of a class, an imported name, a plain
-assignment. It waits until a piece that runs mentions its name. What gets hold of a function in another way makes it run at once: a
-decorator that nobody knows, a metaclass, a base class that may call any method. Branches that a constant closes never run.
+assignment. A piece waits until a running piece mentions its name. Code that gets hold of a function by other means makes the function
+run at once: an unknown decorator, a metaclass, a base class that may call any method. Branches that a constant closes never run.
 
-A name may be mentioned by a library, as `print` calls `write` of what it prints to. So a method that nobody names in a class that runs is
-`unsure`: whoever reads it leaves to the watch at run time what the watch sees, and refuses what would blind it.
+A library may mention a name too, as `print` calls the `write` of its file. So an unmentioned method of a running class is `unsure`:
+`policy.py` leaves such a method to the operator watch at run time, and refuses only code that would blind that watch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from grader.verdict.sources import Module
 
-# Decorators after which a function or a class still waits until somebody calls it by its name.
+# Decorators after which a function or a class still waits for a call by its name.
 PATIENT = frozenset(
     """
     triton.jit triton.runtime.jit triton.runtime.jit.jit triton.autotune triton.heuristics triton.testing.perf_report
@@ -31,12 +31,12 @@ PATIENT = frozenset(
     """.split()  # noqa: SIM905 (a list of strings is no easier to read)
 )
 PATIENT_BUILTINS = {"property", "classmethod", "staticmethod"}
-# What calls the backward methods of a torch.autograd.Function; nobody else does, unless gradients are asked for.
+# Functions that call the backward methods of a torch.autograd.Function, besides autograd itself when gradients are asked for.
 ASKING_FOR_GRADIENTS = frozenset(
     ["backward", "grad", "grad_and_value", "hessian", "hvp", "jacobian", "jacrev", "run_backward", "vhp", "vjp"]
 )
 BACKWARD = {"backward", "vjp"}
-# Attributes of a Function and of a Module that begin with one underscore: a method of such a name takes the place of PyTorch's.
+# Attributes of Function and Module that begin with one underscore: a method of such a name overrides PyTorch's, which calls it.
 UNDERSCORED = frozenset(
     """
     _backward_cls _compiled_autograd_backward_state _compiled_autograd_key _get_compiled_autograd_symints _input_metadata
@@ -47,7 +47,7 @@ UNDERSCORED = frozenset(
     """.split()  # noqa: SIM905 (as above)
 )
 FUNCTION = frozenset({"apply", "forward", "jvp", "setup_context", "vmap", *BACKWARD, *UNDERSCORED})
-# Base classes that call methods by these names alone.
+# The only methods that each of these base classes calls.
 CALLED_BY = {
     "torch.autograd.Function": FUNCTION,
     "torch.autograd.function.Function": FUNCTION,
@@ -65,9 +65,10 @@ ACTING = (ast.Call, ast.NamedExpr, ast.ListComp, ast.SetComp, ast.DictComp, ast.
 class Piece:
     """A piece of a module.
 
-    names: it runs when one of them is mentioned, `.name` as an attribute; without names it runs with the piece around it.
-    nodes: where it begins. mentions: names in it. imports: every part of the names of modules that it imports.
-    inner: pieces that stand in it. unsure: a method that a library might call without a mention.
+    names: a mention of any of them makes the piece run, `.name` as an attribute; a piece without names runs with the piece around it.
+    unsure: the piece is a method that a library might call without a mention.
+    nodes: the topmost nodes of the piece. mentions: names in the piece. imports: every part of the names of imported modules.
+    inner: pieces directly inside this piece.
     """
 
     names: frozenset[str] = frozenset()
@@ -84,7 +85,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Running:
-    """What runs of a module: all but the nodes of these ids, and of `unsure` ones perhaps."""
+    """The running part of a module: all nodes but those with an id in `dead`; those in `unsure` may run."""
 
     module: Module
     dead: frozenset[int]
@@ -92,10 +93,10 @@ class Running:
 
 
 def running(modules: Sequence[Module], entry: str, gradients: bool) -> list[Running]:
-    """What runs when the first of these modules, which may import the others, is imported and its `entry` is called.
+    """The parts of modules that run when the first module, which may import the others, is imported and its `entry` is called.
 
     Args:
-        gradients: whether gradients are asked for. Else no method of an autograd function runs that only computes them.
+        gradients: whether gradients are asked for; otherwise the backward methods of autograd functions do not run.
 
     Raises:
         RecursionError: expressions are nested too deeply.
@@ -142,11 +143,11 @@ def _running(walk: _Walk, live: set[Piece]) -> Running:
 
 
 class _Walk:
-    """Takes a module apart.
+    """Splits a module into pieces.
 
     Attributes:
         root: the module's own statements.
-        never: ids of nodes that do not run, whoever calls what.
+        never: ids of nodes that no call makes run.
     """
 
     def __init__(self, module: Module, gradients: bool, imported: bool) -> None:
@@ -165,7 +166,7 @@ class _Walk:
                 return
 
     def _leaves(self, statement: ast.stmt) -> bool:
-        """Whether what follows it in its block is never reached."""
+        """Whether a statement ends its block, so that later statements of the block never run."""
         match statement:
             case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
                 return True
@@ -177,11 +178,11 @@ class _Walk:
                 return False
 
     def _visit(self, node: ast.AST, piece: Piece, scope: type[ast.AST], labels: bool = False) -> None:
-        """Put a node into a piece, or what waits of it into others that stand in that.
+        """Add a node to a piece, and the waiting parts of the node as inner pieces.
 
         Args:
-            scope: of what kind the nearest definition around it is.
-            labels: its strings are labels, as those of a benchmark's lines, and name no function.
+            scope: the type of the nearest definition around the node.
+            labels: strings in the node are labels, such as a benchmark's line names, and mention no function.
         """
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -228,16 +229,16 @@ class _Walk:
         return None
 
     def _waits(self, name: str, value: ast.expr, scope: type[ast.AST]) -> bool:
-        """Whether nothing is done with what a name is given until somebody uses the name."""
+        """Whether an assignment has no effect until the name is used."""
         return scope is not ast.FunctionDef and "__" not in name and self._is_inert(value)
 
     def _reached(self, name: str, scope: type[ast.AST]) -> set[str]:
-        """How a definition is mentioned: one of a module that nobody imports is no attribute of anything, nor is one in a function."""
+        """The mentions of a definition: as an attribute too, if it stands in a class or in a module that another module imports."""
         is_attribute = scope is ast.ClassDef or (scope is ast.Module and self._imported)
         return {name, f".{name}"} if is_attribute else {name}
 
     def _import(self, node: ast.Import | ast.ImportFrom, piece: Piece, scope: type[ast.AST]) -> None:
-        """The import runs in any case; of a name in a file's own statements nobody takes notice whom nobody calls uses."""
+        """The import always runs; a name that a file's own statements import is a piece that waits for a mention."""
         piece.imports |= self.module.parts_imported(node)
         for alias in node.names:
             bound = alias.asname or alias.name.split(".")[0]
@@ -253,13 +254,13 @@ class _Walk:
         scope: type[ast.AST],
         callers: frozenset[str] | None = frozenset(),
     ) -> None:
-        """The header runs where the function is defined.
+        """Decorators, defaults and annotations run with the definition, the body as a piece.
 
-        callers: names of methods that the class's bases call; None where they may call any.
+        callers: names of methods that the class's bases call; None if they may call any.
         """
         names = self._reached(node.name, scope)
         if callers is None or "__" in node.name or node.name in callers:
-            names = set()  # Python writes names with two underscores in other ways, and calls some
+            names = set()  # Python mangles names with two underscores, and calls some of them
         if callers and node.name in BACKWARD and not self._gradients:
             names = _names_of_backward(node.name)
         names = names if self._decorate(node, piece, scope) else set()
@@ -301,7 +302,7 @@ class _Walk:
                     self._visit(statement, piece, ast.ClassDef)
 
     def _acts(self, statement: ast.stmt) -> bool:
-        """Whether a statement of a class's body does something that may get hold of the class."""
+        """Whether a statement of a class's body calls something, which may get hold of the class."""
         parts: list[ast.AST | None] = [statement]
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             if not all(map(self._is_patient, statement.decorator_list)):
@@ -317,7 +318,7 @@ class _Walk:
     def _decorate(
         self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, piece: Piece, scope: type[ast.AST]
     ) -> bool:
-        """Put what runs of a definition's decorators into a piece; and whether the definition still waits after them."""
+        """Add the running parts of a definition's decorators to a piece. Returns whether the decorated definition still waits."""
         waiting = self._applied_by_name(node)
         for decorator in node.decorator_list:
             if not self._is_patient(decorator) or self._is_own(decorator):
@@ -329,7 +330,7 @@ class _Walk:
         return all(self._is_patient(one) for one in node.decorator_list)
 
     def _applied_by_name(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
-        """Libraries' decorators that wait, and plain names that they are given: nobody cares what is done to what nobody calls."""
+        """A definition's patient library decorators and the plain names given to them: they matter only once the definition is called."""
         patient = [one for one in node.decorator_list if self._is_patient(one) and not self._is_own(one)]
         calls = [one for one in patient if isinstance(one, ast.Call)]
         given = [part for one in calls for part in [*one.args, *(keyword.value for keyword in one.keywords)]]
@@ -340,7 +341,7 @@ class _Walk:
         return self.module.definition(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
 
     def _is_patient(self, decorator: ast.expr) -> bool:
-        """Whether what it is given runs only when somebody calls that by its name."""
+        """Whether a definition with this decorator runs only when it is called by its name."""
         match decorator:
             case ast.Call(func=function, args=[first, *_]) if self.module.library(function) == {"functools.partial"}:
                 return self._is_patient(first)
@@ -357,7 +358,7 @@ class _Walk:
         return bool(meant) and meant <= PATIENT
 
     def _is_inert(self, value: ast.expr | None) -> bool:
-        """Whether a value is worked out without running anything of the submission."""
+        """Whether evaluating an expression runs no code of the submission."""
         match value:
             case ast.Name() | ast.Constant():
                 return True
@@ -376,7 +377,7 @@ class _Walk:
 
 
 def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[str] | None:
-    """Names of methods that the bases of a class call; None where they may call any, or look at the class when it is made."""
+    """Names of methods that the bases of a class call; None if they may call any, or act when the class is made."""
     if node.keywords or not depth:
         return None
     called = frozenset[str]()
@@ -399,12 +400,12 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
 
 
 def _names_of_backward(name: str) -> set[str]:
-    """What is mentioned where a backward method of this name is called."""
+    """The mentions that make a backward method of this name run."""
     return {one for called in (name, *ASKING_FOR_GRADIENTS) for one in (called, f".{called}")}
 
 
 def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
-    """Whether a decorator of the submission gives back a function around the one that it is given, and does nothing else with it."""
+    """Whether a decorator of the submission returns a wrapper around its argument, and does nothing else with the argument."""
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return False
     if is_factory:

@@ -1,15 +1,14 @@
-"""Whose kernel it was: what a submission's source says, and what PyTorch's own operators did while it ran.
+"""Finds forbidden uses: in a submission's source, and among the PyTorch operators that ran.
 
-A submission may use PyTorch for plumbing (memory, views, copies) and for what its assignment's policy names beside that; the work is
-its kernels'. The source is read as a syntax tree, not as text: aliases are followed, and whatever would hide a name from
-a reader (`exec`, a computed `getattr`, a module that is passed on as a value, a way out of PyTorch to Python's threads) is refused as
-such. What nobody calls is not looked at (`grader/verdict/liveness.py`): a comparison with PyTorch under `if __name__ == "__main__":`
-or in a function of one's own for testing is good practice. The run is watched by the worker, which names every ATen operator that came
-from the student's code, in threads that it starts too; `foreign_operators` picks those that are not allowed. On a CPU it counts the
-launches of the student's kernels.
+A submission may use PyTorch for plumbing (memory, views, copies) and for the uses that its assignment's policy names; its own kernels
+do the work. The source is read as a syntax tree: aliases are followed, and code that would hide a name from this reader is refused
+(`exec`, a computed `getattr`, a module passed on as a value, a way out of PyTorch to Python's threads). Code that no call reaches is not
+read (`grader/verdict/liveness.py`): a comparison with PyTorch under `if __name__ == "__main__":`, or in a test function, is good
+practice. At run time the worker names every ATen operator that the student's code called, in its threads too; `foreign_operators` picks
+the forbidden ones. On a CPU the worker counts the launches of the student's kernels.
 
-Neither is a proof. A submission that tampers with its own process hides from the second, and what the first refuses is what is
-known to lead there. A kernel that is launched for show beside arithmetic in plain Python, element by element, is not found on a CPU.
+Neither check is a proof. A submission that tampers with its own process hides from the run-time watch; the reader refuses the known
+ways to do that. A kernel launched for show beside arithmetic in plain Python, element by element, is not found on a CPU.
 """
 
 from __future__ import annotations
@@ -27,91 +26,66 @@ from pathlib import PurePosixPath
 from grader.verdict.liveness import BACKWARD, Running, running
 from grader.verdict.sources import Entangled, Function, Module, imported_from, is_kernel, own_names
 
-# ATen operators, without their overload, that make, copy, compare, or look at tensors in another way: nobody's kernel is made of these.
-PLUMBING = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        empty empty_like empty_strided new_empty new_empty_strided new_zeros new_full new_ones zeros zeros_like ones
-        ones_like full full_like fill fill_ zero_ copy_ clone _to_copy to contiguous lift_fresh detach detach_ alias view
-        _unsafe_view view_as reshape _reshape_alias as_strided expand permute transpose t squeeze unsqueeze flatten
-        unflatten select slice narrow split split_with_sizes chunk unbind diagonal cat stack constant_pad_nd pad
-        slice_backward select_backward
-        eq ne lt le gt ge any all isnan isinf isfinite abs logical_and logical_or logical_not
-    is_same_size sym_size sym_stride sym_numel is_contiguous _local_scalar_dense item equal is_nonzero record_stream
-        set_ resize_ arange scalar_tensor
-        """,
-    )
-)
-# What patterns such as `torch._*` and `torch.nn.functional.*` take in and is nobody's kernel: facts, checks, and a copy.
-HARMLESS_NAMES = (
-    "torch.__version__",
-    "torch.__version__.*",
-    "torch._assert",
-    "torch._check",
-    "torch.nn.functional.pad",
-)
-HIDING = {
-    "exec": "runs code from a string",
-    "eval": "runs code from a string",
-    "compile": "runs code from a string",
-    "__import__": "imports by a computed name",
-    "vars": "looks up names by computed words",
-    "globals": "looks up names by computed words",
-    "locals": "looks up names by computed words",
-    "__builtins__": "looks up names by computed words",
-    "sys.modules": "reaches into the modules of the process",
-    "sys._getframe": "reaches into its caller",
-    "sys.settrace": "reaches into its caller",
-    "sys.setprofile": "reaches into its caller",
-    "torch.utils._python_dispatch*": "reaches into PyTorch's dispatcher",
-    "torch.overrides*": "reaches into PyTorch's dispatcher",
-    "torch._*": "reaches into PyTorch's internals",
-    "triton._C*": "reaches into Triton's internals",
-    "torch.ops*": "calls PyTorch's operators by their inner names",
-    "torch.classes*": "calls PyTorch's operators by their inner names",
-    "torch.library*": "hides what runs behind an operator of its own",
-    "torch.multiprocessing*": "starts processes",
-    "torch.distributed*": "starts processes",
-    "torch.utils.data*": "starts processes",
-    "torch.futures*": "starts threads",
-    "torch.nn.parallel*": "starts threads",
-    "torch.hub*": "loads code",
-    "torch.package*": "loads code",
-    "os.fork*": "starts processes",
-    "os.exec*": "starts processes",
-    "os.spawn*": "starts processes",
-    "os.posix_spawn*": "starts processes",
-    "os.system": "starts processes",
-    "os.popen": "starts processes",
-    "typing*.get_type_hints": "runs code from annotations",
-    "typing*.ForwardRef*": "runs code from annotations",
-    "typing*.evaluate_forward_ref": "runs code from annotations",
-    "typing*.get_annotations": "runs code from annotations",
-    "functools.singledispatch*": "runs code from annotations",
-    "jaxtyping.install_import_hook": "imports by a computed name",
-}
-ON_THE_HOST = dict.fromkeys(
-    ("torch.from_numpy", "torch.frombuffer", ".numpy", ".tolist", ".apply_", ".map_"), "computes on the host"
-)
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Attributes of objects that nobody can follow, which lead to all that Python can do.
+# ATen operators, without their overload, that make, copy, compare or inspect tensors: no kernel is made of these.
+PLUMBING = _words(
+    """
+    empty empty_like empty_strided new_empty new_empty_strided new_zeros new_full new_ones zeros zeros_like ones
+    ones_like full full_like fill fill_ zero_ copy_ clone _to_copy to contiguous lift_fresh detach detach_ alias view
+    _unsafe_view view_as reshape _reshape_alias as_strided expand permute transpose t squeeze unsqueeze flatten
+    unflatten select slice narrow split split_with_sizes chunk unbind diagonal cat stack constant_pad_nd pad
+    slice_backward select_backward
+    eq ne lt le gt ge any all isnan isinf isfinite abs logical_and logical_or logical_not
+    is_same_size sym_size sym_stride sym_numel is_contiguous _local_scalar_dense item equal is_nonzero record_stream
+    set_ resize_ arange scalar_tensor
+    """
+)
+# Exceptions from patterns such as `torch._*` and `torch.nn.functional.*`: facts, checks, and a copy.
+HARMLESS_NAMES = _words("torch.__version__ torch.__version__.* torch._assert torch._check torch.nn.functional.pad")
+# Forbidden in every assignment: patterns of names, in order of precedence, and the words of the finding.
+HIDING = {
+    pattern: words
+    for patterns, words in (
+        ("exec eval compile", "runs code from a string"),
+        ("__import__", "imports by a computed name"),
+        ("vars globals locals __builtins__", "looks up names by computed words"),
+        ("sys.modules", "reaches into the modules of the process"),
+        ("sys._getframe sys.settrace sys.setprofile", "reaches into its caller"),
+        ("torch.utils._python_dispatch* torch.overrides*", "reaches into PyTorch's dispatcher"),
+        ("torch._*", "reaches into PyTorch's internals"),
+        ("triton._C*", "reaches into Triton's internals"),
+        ("torch.ops* torch.classes*", "calls PyTorch's operators by their inner names"),
+        ("torch.library*", "hides what runs behind an operator of its own"),
+        ("torch.multiprocessing* torch.distributed* torch.utils.data*", "starts processes"),
+        ("torch.futures* torch.nn.parallel*", "starts threads"),
+        ("torch.hub* torch.package*", "loads code"),
+        ("os.fork* os.exec* os.spawn* os.posix_spawn* os.system os.popen", "starts processes"),
+        ("typing*.get_type_hints typing*.ForwardRef*", "runs code from annotations"),
+        ("typing*.evaluate_forward_ref typing*.get_annotations", "runs code from annotations"),
+        ("functools.singledispatch*", "runs code from annotations"),
+        ("jaxtyping.install_import_hook", "imports by a computed name"),
+    )
+    for pattern in patterns.split()
+}
+ON_THE_HOST = dict.fromkeys(
+    ("torch.from_numpy", "torch.frombuffer", ".numpy", ".tolist", ".apply_", ".map_"), "computes on the host"
+)
+# Attributes of unknown objects that lead to all that Python can do.
 ESCAPES = _words(
     """
     builtins concurrent ctypes importlib inspect multiprocessing np os subprocess sys threading torch
     _thread _C _ops _DisableTorchDispatch
     """
 )
-# Python has modules of these names too; what other modules call so is something else, or does no harm.
+# Python has modules of these names; in other modules the names mean something else, or do no harm.
 NO_ESCAPES = _words(
     "abc array chunk code copy functools math platform profile random select signal time trace types warnings"
 )
-# Of PyTorch's own modules and classes, those that may be looked into: others import what they please, as torch.functional.F.
+# PyTorch's modules and classes whose attributes are safe; other modules re-export modules, as torch.functional.F is one.
 FAMILIAR = _words(
     """
     Generator Size Tensor accelerator amp autograd backends compile compiler cpu cuda device dtype fft finfo iinfo jit
@@ -137,14 +111,14 @@ HARMLESS = _words(
 MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
 DISPATCHERS = _words("__torch_dispatch__ __torch_function__")
 LOOKERS = _words("getattr setattr delattr")
-NOWHERE = " in the submission, nor a package of that name"  # how a finding ends about what is imported and is not there
+NOWHERE = " in the submission, nor a package of that name"  # the end of a finding about a missing module
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A forbidden use: in which file of the submission, in which line, and what it is, as "uses torch.relu".
+    """A forbidden use, with its file and line in the submission. words: as "uses torch.relu".
 
-    absent: it is an import of what is nowhere: a mistake rather than a forbidden use.
+    absent: an import of a missing module, which is a mistake rather than a forbidden use.
     """
 
     file: str
@@ -155,7 +129,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Operator:
-    """An ATen operator that ran, without its overload, as `relu`; and the student's line that called it, or nothing."""
+    """An ATen operator that ran, without its overload, as `relu`. place: the student's line that called it, if known."""
 
     name: str
     place: str = ""
@@ -163,7 +137,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of a Python file: its forbidden uses, and which files of the submission are imported with it, itself among them."""
+    """A Python file's forbidden uses, and the files of the submission that it imports, itself among them."""
 
     findings: tuple[Finding, ...]
     files: tuple[str, ...]
@@ -172,16 +146,16 @@ class Read:
 def read_python(
     sources: Mapping[str, str | bytes], file: str, entry: str, imports: Sequence[str] | None, forbidden: Sequence[str]
 ) -> tuple[Read, Read]:
-    """Forbidden uses in a Python file and what it imports of the submission, in the order of its lines, then of theirs.
+    """Forbidden uses in a Python file and in the files that it imports, in the order of its lines, then of theirs.
 
     Args:
-        sources: every Python file of the submission, by its path in it.
-        file, entry: where the graded function is, and its name.
-        imports: packages that may be imported; files of the submission always may. None where nothing is forbidden.
+        sources: every Python file of the submission, by its path there.
+        file, entry: the file of the graded function, and the function's name.
+        imports: packages that may be imported, besides files of the submission; None if nothing is forbidden.
         forbidden: dotted names, as `torch.nn.functional.*`; `.relu` is a method of anything, `@` the operator.
 
     Returns:
-        What is reached by a call that asks for no gradients, and by one that does.
+        The uses that a call without gradients reaches, and those that a call with gradients reaches.
     """
     try:
         modules = imported_from(file, sources)
@@ -215,7 +189,7 @@ def _findings(
 
 
 def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
-    """A C++ file and all files of the submission that it includes, also by way of others: their code, without comments and strings."""
+    """The code, without comments and strings, of a C++ file and of all files of the submission that it includes, directly or not."""
     found: dict[str, str] = {}
     todo = [file]
     while todo:
@@ -234,10 +208,10 @@ def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
-    """Forbidden uses in a CUDA C++ file and what it includes of the submission: `forbidden` are names, as `at::relu` and `cublas`.
+    """Forbidden uses in a CUDA C++ file and in its included files of the submission. `forbidden`: names, as `at::relu` and `cublas`.
 
-    A name without `::` is a library's: its namespace, or how its functions begin, as `cublasSgemm(`. A variable may have it. Where the
-    library's header is included, so are its types, macros and other names for the namespace; the header alone is no use of it.
+    A name without `::` is a library's: its namespace, or the beginning of its functions, as in `cublasSgemm(`; a variable may have that
+    name. If the library's header is included, its types, macros and namespace aliases count too; the header alone is no use.
     """
     codes = included_from(file, sources)
     headers = {one for code in codes.values() for one in INCLUDE.findall(code)} - {
@@ -265,17 +239,17 @@ def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str
 
 
 def _is_of_library(header: str, name: str) -> bool:
-    """Whether a header is a library's, as `cublas_v2.h` and `<./thrust/transform.h>` are, by whatever way the path takes."""
+    """Whether a header belongs to a library, as `cublas_v2.h` and `<./thrust/transform.h>` do."""
     return any(part.startswith(name) for part in posixpath.normpath(header).split("/"))
 
 
 def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[Operator]:
-    """Those operators that are neither plumbing nor allowed by the assignment."""
+    """The operators that are neither plumbing nor allowed by the assignment."""
     return [one for one in ran if one.name not in PLUMBING and one.name not in allowed]
 
 
 class _Rules:
-    """What is looked for: with `imports` None, only what would hide other things from a reader, or from the watch at run time."""
+    """Searches running code for forbidden uses. With `imports` None: only for uses that hide others from the reader or the watch."""
 
     def __init__(self, imports: frozenset[str] | None, forbidden: tuple[str, ...]) -> None:
         self._imports = imports
@@ -291,10 +265,10 @@ class _Rules:
     def _look(
         self, runs: Running, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()
     ) -> Iterator[tuple[ast.AST, str]]:
-        """Forbidden uses below a node; of what Triton compiles, which is the kernel itself, only PyTorch's names.
+        """Forbidden uses below a node; inside a function that Triton compiles (`kernel`), only PyTorch's names.
 
         Args:
-            own: names that are those of a function around it, and no builtin's.
+            own: names that are local to a function around the node, so not builtins.
         """
         if id(node) in runs.dead:
             return
@@ -313,7 +287,7 @@ class _Rules:
         if isinstance(node, Function):
             inside = own_names(node, own)
         elif isinstance(node, ast.ClassDef):
-            # A name that its body assigns is a builtin's until then, whatever it is in a function around it.
+            # A class's body reads a name as a builtin until it assigns the name itself, whatever functions around it do.
             inside = frozenset()
         within = set[int]()
         if isinstance(node, Function | ast.ClassDef):
@@ -370,7 +344,7 @@ class _Rules:
     def _by_name(
         self, module: Module, node: ast.Call, called: str, arguments: list[ast.expr]
     ) -> Iterator[tuple[ast.AST, str]]:
-        """What `getattr` and its like do."""
+        """Forbidden uses by a call of `getattr`, `setattr` or `delattr`."""
         match arguments:
             case [base, ast.Constant(value=str(name)), *_] if not isinstance(base, ast.Starred):
                 if name.startswith("__") and name not in HARMLESS:
@@ -389,7 +363,7 @@ class _Rules:
                 yield node, f"picks a function by a computed name ({called})"
 
     def _changes(self, module: Module, node: ast.AST, base: ast.expr) -> Iterator[tuple[ast.AST, str]]:
-        """Functions that are put in the place of PyTorch's and Triton's; their settings may be set."""
+        """An assignment to an attribute of PyTorch or Triton, other than to their settings."""
         for meant in sorted(module.resolve(base)):
             if meant.split(".")[0] in ("torch", "triton") and not meant.startswith(("torch.backends", "triton.knobs")):
                 yield node, f"changes {meant}"
@@ -416,7 +390,7 @@ class _Rules:
             yield node, f"uses {name if first else 'the method ' + name}"
         elif (
             first == "torch"
-            and parts[:1] != ["backends"]  # whose names are settings
+            and parts[:1] != ["backends"]  # settings
             and any(fnmatchcase(last, pattern) for pattern in self._methods)
         ):
             yield node, f"uses {name}"
@@ -430,12 +404,12 @@ UNSURE = _Rules(None, ())
 
 
 def _is_nowhere(package: str) -> bool:
-    """Whether there is no module of this name: the student has forgotten to hand in a file of theirs, or has misspelt it."""
+    """Whether no module has this name: the student forgot to hand in a file, or misspelt its name."""
     return package not in sys.stdlib_module_names and all(one.name != package for one in pkgutil.iter_modules())
 
 
 def _leads_out(part: str) -> bool:
-    """Whether an attribute of a module is some other module that it imports for itself, or a way to one."""
+    """Whether an attribute of a module is another module that it imports, or leads to one."""
     plain = part.strip("_")
     return part in ESCAPES or (plain in sys.stdlib_module_names and plain not in NO_ESCAPES)
 
@@ -448,8 +422,8 @@ def _is_library(meant: str) -> bool:
 _INCLUDES = r"\#\s*(?:include(?:_next)?|import)"
 INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250})[>"]')
 COMPUTED_INCLUDE = re.compile(_INCLUDES + r"\s+[A-Za-z_]")
-# What is no code in C++: strings, also raw ones; characters, which an apostrophe within a number does not begin; comments. Names of headers
-# are kept. What is not closed goes on as far as it may, or is short: so no text is looked at again and again.
+# Strings, raw strings, characters (an apostrophe within a number begins none) and comments of C++; the first line matches includes, which
+# are kept. An unclosed string or comment runs to the end of its line or of the text, so that matching takes linear time.
 _NO_CODE = re.compile(
     r"""
     \#\s*(?:include(?:_next)?|import)\s*[<"][^\n>"]{0,250}[>"]
@@ -464,7 +438,7 @@ _NO_CODE = re.compile(
 
 
 def _without_comments(text: str) -> str:
-    """C++ with comments and strings blanked out, but for the names of headers; line numbers are kept."""
+    """C++ with comments and strings blanked out, but not the names of headers; line numbers are kept."""
 
     def blank(match: re.Match[str]) -> str:
         return match.group() if match.group().startswith("#") else re.sub(r"[^\n]", " ", match.group())
@@ -473,5 +447,5 @@ def _without_comments(text: str) -> str:
         return re.sub(r"\\[ \t]*\r?\n", "", match.group()) + "\n" * match.group().count("\n")
 
     text = text.replace("%:%:", "##  ").replace("%:", "# ")  # the digraphs of # and ##
-    # Where a line goes on with the next one, in the middle of a name perhaps.
+    # A backslash joins a line with the next, perhaps in the middle of a name.
     return _NO_CODE.sub(blank, re.sub(r"(?:\\[ \t]*\r?\n[^\s\\]*)+", join, text))

@@ -1,10 +1,10 @@
-"""What a worker printed, sorted: the student's own lines, and what libraries and Python say beside them, folded and counted."""
+"""Sorts a worker's output: the student's own lines are kept; warnings of libraries and of Python are folded and counted."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Where a process was that crashed (faulthandler), or whose time was up (worker/late.py): the case's result has the student's frames.
 DUMP = re.compile(
@@ -21,8 +21,14 @@ WARNING = re.compile(
 )
 
 
+IMPORT = "import"  # the heading of what is printed before the first case
+LOG_LINES = 12  # that are shown
+CASE_LINES = 4  # of one case, where several have more
+MAX_WORDS = 200  # characters of a line
+
+
 def sort_out(text: str) -> tuple[str, Counter[str]]:
-    """The student's own lines, and a sentence for each kind of thing that others printed, with how often it was there."""
+    """The student's own lines, and the other lines as sentences, each with the number of times that it was printed."""
     others: Counter[str] = Counter()
 
     def fold_dump(found: re.Match[str]) -> str:
@@ -38,9 +44,46 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
     return WARNING.sub(fold_warning, DUMP.sub(fold_dump, text)), others
 
 
+def heading(title: str, part: str, parts: int) -> str:
+    """Under what a case's prints are told: its title, after its part's name where its assignment has several parts."""
+    return f"{part} {title}" if parts > 1 else title
+
+
 def with_case(case: str, text: str) -> list[str]:
-    """Each line that is not empty, with the case in which it was printed; "import" before the first."""
-    return [f"[{case or 'import'}] {line}" for line in text.splitlines() if line.strip()]
+    """Each line that is not empty, with the heading of the case in which it was printed; "import" before the first."""
+    return [f"[{case or IMPORT}] {line}" for line in text.splitlines() if line.strip()]
+
+
+def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]) -> tuple[list[str], int]:
+    """The lines to show of a longer log, and how many these stand for.
+
+    The first lines of the first cases: of wrong ones alone where these printed something. Equal lines are there once.
+
+    Args:
+        lines: as `with_case` makes them.
+        cases, wrong: headings, in the report's order.
+    """
+    of_case: dict[str, Counter[str]] = {}
+    for line in lines:
+        case, closed, words = line.removeprefix("[").partition("] ")
+        if line.startswith("[") and closed:
+            of_case.setdefault(case, Counter())[words] += 1
+    order = [case for case in wrong if case in of_case] or [case for case in (IMPORT, *cases) if case in of_case]
+    order = order or list(of_case)
+    each = max(CASE_LINES, LOG_LINES // max(1, len(order)))
+    shown: dict[str, str] = {}
+    stand_for = 0
+    for case in order:
+        for words in [one for one in of_case[case] if one not in shown][: min(each, LOG_LINES - len(shown))]:
+            counts = [other[words] for other in of_case.values() if words in other]
+            elsewhere = f"in {len(counts) - 1} more case{'s' if len(counts) > 2 else ''}" if len(counts) > 1 else ""
+            times = f"{of_case[case][words]} times" if of_case[case][words] > 1 else ""
+            more = (
+                f"{times}, and {elsewhere}" if times and elsewhere else times or (elsewhere and f"the same {elsewhere}")
+            )
+            shown[words] = f"[{case}] {words[:MAX_WORDS]}{f'  ({more})' if more else ''}"
+            stand_for += sum(counts)
+    return list(shown.values()), stand_for
 
 
 def counted(others: Counter[str]) -> tuple[str, ...]:
@@ -49,8 +92,18 @@ def counted(others: Counter[str]) -> tuple[str, ...]:
 
 
 def shortened(lines: Iterable[str], most: int) -> str:
-    """The beginning and the end of lines, of at most so many characters together."""
+    """The first and the last lines, of at most so many characters together."""
     text = "\n".join(lines)
     if len(text) <= most:
         return text
-    return f"{text[: most // 2]}\n... {len(text) - most} characters left out ...\n{text[-(most // 2) :]}"
+    head, tail = text[: most // 2], text[-(most // 2) :]
+    head, tail = head.rpartition("\n")[0] or head, tail.partition("\n")[2] or tail
+    return f"{head}\n... {len(text) - len(head) - len(tail)} characters left out ...\n{tail}"
+
+
+def all_shortened(sections: Sequence[Iterable[str]], most: int) -> str:
+    """The lines of all sections in at most so many characters, each section in its share or less."""
+    texts, share = ["\n".join(lines) for lines in sections], most
+    while sum(min(len(text), share) for text in texts) > most:
+        share //= 2
+    return "\n".join(shortened(text.splitlines(), share) for text in texts)

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of a GPU, read from the words of `ptxas -v`, and whether the GPU has it."""
+"""Registers, spills and shared memory of a compiled kernel, from the output of `ptxas -v`; and the GPUs' limits of shared memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SPILLS = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores,
 USED = re.compile(r"Used (\d{1,4}) registers")
 SHARED = re.compile(r"(\d{1,9}) bytes smem")
 MAX_KERNELS = 32
-# Bytes of shared memory that a block may have, and who has it (CUDA C++ Programming Guide, "Technical Specifications per Compute
-# Capability").
+# By architecture: bytes of shared memory that a block may have, and a GPU of that architecture (CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability").
 SHARED_LIMITS = {
     "sm_75": (65_536, "a T4"),
     "sm_80": (166_912, "an A100"),
@@ -25,12 +25,12 @@ SHARED_LIMITS = {
 
 
 def shared_limit(arch: str) -> int:
-    """Bytes of shared memory that a block may have on such a GPU; 0 where that is not known."""
+    """Bytes of shared memory that a block may have on a GPU of this architecture; 0 if unknown."""
     return SHARED_LIMITS.get(arch, (0, ""))[0]
 
 
 def misfit(arch: str, shared_bytes: int) -> str:
-    """Why a kernel whose blocks take so much shared memory cannot be launched on such a GPU, or nothing."""
+    """Why a kernel with `shared_bytes` of shared memory for a block cannot be launched on this architecture; "" if it can."""
     limit, who = SHARED_LIMITS.get(arch.rstrip("af"), (None, ""))
     if limit is None or shared_bytes <= limit:
         return ""
@@ -38,7 +38,7 @@ def misfit(arch: str, shared_bytes: int) -> str:
 
 
 def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
-    """The kernels that `ptxas -v` names, in its order; text of another form gives none."""
+    """The kernels that `ptxas -v` names, in its order; none if the text has another form."""
     kernels: list[KernelResources] = []
     name, arch, spilled = "", "", (0, 0)
     for line in ptxas.splitlines():
@@ -63,9 +63,9 @@ def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
 
 
 def kernel_name(symbol: str) -> str:
-    """The function's own name in a mangled symbol: `_Z5scalePKfPfl` is `scale`; without its namespace and arguments.
+    """The function's own name in a mangled symbol, without namespace and arguments: `_Z5scalePKfPfl` is `scale`.
 
-    In the Itanium C++ ABI a name is its length and its letters; a nested one is several of them after an N.
+    In the Itanium C++ ABI a name is its length and its letters; a nested name is several of them after an N.
     """
     rest = symbol.removeprefix("_Z")
     if rest == symbol:

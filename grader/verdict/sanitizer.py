@@ -1,16 +1,15 @@
-"""What NVIDIA's compute-sanitizer says of a run, in a student's words.
+"""Turns a log of NVIDIA's compute-sanitizer into sentences for a student.
 
-Its memcheck sees accesses outside every allocation, its racecheck threads of a block that meet in shared memory without a barrier,
-its initcheck reads of memory that nobody wrote. Each tells a kernel, a line and a thread; the same mistake often comes by the
-thousand, and is told once. The log is a worker's word like everything that comes from its process: what it says may cost points, and
-its silence earns no more than any other answer does.
+memcheck reports accesses outside every allocation, racecheck threads of a block that share memory without a barrier, initcheck reads of
+unwritten memory. Each report names a kernel, a line and a thread; a mistake that is reported a thousand times is told once. The log
+comes from the worker's process and is not trusted: a report may cost points, and an empty log earns no more than any other answer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Literal
 
@@ -22,8 +21,8 @@ _PLACE = (
     r"|0x[0-9a-f]+ in (?P<oldfile>[^:]+):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]+))"
 )
 _COUNT = r"\d[\d,]{0,14}"
-MAX_LINE = 1000  # of the log; whatever is longer is not the tool's
-MAX_NAME = 100  # of a kernel's name that is shown
+MAX_LINE = 1000  # characters of a line of the log; the tool writes no longer ones
+MAX_NAME = 100  # characters of a kernel's name in a sentence
 _ACCESS = re.compile(
     r"(?:Invalid|Uninitialized) __(?P<space>\w+)__ (?P<memory>memory )?(?P<way>read|write|atomic|reduction)\w* of size (?P<size>"
     + _COUNT
@@ -46,13 +45,13 @@ _RACE_WITH = re.compile(
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake, however many threads made it.
+    """One mistake, made by any number of threads.
 
-    way: what was done there, "read" or "write"; of a race, by the thread that `line` is about.
-    space: of memory: global, shared or local.
-    thread, block: the first that did it, as "(3,0,0)"; of a race nobody says.
-    detail: how far from the nearest allocation, or what the other side of a race is.
-    times: how often it was told.
+    way: "read" or "write"; of a race, the access in `line`.
+    space: "global", "shared" or "local" memory.
+    thread, block: the first thread that made the mistake, as "(3,0,0)"; "" for a race.
+    detail: the distance to the nearest allocation, or the other access of a race.
+    times: number of reports.
     """
 
     kind: Kind
@@ -69,7 +68,6 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """For the report."""
         place = f"{self.file}:{self.line}, in {self.kernel}"
         who = f", first by thread {self.thread} of block {self.block}" if self.thread else ""
         match self.kind:
@@ -90,7 +88,7 @@ class Finding:
 
 
 def findings(log: str, files: Collection[str]) -> list[Finding]:
-    """The mistakes that a log tells of, in its order; those outside `files`, the student's own, are nobody's business."""
+    """The mistakes in the student's `files` that a log reports, in its order."""
     found: dict[tuple[object, ...], Finding] = {}
     lines = (line[:MAX_LINE].lstrip("= ").rstrip() for line in log.splitlines() if line.startswith("="))
     for one in _parse(lines):
@@ -98,12 +96,8 @@ def findings(log: str, files: Collection[str]) -> list[Finding]:
             continue
         key = (one.kind, one.way, one.space, one.file, one.line)
         earlier = found.get(key)
-        found[key] = one if earlier is None else _once_more(earlier, one.times)
+        found[key] = one if earlier is None else replace(earlier, times=earlier.times + one.times)
     return list(found.values())
-
-
-def _once_more(finding: Finding, times: int) -> Finding:
-    return Finding(**{**finding.__dict__, "times": finding.times + times})
 
 
 def _parse(lines: Iterable[str]) -> Iterable[Finding]:
@@ -174,7 +168,7 @@ def _race(first: re.Match[str], second: re.Match[str]) -> Finding:
 
 
 def _place(match: re.Match[str]) -> dict[str, str]:
-    """Kernel, without its parameters, file, without its folder, and line."""
+    """The kernel without its parameters, the file without its folder, and the line."""
     kernel = match["kernel"] or match["oldkernel"]
     return {
         "kernel": kernel.partition("(")[0].strip()[:MAX_NAME],

@@ -1,4 +1,4 @@
-"""Points from outcomes."""
+"""Turns the outcomes of cases into points."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from grader.report.model import UNDECIDED, BandResult, Outcome, Points
 
 @dataclass(frozen=True)
 class Graded:
-    """The outcome of a case, and whether passing it says anything of the values that the kernel computes: not where any answer is
-    right, and not where only the addresses of its reads and writes were looked at.
+    """The outcome of a case. `shows_values`: passing the case shows that the kernel computes right values. A case with a degenerate
+    answer does not, nor a case that checks only the addresses of reads and writes.
     """
 
     outcome: Outcome
@@ -20,16 +20,16 @@ class Graded:
 
 
 def values_are_right(part: Sequence[Graded]) -> bool:
-    """Whether the cases of a part vouch for the kernel's values: some were looked at and right, and no case went wrong."""
+    """Whether the cases of a part show that the kernel's values are right: one that shows values passed, and none went wrong."""
     went_wrong = any(one.outcome not in ("passed", *UNDECIDED) for one in part)
     return not went_wrong and any(one.outcome == "passed" and one.shows_values for one in part)
 
 
 def group_points(possible: float, group: Sequence[Graded], part: Sequence[Graded]) -> tuple[Points, bool]:
-    """The points of a group of cases, and whether they are provisional because some case could not run here.
+    """The points of a group of cases, and whether they are provisional because some of its cases did not run.
 
-    Earned when every case that ran passed; lost when one did not; not graded when none ran, when a fault of the grader leaves the
-    group open, or when no case that passed shows values and the rest of the part does not vouch for them (`values_are_right`).
+    The points are lost if a case went wrong. They are not graded if no case ran, if one is an `infra_error`, or if no passed case of
+    the group shows values and the part as a whole does not either (`values_are_right`). Otherwise they are earned.
 
     Args:
         part: all cases of the part, the group's among them.
@@ -46,7 +46,7 @@ def group_points(possible: float, group: Sequence[Graded], part: Sequence[Graded
 
 
 def speed_points(bands: Sequence[Band], results: Sequence[BandResult], outcome: Outcome) -> Points:
-    """The points of a speed case: those of the bands that are reached; none where it failed, not graded where that is nobody's fault."""
+    """The points of a speed case's reached bands: none if it went wrong, not graded if it was skipped or is an `infra_error`."""
     possible = sum(band.points for band in bands)
     if outcome in UNDECIDED:
         return Points(earned=0, graded=0, possible=possible)

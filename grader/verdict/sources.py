@@ -1,8 +1,8 @@
-"""A submission's Python files as they are read: what their names stand for.
+"""Parses a submission's Python files and resolves their names, through imports, aliases and files of the submission, to dotted names
+such as `torch.nn.functional.relu`.
 
-The files are read as syntax trees, from the bytes that Python imports, and never run. Names are followed through imports, aliases and
-files of the submission, to dotted names such as `torch.nn.functional.relu`. What of it runs is another matter
-(`grader/verdict/liveness.py`), and so is what is forbidden (`grader/verdict/policy.py`).
+The files are parsed from the bytes that Python imports, and never run. `liveness.py` finds the running parts, `policy.py` the
+forbidden ones.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-MAX_MEANINGS = 50  # of a name: it is multiplied by those of others that are assigned to it
-MAX_LENGTH = 500  # of what a name stands for
-OWN_OBJECTS = {"self", "cls", "ctx"}  # whose attributes are the student's own
+MAX_MEANINGS = 50  # of a name; assignments multiply meanings
+MAX_LENGTH = 500  # characters of a meaning
+OWN_OBJECTS = {"self", "cls", "ctx"}  # their attributes are the student's
 COMPARED = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
 TYPE_CHECKING = {"typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"}  # false when a file is imported
 
 
 class Entangled(Exception):
-    """Names are passed around so often that nobody can follow them."""
+    """A name has more meanings than are followed."""
 
 
 def imported_from(file: str, sources: Mapping[str, str | bytes]) -> list[Module]:
-    """A file and all files of the submission that it imports, also by way of others. Raises RecursionError, Entangled."""
+    """A file and all files of the submission that it imports, directly or not. Raises RecursionError, Entangled."""
     modules: dict[str, Module] = {}
     todo = [file]
     while todo:
@@ -46,12 +46,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def own_names(function: Function, outer: frozenset[str]) -> frozenset[str]:
-    """Names that in all of a function's body are its own, or another function's around it, whatever Python means by them elsewhere.
+    """The local names in a function's body: its parameters, the names it assigns, and `outer`, those of functions around it.
 
-    Its parameters and what it assigns; no targets of comprehensions, which are theirs alone.
-
-    Args:
-        outer: those of the functions around it.
+    Targets of comprehensions are local to the comprehension and not counted.
     """
     arguments = function.args
     each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
@@ -73,43 +70,37 @@ def own_names(function: Function, outer: frozenset[str]) -> frozenset[str]:
 
 
 def triton_kernels(sources: Mapping[str, str | bytes]) -> frozenset[str]:
-    """Names of the functions that a submission's Python files (by their path) give to triton.jit, wherever they are defined.
+    """Names of the functions that a submission's Python files, by path, pass to triton.jit. Triton names kernels by them.
 
-    Triton calls kernels by them. Files that nobody can read define none.
+    A file that cannot be parsed or followed defines none.
     """
     found = set[str]()
-    for file, text in sources.items():
+    for file, source in sources.items():
         with contextlib.suppress(RecursionError, Entangled):
-            found |= _kernel_definitions(file, text)
+            module = Module(file, source)
+            for node in module.nodes:
+                match node:
+                    case ast.FunctionDef(name=name, decorator_list=decorators):
+                        found |= {name for one in decorators if is_kernel(module, one)}
+                    case ast.Call(args=[ast.Name(id=name), *_], func=function) if is_kernel(module, function):
+                        found.add(name)
+                    case _:
+                        pass
     return frozenset(found)
 
 
-def _kernel_definitions(file: str, source: str | bytes) -> set[str]:
-    module, found = Module(file, source), set()
-    for node in module.nodes:
-        match node:
-            case ast.FunctionDef(name=name, decorator_list=decorators):
-                if any(is_kernel(module, one) for one in decorators):
-                    found.add(name)
-            case ast.Call(args=[ast.Name(id=name), *_], func=function) if is_kernel(module, function):
-                found.add(name)
-            case _:
-                pass
-    return found
-
-
 class Module:
-    """A parsed file, and what its names stand for. A file that is not Python has no body: the worker will say why.
+    """A parsed file and the meanings of its names. A file that is not Python has an empty body; the worker reports the error.
 
     Raises RecursionError, Entangled.
 
     Attributes:
-        body: its statements, but for those below `if __name__ == "__main__":`; `nodes` is all that is in them.
-        parts: of its path, by which others import it; `imported` is every part of every name of a module that it imports itself.
-        mentioned: names that stand somewhere in the file, also where nothing runs.
-        postponed: whether annotations are not worked out.
-        followed: ids of nodes that may be a module, for somebody follows them.
-        called: ids of nodes that name what is called there.
+        body: statements, without those below `if __name__ == "__main__":`. nodes: all nodes in them.
+        parts: parts of the file's path, by which other files import it. imported: every part of the names of imported modules.
+        mentioned: names anywhere in the file.
+        postponed: whether annotations are not evaluated.
+        followed: ids of nodes that may stand for a module, because their meaning is followed further.
+        called: ids of the names of called functions.
     """
 
     def __init__(self, file: str, source: str | bytes) -> None:
@@ -120,7 +111,7 @@ class Module:
         except (SyntaxError, ValueError):
             body = []
         except MemoryError:
-            raise RecursionError from None  # the parser's stack is full; or memory is, and who knows whether it will be again
+            raise RecursionError from None  # the parser's stack is full, or memory is
         nodes = [node for statement in body for node in ast.walk(statement)]
         self.mentioned = {one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
         renamed = any(_renames(node) for node in nodes)
@@ -137,11 +128,11 @@ class Module:
         self._own: dict[str, Module] = {}
         self._all: Sequence[Module] = (self,)
         self._methods: dict[str, set[str]] = {}  # by the submission's class
-        self._instances: dict[str, set[str]] = {}  # classes, by what was assigned one of them
+        self._instances: dict[str, set[str]] = {}  # by assignment target: the classes whose instances were assigned
         self._bound = Counter(name for node in self.nodes for name in _binds(node))
-        # Of these, those by imports.
+        # The bindings by imports.
         self._aliases = Counter(name for node in self.nodes if isinstance(node, ast.alias) for name in _binds(node))
-        self._changed: set[str] = set()  # names that are set on some object or module
+        self._changed: set[str] = set()  # attributes that are set on some object or module
         self._constants: dict[str, object] = {} if renamed else {"__name__": PurePosixPath(file).stem}
         self._constants |= dict(_constants(body))
         self._definitions = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
@@ -188,10 +179,9 @@ class Module:
                     pass
 
     def _follow(self) -> None:
-        """Aliases, and aliases of aliases."""
-        members = {
-            id(one) for node in self.nodes if isinstance(node, ast.ClassDef) for one in node.body
-        }  # reached by another's name
+        """Resolve aliases, and aliases of aliases."""
+        # A class's members are reached through the class, not by their own names.
+        members = {id(one) for node in self.nodes if isinstance(node, ast.ClassDef) for one in node.body}
         for _ in range(3):
             for node in self.nodes:
                 for target, value in _assigned(node):
@@ -204,7 +194,7 @@ class Module:
 
     @staticmethod
     def parts_imported(node: ast.Import | ast.ImportFrom) -> set[str]:
-        """Every part of every name of a module that an import may mean."""
+        """Every part of the names of the modules that an import may load."""
         parts = {part for alias in node.names for part in alias.name.split(".")}
         return parts | set((node.module or "").split(".")) if isinstance(node, ast.ImportFrom) else parts
 
@@ -215,7 +205,7 @@ class Module:
             raise Entangled
 
     def link(self, own: Mapping[str, Module], modules: Sequence[Module]) -> None:
-        """Let names of the submission's other modules, by their files' names, stand for what those mean by them."""
+        """Resolve names from the submission's other modules. `own`: all modules by the names of their files."""
         self._all = modules
         self._own = {name: module for name, module in own.items() if module is not self}
         for star in self._stars & set(self._own):
@@ -225,7 +215,7 @@ class Module:
         self._follow()
 
     def resolve(self, node: ast.expr) -> set[str]:
-        """Dotted names that an expression may stand for, as `torch.nn.functional.relu`; `.relu` is one of something unknown."""
+        """Dotted names that an expression may stand for, as `torch.nn.functional.relu`; `.relu` is an attribute of an unknown object."""
         match node:
             case ast.Name(id=name):
                 meanings = [meant.rpartition(".") for meant in self._stands_for.get(name, set())]
@@ -241,7 +231,7 @@ class Module:
         return {one for base in self.resolve(value) or {"."} for one in self._member(base, name)}
 
     def _member(self, base: str, name: str) -> set[str]:
-        """What `name` stands for in what `base` stands for."""
+        """The meanings of attribute `name` of the dotted name `base`."""
         module = None if base.startswith(("torch", "triton")) else self._own.get(base.split(".")[-1])
         if module is not None and name in module._stands_for:
             return module._stands_for[name]
@@ -249,21 +239,21 @@ class Module:
             return {f".{name}"}
         return {f"{base}.{name}" if base else name}
 
-    # What stays as it is
+    # Names with one meaning
     # ---------------------------------------------------------------------------------------------------------------------
 
     def _is_fixed(self, name: str) -> bool:
-        """Whether a name of the module is given its meaning in one place, and nobody can give it another one."""
+        """Whether a name of the module is bound in one place, and no module sets an attribute of that name."""
         if name != "__name__" and (self._bound[name] != 1 or hasattr(builtins, name) or self._stars):
             return False
         return not any(name in module._changed for module in self._all)
 
     def is_builtin(self, name: str) -> bool:
-        """Whether a name is one of Python's own, and has no other meaning."""
+        """Whether a name is a builtin that the module does not bind."""
         return hasattr(builtins, name) and not self._bound[name] and not self._stars
 
     def library(self, node: ast.expr) -> set[str]:
-        """As `resolve`, of what is a library's whatever runs before; nothing where it may be something else."""
+        """As `resolve`, but only for expressions that certainly stand for a library's object; empty for others."""
         root, names = node, set[str]()
         while isinstance(root, ast.Attribute):
             names.add(root.attr)
@@ -280,22 +270,22 @@ class Module:
         return meant
 
     def definition(self, node: ast.expr) -> ast.FunctionDef | ast.ClassDef | None:
-        """The function or class of the module that a name stands for, where it can be no other."""
+        """The function or class of the module that a name stands for, if that is certain."""
         return self._definitions.get(node.id) if isinstance(node, ast.Name) and self._is_fixed(node.id) else None
 
     def defines(self, name: str) -> bool:
-        """Whether something in the submission's modules is called so."""
+        """Whether the submission's modules bind a name."""
         return any(module._bound[name] for module in self._all)
 
     def constant(self, node: ast.expr) -> list[object]:
-        """The value of an expression that has the same one whenever it is worked out; nothing where nobody knows it."""
+        """A list with the value of a constant expression; empty if the expression is not known to be constant."""
         if isinstance(node, ast.Constant):
             return [node.value]
         known = isinstance(node, ast.Name) and node.id in self._constants and self._is_fixed(node.id)
         return [self._constants[node.id]] if known else []  # type: ignore[attr-defined]
 
     def truth(self, node: ast.expr) -> bool | None:
-        """Whether a condition always holds, or never does."""
+        """True if a condition always holds, False if it never does, None if neither is known."""
         match node:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 truth = self.truth(operand)
@@ -312,7 +302,7 @@ class Module:
                 return False if self.library(node) & TYPE_CHECKING else None
 
     def is_own_method(self, node: ast.AST) -> bool:
-        """Whether an attribute is a method that a class of the submission defines, of that class or of what was made one of it."""
+        """Whether an attribute is a method that a class of the submission defines, accessed on the class or on an instance."""
         match node:
             case ast.Attribute(value=ast.Call(func=ast.Name(id=name)), attr=method):
                 classes = {name}
@@ -325,7 +315,7 @@ class Module:
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Each target of an assignment, and what it is given."""
+    """Each target of an assignment with its value."""
     match node:
         case ast.Assign(targets=targets, value=value):
             pairs = [(target, value) for target in targets]
@@ -362,7 +352,7 @@ def _is_main_guard(node: ast.stmt) -> bool:
 
 
 def _renames(node: ast.AST) -> bool:
-    """Whether it gives `__name__` another value."""
+    """Whether a node binds `__name__`."""
     match node:
         case ast.Name(id="__name__", ctx=ast.Store()) | ast.Attribute(attr="__name__", ctx=ast.Store()):
             return True
@@ -373,7 +363,7 @@ def _renames(node: ast.AST) -> bool:
 
 
 def _binds(node: ast.AST) -> Iterator[str]:
-    """Names to which a node gives a meaning, in whatever scope."""
+    """Names that a node binds, in any scope."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
             yield name
@@ -392,7 +382,7 @@ def _binds(node: ast.AST) -> Iterator[str]:
 
 
 def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, object]]:
-    """Names that a module's own statements give a plain value."""
+    """The names that a module's own statements assign a constant, with the constants."""
     for statement in body:
         match statement:
             case (

@@ -1,4 +1,4 @@
-"""From the times of a race to a verdict: which clock counts, how many times as fast, which bands, and what looks wrong."""
+"""Turns the times of a race into a verdict: the clock that counts, the speed-ups, the reached bands, and flags for a TA."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
-DOUBT = 0.005  # of the claim
-IMPOSSIBLE = 0.8  # of the machine's limit: no code takes less
+DOUBT = 0.005  # a larger lift, as a share of the claim, makes a verdict doubted
+IMPOSSIBLE = 0.8  # no code takes less than this share of the roofline's time
 
 
 @dataclass(frozen=True)
 class Lap:
-    """One round, in seconds of a call.
+    """One round of a race.
 
-    times_s: of each contender, as its worker claims.
-    judged_s: of the submission, by the judge's clock.
+    times_s: seconds of a call by contender, as its worker claims.
+    judged_s: seconds of a call of the submission, by the judge's clock.
     """
 
     times_s: Mapping[str, float]
@@ -29,9 +29,9 @@ class Lap:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a machine does at most: the contender that shows it, the work of one of its calls, and the work of the case.
+    """The machine's limit: the yardstick that shows it, the work of a call of that yardstick, and the work of a call of the case.
 
-    Work is counted in bytes where the limit is a device copy, in FLOPs where it is a matrix product.
+    Work is in bytes if the yardstick is a device copy, in FLOPs if it is a matrix product.
     """
 
     contender: str
@@ -39,22 +39,22 @@ class Roofline:
     case_work: float
 
     def limit_s(self, lap: Lap) -> float:
-        """What the case would take at that rate, in the same round."""
+        """Seconds that a call of the case takes at the yardstick's rate in this round."""
         return lap.times_s[self.contender] * self.case_work / self.its_work
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What laps say.
+    """The verdict on a race's rounds. Times are seconds of a call.
 
-    claimed, judged: the submission's time by its worker's clock and by the judge's, seconds.
-    corroborated: whether the claim stands; otherwise the judge's time counts.
-    counted: the time that counts, of each contender, seconds.
+    claimed, judged: the submission's time by its worker's clock and by the judge's.
+    corroborated: whether the claim counts; otherwise the judge's time does.
+    counted_s: the submission's time that counts, by round. counted: the time that counts, by contender.
     speedups: baseline time / submission time, by baseline.
     reached, undecided: for each band, whether it is paid, and whether the interval lies across its edge.
     shares: of the roofline, by contender.
-    lift: by how much the judge's clock lifts the claim, as a share of it; the roofline may lift it further.
-    flags: what a TA should look at.
+    lift: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift it further.
+    flags: sentences for a TA.
     """
 
     claimed: Estimate
@@ -80,23 +80,22 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
 
     Args:
         laps: at least one.
-        bands: as problem.toml has them; each one's baseline is in every lap.
-        roofline: the machine's limit.
-        margin: how far below the judge's time a claim may lie, relative to it.
+        bands: as problem.toml has them; every lap has the baseline of each band.
+        margin: how far below the judge's time a claim may lie, relative to the judge's time.
     """
     claims = [max(lap.times_s[SUBMISSION], RESOLUTION_S) for lap in laps]
     claimed = median_interval(claims)
     limits = [roofline.limit_s(lap) for lap in laps]
     full_s = [lap.judged_s for lap in laps]
     judged = median_interval(full_s)
-    # Where the clocks usually agree, a round that was faster by both was faster. Where they do not, one in which the judge's was lucky
-    # must not pay a lie: bands are held against the interval's upper end.
+    # If the clocks usually agree, a round that is faster by both was faster. If they disagree, a round with a low judge's time must not
+    # pay a false claim: bands are held against the interval's upper end.
     agree = claimed.median >= (1 - margin) * judged.median
     likely_s = full_s if agree else [max(full, judged.median) for full in full_s]
     flags = []
     corroborated = claimed.median >= (1 - margin) * judged.low
     if corroborated:
-        # Round by round too: bands are held against the interval's upper end, which a few forged rounds would lift.
+        # Each round is bounded too: a few forged rounds would lift the interval's upper end, which bands are held against.
         floors = [(1 - margin) * min(judged.median, likely) for likely in likely_s]
         times = [max(claim, floor) for claim, floor in zip(claims, floors, strict=True)]
         if (counted := median_interval(times).median) > claimed.median * (1 + margin):

@@ -1,7 +1,8 @@
-"""What measured times say about a speed-up: paired ratios, a confidence interval, a threshold.
+"""Estimates a speed-up from measured times: paired ratios, a confidence interval, a threshold.
 
-Times come in rounds: in each round every contender ran one batch, so what a round's clock, temperature and neighbours
-did to one of them they did to all. A speed-up is therefore a ratio within a round, and only ratios are averaged.
+Times come in rounds, in which every contender ran one batch: a round's clock, temperature and neighbours affect all contenders alike.
+A speed-up is therefore a ratio within a round, and only ratios are averaged. How well the interval covers the true median, and how
+often code at a band's edge is paid, stands in benchmarks/NOTES.md ("How sure a speed verdict is").
 """
 
 from __future__ import annotations
@@ -18,15 +19,7 @@ SEED = 20251
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its 95% interval.
-
-    How often that holds the true median, in simulations with normal noise: 0.95 of 5 rounds, 0.96 of 9, 0.91 of 13, 0.92 of 15; of 7 it
-    would be 0.88, so that nobody should stop there.
-
-    A band's edge is looked at again after further rounds, and the first look that leaves it outside decides. So code that lies exactly on
-    an edge has the band in 87 of 100 gradings, by simulation; code that is slower by half of what a round's noise is in 9 where there is
-    time for 57 rounds, in 22 where there is for 33, in 40 where there is for 25; code that is slower by all of it in 3 at most.
-    """
+    """A median and its 95% interval."""
 
     median: float
     low: float
@@ -44,7 +37,7 @@ def median_interval(values: Sequence[float]) -> Estimate:
     The same values in the same order always give the same interval.
 
     Args:
-        values: at least one; with fewer than three the interval is their range.
+        values: at least one; the interval of fewer than three is their range.
     """
     sample = np.asarray(values, dtype=np.float64)
     middle = float(np.median(sample))
@@ -58,7 +51,7 @@ def median_interval(values: Sequence[float]) -> Estimate:
 
 
 def speedup(baseline_s: Sequence[float], submission_s: Sequence[float]) -> Estimate:
-    """How many times as fast as the baseline, from one time of each for every round, in seconds."""
+    """The ratio baseline time / submission time. Both sequences have one time, in seconds, for each round."""
     return median_interval([slow / fast for slow, fast in zip(baseline_s, submission_s, strict=True)])
 
 
@@ -71,5 +64,5 @@ class Reach:
 
 
 def reach(estimate: Estimate, threshold: float) -> Reach:
-    """Hold a speed-up against a threshold: it is missed only when the whole interval lies below, for the doubt is the grader's."""
+    """Compare a speed-up with a threshold, which is missed only if the whole interval lies below: a student gets the doubtful points."""
     return Reach(estimate.high >= threshold, estimate.low < threshold <= estimate.high)

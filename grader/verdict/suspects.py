@@ -1,10 +1,10 @@
-"""Comparing what a submission gave with what usual mistakes give: those of any kernel, and those of an assignment's `mistakes.py`.
+"""Compares wrong outputs with the outputs of usual mistakes: those of any kernel, and those of an assignment's `mistakes.py`.
 
-A mistake is only named where it accounts for the outputs almost to the last digit: the rest of the error must be a small
-part of it. So a suspect is never merely similar.
+A mistake is named to the student only if it accounts for the outputs almost to the last digit: the remaining error must be a small
+part of the error.
 """
 
-# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+# ruff: noqa: B023 (a suspect's outputs are computed before the loop that made it goes on)
 
 from __future__ import annotations
 
@@ -19,23 +19,28 @@ from torch import Tensor
 from grader.problem import Call, Mistakes
 from grader.protocol import EARLY_VALUE
 
-LARGEST_PART = 2**19  # elements that formulas are worked out for
+LARGEST_PART = 2**19  # elements of an input for which suspects are computed
 UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
 UNEXPLAINED_WORST = 0.2  # and in the worst element
-UNEXPLAINED_FEW = 5e-3  # the same where fewer elements than FEW are wrong: one number is soon met by chance
+UNEXPLAINED_FEW = (
+    5e-3  # and as a root mean square if fewer than FEW elements are wrong: a single number is soon met by chance
+)
 FEW = 16
-NOTHING = 1e-6  # where all that was written is 0, a suspect that gives so little accounts for it
-NEARLY_NOTHING = 0.01  # what TF32 leaves of a difference of equal numbers
-EXACT = 1e-3  # no other suspect is looked for after one that leaves so little
-SMALL = 4 * EXACT  # for one that only says that the numbers are small; one that says which they are may follow
-MOST_WEAK = 3  # more than that say nothing together
-WEAK = 0.04  # for one that only says where NaN and infinity are; others may say the same
-EACH = 1e-4  # an error of an element alone, absolute, and relative to the element ...
+NOTHING = 1e-6  # an output of zeros is explained by a suspect with outputs up to this share of the error
+NEARLY_NOTHING = 0.01  # the same for other small outputs: TF32 leaves so much of a difference of equal numbers
+EXACT = 1e-3  # the search ends with a suspect that leaves no more of the error
+SMALL = (
+    4 * EXACT
+)  # the share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it
+WEAK = 0.04  # the share counted for a suspect that only explains the places of NaN and infinity; several may
+MOST_WEAK = 3  # more weak suspects of one output are no explanation
+# Of an elementwise function every error above EACH, and above EACH_SHARE of the element, must be explained: all but EACH_UNEXPLAINED of it.
+EACH = 1e-4
 EACH_SHARE = 0.02
-EACH_UNEXPLAINED = 0.5  # ... of which a suspect may leave so much
+EACH_UNEXPLAINED = 0.5
 FITTING_STEPS = 6
 SMALL_STEP = 1e-5  # relative
-FARTHEST = 4  # times the right constant: another formula, and no constant that is off
+FARTHEST = 4  # a constant off by a larger factor means another formula
 
 Outputs = Mapping[str, Tensor]
 
@@ -46,9 +51,9 @@ class Suspect:
 
     words: completes "y is what comes out ...".
     cause: completes "consistent with ...".
-    outputs: those it tells something of, by name: the entries `part` of dimension 0, float64.
-    together: it only explains all of them, not one alone.
-    each: no element of an output has to do with another one.
+    outputs: makes the outputs that the mistake affects, by name: the entries `part` of dimension 0, float64.
+    together: the mistake explains all of its outputs or none.
+    each: the function is elementwise.
     """
 
     words: str
@@ -61,14 +66,14 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the outputs are the answer to.
+    """The call that wrong outputs answer, and its surroundings.
 
     call: the inputs.
-    oracle: the right outputs of a call, float64.
-    earlier: the calls of the same case before this one.
-    before: how many entries of dimension 0 lie before those that were compared, and are right; None where all were compared at once.
-    mistakes: the assignment's own (`grader.problem.Mistakes`), where it has some.
-    is_queued: the inputs were written on the stream that the function was given, after EARLY_VALUE had stood there.
+    oracle: makes the right outputs of a call, float64.
+    earlier: earlier calls of the same case.
+    before: the number of right entries of dimension 0 before the compared ones; None if all entries were compared at once.
+    mistakes: the assignment's own, if it has a `mistakes.py`.
+    is_queued: the inputs held EARLY_VALUE until work on the given stream wrote them.
     """
 
     call: Call
@@ -81,9 +86,9 @@ class Scene:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A suspect that accounts for some of the outputs; or only for where they are NaN or infinite, if `is_weak`.
+    """A mistake that accounts for some of the outputs.
 
-    is_nowhere_finite: so they are everywhere, which says even less.
+    is_weak: only for the places at which they are NaN or infinite. is_nowhere_finite: these are all places.
     """
 
     outputs: tuple[str, ...]
@@ -111,11 +116,11 @@ class Explanation:
 def explanations(
     scene: Scene, got: Mapping[str, Tensor], expected: Mapping[str, Tensor], wrong: Sequence[str], first: int
 ) -> list[Explanation]:
-    """The best suspect for each wrong output that has one, outputs with the same one together.
+    """The best suspect of each wrong output that has one; outputs with the same suspect share an explanation.
 
     Args:
-        got, expected: of all outputs.
-        wrong: the names of those that are wrong.
+        got, expected: all outputs by name.
+        wrong: names of the wrong outputs.
         first: the entry of dimension 0 with the first wrong element.
     """
     best: dict[str, tuple[float, list[Suspect]]] = {}
@@ -125,7 +130,7 @@ def explanations(
             break
         try:
             outputs = suspect.outputs()
-        except RuntimeError:  # shapes that do not fit: the mistake cannot be made here
+        except RuntimeError:  # shapes that do not fit: this call cannot have the mistake
             continue
         shares = {
             name: _unexplained(got[name][suspect.part], expected[name][suspect.part], outputs[name], suspect.each)
@@ -135,7 +140,7 @@ def explanations(
         if suspect.together:
             if len(shares) != len(outputs) or max(shares.values()) > UNEXPLAINED:
                 continue
-            # What it says of one output, another one confirms, though the one be 0 for many reasons.
+            # The outputs confirm each other: one that is 0 for any of many reasons is explained by its companions.
             shares = dict.fromkeys(shares, min(shares.values()))
         for name, left in shares.items():
             known, others = best.get(name, (math.inf, []))
@@ -149,16 +154,16 @@ def explanations(
             words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
             if got[name].numel() == 1 and any(one.each for one in found):
                 causes += ", or with whatever else gives this one number"
-            # what is looked at of it may be one batch entry, or some rows
+            # The compared part may be one batch entry, or some rows: look at all of the output.
             nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
             grouped.setdefault((words, causes, left == WEAK, nowhere), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
 
 def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -> float:
-    """Which share of the error is left when the candidate is taken for the right answer; infinite where it does not fit.
+    """The share of the error that is left if `candidate` is taken for the right answer; infinite if the candidate does not fit.
 
-    each: no element has to do with another, so it must fit every one: among numbers of all sizes the largest would hide the others.
+    each: the function is elementwise, so the candidate must fit every element: the largest elements would hide the others in a mean.
     """
     got = got.double()
     if got.shape != candidate.shape:
@@ -173,19 +178,19 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
         counts = torch.maximum(before.abs(), after.abs()) > torch.maximum(
             EACH_SHARE * expected.abs().nan_to_num(posinf=0.0, neginf=0.0), zero + EACH
         )
-        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):  # also where it was right
+        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):  # right elements count too
             return math.inf
     error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
     scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
     own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())
-    if not bool(finite.all()) and error <= 1e-3 * scale:  # only what is not finite is wrong
+    if not bool(finite.all()) and error <= 1e-3 * scale:  # only NaN and infinities are wrong
         return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
     if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
         return math.inf
-    # A number is soon met by chance, and one is all that an entry with a single row leaves open: of a single key o is v times something.
+    # A single number is soon met by chance, and an entry with one row may leave one open: with a single key, o is v times a number.
     few = int((before != 0).sum()) < FEW or (got.ndim > 1 and got.numel() == got.shape[-1])
     if rest > (UNEXPLAINED_FEW if few else UNEXPLAINED) * own_scale:
-        is_nothing = own_scale <= NOTHING * error  # what is small is near to all that is small
+        is_nothing = own_scale <= NOTHING * error
         return SMALL if is_nothing and rest <= (NEARLY_NOTHING if bool(got.any()) else NOTHING) * error else math.inf
     if few and rest > UNEXPLAINED_FEW * error:
         return math.inf
@@ -193,7 +198,7 @@ def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -
 
 
 def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
-    """The constant with which a formula comes nearest to what was given, by least squares; from `right` on."""
+    """The constant with which formula `of` comes nearest to `got`, by least squares from `right` on; NaN if that is far from `right`."""
     value = right
     for _ in range(FITTING_STEPS):
         form = of(value)
@@ -209,7 +214,7 @@ def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
 
 
 def part_from(tensor: Tensor, first: int) -> slice:
-    """All entries of dimension 0 where they are LARGEST_PART elements or fewer, else as many from `first` on, at least one."""
+    """All entries of dimension 0 if they have at most LARGEST_PART elements, else so many elements from entry `first` on."""
     if tensor.numel() <= LARGEST_PART:
         return slice(None)
     return slice(first, first + max(1, LARGEST_PART * len(tensor) // tensor.numel()))
@@ -240,7 +245,7 @@ def _all_suspects(scene: Scene, got: Outputs, expected: Outputs, first: int) -> 
 
 
 def _before_its_stream(scene: Scene, first: int) -> Suspect:
-    """The answer to inputs of EARLY_VALUE. Of inputs that are large and have as many entries, some entries stand for all."""
+    """The answer to inputs of EARLY_VALUE. Of large inputs with equal numbers of entries, some entries are enough."""
     args = scene.call.args
     largest = max(args.values(), key=Tensor.numel)
     alike = len({tensor.shape[:1] for tensor in args.values()}) == 1
@@ -256,7 +261,7 @@ def _before_its_stream(scene: Scene, first: int) -> Suspect:
 
 
 def _other_strides(scene: Scene) -> Iterator[Suspect]:
-    """Inputs that are read with other strides than their own."""
+    """Suspects that read inputs with other strides than their own."""
     call = scene.call
     tensors = call.args | ({} if call.upstream is None else {"the upstream gradient": call.upstream})
     usual = {name: torch.empty(tensor.shape, device="meta").stride() for name, tensor in tensors.items()}
@@ -291,7 +296,7 @@ def _other_strides(scene: Scene) -> Iterator[Suspect]:
 
 
 def _restrided(tensors: Mapping[str, Tensor], strides: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors with other strides; nothing where that would leave their memory."""
+    """The tensors with other strides; empty if the strides lead out of a tensor's memory."""
     changed = dict(tensors)
     for name, stride in strides.items():
         tensor = tensors[name]

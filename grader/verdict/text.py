@@ -1,4 +1,4 @@
-"""Whether a source file is text that Python, Triton or a compiler can read; and where it is not, which line is to be mended, and how."""
+"""Checks that a source file is text that Python, Triton and compilers can read; if not, names the line and the mend."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import unicodedata
 import warnings
 
 SAVE = "save the file as UTF-8"
-# UTF-32 begins as UTF-16 does.
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
 MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-# Characters that word processors and web pages put in the place of ASCII's, and what to type.
+# Characters that word processors and web pages put in place of ASCII, and what to type instead.
 STANDS_FOR = {
     "curly quote": ("type a straight one", "‘’‚‛“”„‟‹›«»′″"),
     "long dash": ("type a hyphen, -", "‐‑‒–—―−"),
@@ -29,19 +29,19 @@ INVALID = re.compile(r"invalid (?:non-printable )?character (?:'.' \()?U\+(?P<co
 
 
 def decoded(source: bytes) -> str:
-    """A file's text for showing and searching, without a byte order mark: what is no UTF-8 is replaced."""
+    """A file's text for showing and searching, without a byte order mark; invalid UTF-8 is replaced."""
     return source.decode("utf-8", errors="replace").removeprefix("\ufeff")
 
 
 def lines(text: str) -> list[str]:
-    """As Python and compilers count them."""
+    """A text's lines, split as Python and compilers count them."""
     return re.split(r"\r\n|\r|\n", text)
 
 
 def fault(file: str, source: bytes) -> str:
-    """Why a file cannot be read, in one sentence with the line and the mend; nothing where it can, or where only the compiler will know.
+    """Why a file cannot be read, in one sentence with the line and the mend; "" if it can, or if only a compiler can tell.
 
-    A file that Python imports and nobody can read back as text counts too: Triton compiles kernels from that.
+    A file that Python imports but that cannot be read back as text counts too: Triton compiles kernels from their text.
     """
     if told := _of_any(source) or (_of_python(source) if file.endswith(".py") else ""):
         return f"{file}, {told}"
@@ -60,7 +60,7 @@ def _of_any(source: bytes) -> str:
 
 
 def _of_python(source: bytes) -> str:
-    """First as Python imports it, then as it is read back."""
+    """The fault of a Python file: in parsing it, or in reading it back as text."""
     try:
         with warnings.catch_warnings(action="ignore"):
             ast.parse(source)
@@ -114,7 +114,7 @@ def _line(source: bytes, at: int) -> int:
 
 
 def _character(character: str) -> str:
-    """What a character is that no program may have outside strings and comments, and what to type instead."""
+    """Words for a character that programs cannot have outside strings and comments, and what to type instead."""
     code = f"U+{ord(character):04X}"
     for what, (mend, characters) in STANDS_FOR.items():
         if character in characters:
@@ -126,7 +126,7 @@ def _character(character: str) -> str:
 
 
 def stray_character(file: str, code: str) -> str:
-    """The first character of a word processor's in C++ without comments and strings, in one sentence; nothing where there is none."""
+    """A sentence about the first of a word processor's characters in C++ `code` without comments and strings; "" if there is none."""
     characters = "".join(characters for _, characters in STANDS_FOR.values()) + "\u00a0\u200b\u2028\ufeff"
     if (found := re.search(f"[{re.escape(characters)}]", code)) is None:
         return ""

@@ -1,8 +1,8 @@
 """The error budget: how far from the float64 oracle an output may be.
 
-A fixed tolerance is either too wide for float32 or too narrow for bfloat16, and blind to how hard a case is. So the
-yardstick is what PyTorch itself gets wrong on the same input in the same dtype: an output may be off by k times the
-larger of PyTorch's error and the reference kernel's, plus a floor for the cases where those happen to be exact.
+A fixed tolerance is too wide for float32 or too narrow for bfloat16, and ignores how hard a case is. So errors are compared with
+PyTorch's own errors on the same input in the same dtype: an output may be off by k times the larger of PyTorch's error and the
+reference kernel's, plus a floor for cases in which both happen to be exact.
 
 Errors are counted twice, relative to a scale s (see `scales`):
 
@@ -44,7 +44,7 @@ class Errors:
 
 
 def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], unit: float) -> dict[str, torch.Tensor]:
-    """For each output a tensor that broadcasts against it: what its errors are relative to.
+    """The scale of each output's errors: a tensor that broadcasts against the output.
 
     `element`: max(|expected|, unit). `row`: the largest |expected| along the last dimension. `all`: the root mean
     square over every output of that kind together, so that an output which is exactly zero (dq for a single key) is
@@ -67,12 +67,12 @@ def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], uni
         elif kind == "row" and tensor.numel():
             result[name] = _largest_of_rows(tensor).clamp_(min=TINY)
         else:
-            result[name] = tensor.new_tensor(unit)  # the element's own size is added where it is used
+            result[name] = tensor.new_tensor(unit)  # `_differences` takes the larger of this and the element
     return result
 
 
 def _largest_of_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Of each row the largest |number| that is finite; (…, 1)."""
+    """The largest finite |element| of each row; (…, 1)."""
     least, most = tensor.aminmax(dim=-1, keepdim=True)
     largest = torch.maximum(most, -least)
     if not bool(largest.isfinite().all()):
@@ -81,7 +81,7 @@ def _largest_of_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
-    """|got − expected| / s for every element, in float64; infinite where one of the two is not finite and they differ."""
+    """|got − expected| / s for every element, in float64; infinite if one of the two is not finite and they differ."""
     error = _differences(got, expected, scale, kind).abs_()
     if not math.isfinite(float(error.sum())):
         same = (got == expected) | (got.isnan() & expected.isnan())
@@ -90,7 +90,7 @@ def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tens
 
 
 def _differences(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
-    """(got − expected) / s for every element, in float64 where `expected` is; not finite where one of the two is not."""
+    """(got − expected) / s for every element, in the dtype of `expected`; not finite if one of the two is not."""
     size = torch.maximum(expected.abs(), scale) if kind == "element" else scale
     return torch.sub(got, expected).div_(size)
 
@@ -98,7 +98,7 @@ def _differences(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor,
 def _chunks(
     function: Callable[..., torch.Tensor], got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """What `function` says of slices along dimension 0, so that memory stays bounded for outputs of billions of elements."""
+    """Apply `function` to slices along dimension 0, so that memory stays bounded for outputs of billions of elements."""
     if expected.ndim == 0:
         got, expected = got.reshape(1), expected.reshape(1)
         scale = scale.reshape(1) if kind == "row" else scale
@@ -112,7 +112,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
     """The errors of an output of any floating dtype against the oracle."""
     if expected.numel() == 0:
         return Errors(0.0, 0.0)
-    # Nearly always all is finite. Then no element needs a second look, and the GPU need not wait for the host between slices.
+    # Nearly always all elements are finite. Then the first function is enough, and the GPU need not wait for the host between slices.
     for function in (_differences, relative_errors):
         extremes = [_extremes(error) for _, error in _chunks(function, got, expected, scale, kind)]
         rows = torch.stack(extremes).tolist()
@@ -132,7 +132,7 @@ def _extremes(error: torch.Tensor) -> torch.Tensor:
 
 
 def beyond(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale, limit: float) -> torch.Tensor:
-    """Bool, same shape: which elements' relative error is larger than `limit`."""
+    """Bool, same shape: the elements with a relative error above `limit`."""
     bad = torch.zeros(expected.shape, dtype=torch.bool, device=expected.device)
     for part, error in _chunks(relative_errors, got, expected, scale, kind):
         (bad if bad.ndim else bad.reshape(1))[part] = ~(error <= limit)
@@ -140,10 +140,7 @@ def beyond(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind:
 
 
 def budget(k: float, yardstick: Errors, floor: Errors) -> Errors:
-    """k times the yardstick's errors plus the floor.
-
-    A yardstick that is not finite is none: only the floor is left.
-    """
+    """k times the yardstick's errors plus the floor; of a yardstick that is not finite, the floor alone."""
     return Errors(
         (k * yardstick.worst if math.isfinite(yardstick.worst) else 0.0) + floor.worst,
         (k * yardstick.rms if math.isfinite(yardstick.rms) else 0.0) + floor.rms,

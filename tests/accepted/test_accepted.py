@@ -10,6 +10,8 @@ import pytest
 from grader.assignment import Device
 from tests.corpus import DEVICES, Entry, entries
 
+pytestmark = pytest.mark.grading
+
 ACCEPTED = entries("accepted")
 
 

@@ -16,8 +16,10 @@ import pytest
 from grader.assignment import USUAL_IMPORTS, load_course
 from grader.worker.gpu_only import line_that_needs_one
 from tests.conftest import IMPORTS, ROOT, TWICE, Course, Ran, StartRun
+from tests.corpus import cases
+from tests.warm_judge import judge
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = [pytest.mark.grading, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 SAYS = "cannot work on this machine"
 # A build error, a kernel too large for any block, and a launch that no GPU takes: the student's own.
 UNDECLARED = 'extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { int a = undeclared; }\n'
@@ -151,12 +153,18 @@ def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_f
     assert "some_package_of_the_course is not installed here" in ran.case("task", "plain").message
 
 
-def graded(course: Course, start_run: StartRun, folder: Path, source: str, cases: list[str]) -> Ran:
-    """A submission of a doubling assignment on a CPU."""
-    course.add("task", cases)
+def doubling(course: Course, folder: Path, source: str, names: list[str]) -> Path:
+    """A submission to a doubling assignment with cases of these names."""
+    course.add("task", names)
     mine = folder / "mine"
     mine.mkdir()
     (mine / "task.py").write_text(TWICE + textwrap.dedent(source))
+    return mine
+
+
+def graded(course: Course, start_run: StartRun, folder: Path, source: str, names: list[str]) -> Ran:
+    """The same, graded on a CPU."""
+    mine = doubling(course, folder, source, names)
     return start_run(mine, "--course", course.folder, "--device", "cpu").finish()
 
 
@@ -204,9 +212,7 @@ def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(
         "twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).n_regs",
     ],
 )
-def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(
-    course: Course, start_run: StartRun, tmp_path: Path, line: str
-) -> None:
+def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
     source = f"""
         def double(x):
             {line}
@@ -214,11 +220,10 @@ def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(
             twice[(1,)](x, y, x.numel(), BLOCK=64)
             return y
     """
-    ran = graded(course, start_run, tmp_path, source, ["one", "two"])
-    assert ran.report is not None
-    assert (ran.code, ran.report.score.graded) == (0, 0), ran.output
-    for name in ("one", "two"):
-        case = ran.case("task", name)
+    mine = doubling(course, tmp_path, source, ["one", "two"])
+    report = judge(mine, course.folder, "task", "cpu")
+    assert (report.infra_errors, report.score.graded) == ((), 0)
+    for case in cases(report):
         assert case.outcome == "skipped"
         assert case.message.startswith("needs a GPU: task.py, line 12: ")
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.conftest import IMPORTS, Course
 
+pytestmark = pytest.mark.grading
+
 RIGHT = "def double(x):\n    return x * 2\n"
 TRIPLES = "def double(x):\n    print('tripling')\n    return x * 3\n"
 STUB = "def double(x):\n    raise NotImplementedError\n"

@@ -17,6 +17,8 @@ from grader.cli import _under
 from grader.report.model import Points, Report
 from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
 
+pytestmark = pytest.mark.grading
+
 RIGHT = "def double(x):\n    return x * 2\n"
 HANGS = "import pathlib\n\ndef double(x):\n    pathlib.Path('student-runs').touch()\n    while True: pass\n"
 TELLS = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
@@ -222,7 +224,8 @@ def test_no_verb_writes_into_the_students_folder(tmp_path: Path, words: str) -> 
     folder.mkdir(parents=True)
     for name in ("gelu.cu", "softmax.py"):
         (folder / name).write_bytes((ROOT / "starter" / name).read_bytes())
-    (folder / "triton_gelu.py").write_text("import os\n\ndef triton_gelu(x):\n    os.abort()\n")
+    aborts = "import os\n\ndef triton_gelu(x):\n    if x.numel() == 1:\n        os.abort()\n    return x\n"
+    (folder / "triton_gelu.py").write_text(aborts)
     before = contents(folder)
     command = [sys.executable, "-m", "grader", *words.split()]
     process = subprocess.Popen(

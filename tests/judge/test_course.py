@@ -8,6 +8,8 @@ import torch
 from grader.assignment import load_course
 from tests.conftest import ROOT, Ran, Running, StartRun
 
+pytestmark = pytest.mark.grading
+
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Ran:

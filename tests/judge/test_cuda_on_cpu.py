@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import IMPORTS, ROOT, Ran, StartRun
+from tests.corpus import cases
+from tests.warm_judge import judge
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
-)
+pytestmark = [
+    pytest.mark.grading,
+    pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"),
+]
 
 KERNEL = """
 #include <cuda_runtime.h>
@@ -72,7 +75,7 @@ def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -
          "name", "static", "null", "host loop", "header", "race"],
 )  # fmt: skip
 def test_wrong_kernels_are_told_what_is_wrong(
-    start_run: StartRun, tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str
+    tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str
 ) -> None:
     assert old in KERNEL
     course = tmp_path / "course"
@@ -83,12 +86,9 @@ def test_wrong_kernels_are_told_what_is_wrong(
     folder = tmp_path / "submission"
     folder.mkdir()
     (folder / "gelu.cu").write_text(KERNEL.replace(old, new).replace("FORMULA", RIGHT))
-    ran = start_run(folder, "--assignment", "cuda_gelu", "--device", "cpu", "--course", course).finish()
-    result = ran.case("cuda_gelu", case)
+    (result,) = [one for one in cases(judge(folder, course, "cuda_gelu", "cpu")) if one.name == case]
     everything = "\n".join([result.message, *result.diagnosis, result.traceback])
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
-    assert ran.code == 0
-    assert ran.left == []
 
 
 @pytest.mark.parametrize(

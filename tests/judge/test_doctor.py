@@ -18,6 +18,8 @@ from grader.doctor.finding import NAMES, Finding
 from grader.sandbox import engine
 from tests.conftest import ROOT, broken_jails
 
+pytestmark = pytest.mark.grading
+
 
 def children() -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]

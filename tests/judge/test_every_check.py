@@ -16,6 +16,8 @@ from tests.judge.test_faults import PRELUDE
 from tests.judge.test_properties import CHECKED, PROPERTIES
 from tests.warm_judge import judge
 
+pytestmark = pytest.mark.grading
+
 GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={").replace(
     'return {"y": ', 'return {"dx": tuple(call.args["x"].shape), "y": ', 1
 )
@@ -90,9 +92,9 @@ NEEDED = {
     ),
     "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
-    "CheckFailed(failed.message": Needed("the smallest input found", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
-ON_A_GPU_ALONE = (
+ELSEWHERE = (
+    "CaseRefused(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/unit/test_room.py, of the course's CUDA
     "ContenderFault('skipped', f'{words}, ",  # tests/unit/test_room.py, tests/gpu/test_memory.py
     "CheckFailed(f'took {watch.extra_mib:.0f} MiB",  # tests/gpu/test_gpu.py
     "CaseRefused('another program took or gave back GPU memory",  # the same
@@ -101,7 +103,7 @@ ON_A_GPU_ALONE = (
 
 
 def checks() -> list[Check]:
-    return [check for check in all_checks() if not check.raised.startswith(ON_A_GPU_ALONE)]
+    return [check for check in all_checks() if not check.raised.startswith(ELSEWHERE)]
 
 
 def needed(check: Check) -> Needed:

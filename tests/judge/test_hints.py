@@ -22,6 +22,8 @@ from grader.worker.cuda_cpu import build
 from tests.conftest import ROOT, StartRun
 from tests.slips import CUDA, TRITON
 
+pytestmark = pytest.mark.grading
+
 # What g++ takes for right: only nvcc knows what is wrong with it, or the CPU's CUDA says so itself.
 NVCC_ALONE = {
     "host-function",

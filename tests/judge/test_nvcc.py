@@ -10,9 +10,10 @@ import pytest
 
 from tests.conftest import ROOT, Ran, StartRun
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
-)
+pytestmark = [
+    pytest.mark.grading,
+    pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"),
+]
 
 MINE = "// handed in"  # which the staff's file does not say
 TOLD = """\

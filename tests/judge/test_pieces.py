@@ -12,6 +12,8 @@ from tests.corpus import cases, words
 from tests.judge.test_faults import PRELUDE
 from tests.warm_judge import judge
 
+pytestmark = pytest.mark.grading
+
 PIECES = """
 
 def pieces(params, count):

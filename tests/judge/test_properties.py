@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import PROBLEM, Course, Ran, Running, StartRun, problem_toml
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.grading, pytest.mark.timeout(600)]
 PROPERTIES = '''
 from hypothesis import strategies as st
 
@@ -100,14 +100,14 @@ def test_the_smallest_input_that_breaks_it_is_told(ran: Ran) -> None:
     words = told(ran, "long")
     assert words.startswith("f(-x) is not -f(x), by up to ")
     assert "is the first wrong element" in words
-    assert words.endswith("the smallest input found: n 37, factor 1")
+    assert words.endswith("the smallest input found: x of shape (37,), float32; n 37, factor 1")
 
 
 def test_an_answer_is_wrong_though_it_has_the_property(ran: Ran) -> None:
     assert outcome(ran, "even") == "failed"
     words = told(ran, "even")
     assert words.startswith("y[0] is the first wrong element")
-    assert words.endswith("the smallest input found: n 1, factor 1")
+    assert words.endswith("the smallest input found: x of shape (1,), float32; n 1, factor 1")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,8 @@ def test_an_answer_is_wrong_though_it_has_the_property(ran: Ran) -> None:
 def test_no_answer_is_told_with_the_input(ran: Ran, name: str, end: str, why: str) -> None:
     assert outcome(ran, name) == end
     assert why in told(ran, name)
-    assert ("the input: n " if end != "failed" else "the smallest input found: n 1,") in told(ran, name)
+    label = "the input: x of shape (" if end != "failed" else "the smallest input found: x of shape (1,), float32; n 1,"
+    assert label in told(ran, name)
 
 
 def test_other_bits_for_the_same_input_fail(ran: Ran) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.grading
+
 
 def interpreted(program: str) -> Any:
     """What a Python program prints as JSON where Triton's kernels run under its CPU interpreter."""

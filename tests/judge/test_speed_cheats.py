@@ -20,7 +20,7 @@ from grader.report.model import PartResult, SpeedCaseResult
 from tests.cheats import BASELINE, CHEATS, OVERCOME, N, module, speed_cases
 from tests.conftest import TWICE, Course, Ran, Running, StartRun, problem_toml
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.alone]
+pytestmark = [pytest.mark.grading, pytest.mark.timeout(400), pytest.mark.alone]
 
 HONEST = {"fast": "timed = lambda x: x * 2", "quarter": "timed = lambda x: work(x, 0.25)", "slow": "timed = slow"}
 FAULTS = {

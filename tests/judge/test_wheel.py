@@ -14,7 +14,9 @@ import pytest
 from grader.course import INSTALLED, ROOMS
 from grader.fingerprint import fingerprint
 from grader.report.model import Report
-from tests.conftest import ROOT, broken_jails
+from tests.conftest import ROOT, broken_jails, open_to_workers
+
+pytestmark = pytest.mark.grading
 
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "grader", *ROOMS)
 # Says what it could read of the course, wherever Python's packages are.
@@ -37,8 +39,8 @@ raise RuntimeError(str(found))
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the installed wheel, which everybody may read, as they may an environment's packages."""
     folder = tmp_path_factory.mktemp("wheel")
-    for parent in (folder, folder.parent, folder.parent.parent):
-        parent.chmod(0o755)
+    folder.chmod(0o755)
+    open_to_workers(folder)
     source = folder / "source"
     source.mkdir()
     for name in SOURCES:

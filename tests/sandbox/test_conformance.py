@@ -20,7 +20,9 @@ import pytest
 from grader.doctor import selftest
 from grader.sandbox.base import LAST_REPORT_LIMIT_S
 from tests import containers
-from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun
+from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
+
+pytestmark = pytest.mark.grading
 
 ROOT_HERE = os.geteuid() == 0
 ECHO = "def double(x):\n    print('echo of', tuple(x.shape))\n    return x * 2\n"
@@ -172,8 +174,7 @@ def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Ru
 def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
     start_run: StartRun, place: PlaceName, tmp_path: Path
 ) -> None:
-    for parent in list(tmp_path.parents)[:2]:
-        parent.chmod(0o711)
+    open_to_workers(tmp_path)
     with selftest.outside(tmp_path) as source:
         selftest.write_course(tmp_path / "course", source)
         submission, course = tmp_path / "course" / "submission", tmp_path / "course"

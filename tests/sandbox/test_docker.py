@@ -21,7 +21,7 @@ from grader.sandbox.docker import STOP_LIMIT_S
 from tests import containers
 from tests.conftest import IMPORTS, ROOT, Course, StartRun
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.grading, pytest.mark.docker]
 
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
 BY_HAND = os.environ | {"PYTHONPATH": IMPORTS}  # the daemon's own address, before any test changes it

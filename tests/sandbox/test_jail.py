@@ -22,7 +22,9 @@ from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_u
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from grader.course import INSTALLED, CourseOpen, close_installed_course, hidden_courses
-from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails
+from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails, open_to_workers
+
+pytestmark = pytest.mark.grading
 
 LIMITS = Limits(time_s=20, memory_gib=4)
 BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
@@ -101,9 +103,7 @@ class Inside:
 
 @pytest.fixture
 def inside(jail: Jail, tmp_path: Path) -> Iterator[Inside]:
-    tmp_path.chmod(0o711)
-    for parent in list(tmp_path.parents)[:2]:  # pytest's own folders are closed to other users
-        parent.chmod(0o711)
+    open_to_workers(tmp_path)
     inside = Inside(jail, tmp_path)
     yield inside
     inside.pool.close()
@@ -181,8 +181,7 @@ def test_a_course_inside_what_a_worker_sees_is_covered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_as: str
 ) -> None:
     """As a course below /usr, or a checkout there that has the environment in it."""
-    for parent in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own folders are closed to other users
-        parent.chmod(0o711)
+    open_to_workers(tmp_path)
     folder, link, scratch = tmp_path / "folder", tmp_path / "link", tmp_path / "scratch"
     course = folder / INSTALLED
     for made in (course / "reference", course / "bin", scratch):
@@ -342,8 +341,7 @@ def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
         f"pool = WorkerPool('cpu', Path({str(tmp_path)!r}), Jail({jail.name!r}, {jail.programs!r}))\n"
         "worker = pool.take()\nprint(worker.pid, flush=True)\ntime.sleep(600)\n"
     )
-    for parent in [tmp_path, *list(tmp_path.parents)[:2]]:
-        parent.chmod(0o711)
+    open_to_workers(tmp_path)
     judge = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert judge.stdout is not None
     pid = int(judge.stdout.readline())
@@ -375,9 +373,7 @@ def test_each_grading_has_a_user_of_its_own() -> None:
 @pytest.mark.skipif(not (ROOT_HERE and SETPRIV), reason="only root can give a worker another user")
 def test_another_user_is_no_jail_where_it_finds_no_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken', ['bwrap'])}:{os.environ['PATH']}")
-    tmp_path.chmod(0o711)
-    for parent in list(tmp_path.parents)[:2]:
-        parent.chmod(0o711)
+    open_to_workers(tmp_path)
     run = tmp_path / "run"
     run.mkdir(0o700)
     assert strongest_jail(run).name == "uid"

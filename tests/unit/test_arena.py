@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from grader.contender import arena as arena_module
 from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
-from grader.judge.trial import _describe_stray
+from grader.judge.asking import _describe_stray
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
 from grader.verdict.diagnosis import poisoned
 

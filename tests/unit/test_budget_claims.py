@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from grader.assignment import load_course
 from grader.judge.cases import BoundCase, bind_cases
-from grader.judge.comparison import compare
+from grader.judge.comparison import Comparison
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.problem import Call
 
@@ -29,14 +30,19 @@ SEEDS = [1, 2, 3]
 Kernel = Callable[[Call], dict[str, torch.Tensor]]
 
 
+def comparison(reference: Kernel, seed: int = 1) -> Comparison:
+    run: Any = SimpleNamespace(device_name="cpu", seed=seed)
+    answers: Any = SimpleNamespace(answer=lambda _, call: reference(call))
+    return Comparison(run, answers)
+
+
 def judge(name: str, kernel: Kernel, seed: int = 1, reference: Kernel | None = None) -> Evidence:
     """Grade a kernel on a case. Without `reference` PyTorch's error alone must decide, or the reference is as good as PyTorch."""
     case = CASES[name]
     call = case.inputs(seed, 0, CPU)
     answer = reference or case.problem.baseline
-    grader = SimpleNamespace(device_name="cpu", seed=seed, reference_answer=lambda _, call: answer(call))
     evidence = Evidence()
-    compare(grader, case, call, kernel(call), evidence)  # type: ignore[arg-type]
+    comparison(answer, seed).compare(case, call, kernel(call), evidence)
     return evidence
 
 
@@ -390,10 +396,9 @@ def test_a_case_that_cannot_tell_right_from_wrong_is_refused() -> None:
         case.case.model_copy(update={"degenerate": None}),
         case.params,
     )
-    stub = SimpleNamespace(device_name="cpu", seed=1, reference_answer=lambda _, call: case.problem.baseline(call))
     call = silent.inputs(1, 0, CPU)
     with pytest.raises(CaseRefused, match="ones would pass"):
-        compare(stub, silent, call, case.problem.baseline(call), Evidence())  # type: ignore[arg-type]
+        comparison(case.problem.baseline).compare(silent, call, case.problem.baseline(call), Evidence())
 
 
 def test_a_case_that_calls_itself_degenerate_without_being_so_is_refused() -> None:
@@ -405,7 +410,6 @@ def test_a_case_that_calls_itself_degenerate_without_being_so_is_refused() -> No
         case.case.model_copy(update={"degenerate": "so they say"}),
         case.params,
     )
-    stub = SimpleNamespace(device_name="cpu", seed=1, reference_answer=lambda _, call: case.problem.baseline(call))
     call = proud.inputs(1, 0, CPU)
     with pytest.raises(CaseRefused, match="no trivial answer passes"):
-        compare(stub, proud, call, case.problem.baseline(call), Evidence())  # type: ignore[arg-type]
+        comparison(case.problem.baseline).compare(proud, call, case.problem.baseline(call), Evidence())

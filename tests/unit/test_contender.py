@@ -302,10 +302,30 @@ def test_a_log_is_told_by_the_marks_in_it() -> None:
     assert first == "import\n"
     assert set(one.splitlines()) - {""} == {
         "1",
-        f"... {7 + 80_000 + 4 - LOG_HEAD_BYTES - LOG_TAIL_BYTES} bytes left out ...",
+        f"... {80_000 + 4 - LOG_HEAD_BYTES - LOG_TAIL_BYTES} bytes left out ...",
     }
     assert rest == [("two", "2\n"), ("two", "2\n")]
     log.mark("after its end")
+
+
+def test_each_section_of_a_log_keeps_its_beginning() -> None:
+    """However much is printed before and after it."""
+    read_end, write_end = os.pipe()
+    log = Log(read_end)
+    for number in range(5):
+        log.mark(f"case {number}")
+        for start in range(0, 100):
+            os.write(write_end, f"{number} {start} {'x' * 1000}\n".encode())
+    os.close(write_end)
+    log.finish()
+    sections = dict(log.sections())
+    assert list(sections) == [f"case {number}" for number in range(5)]
+    for number in range(5):
+        assert sections[f"case {number}"].startswith(f"{number} 0 xx")
+        assert f"\n{number} 6 xx" in sections[f"case {number}"]
+        assert set(sections[f"case {number}"][0::1005][:1]) == {str(number)}
+    assert sections["case 4"].endswith(f"4 99 {'x' * 1000}\n")
+    assert "bytes left out" in sections["case 1"]
 
 
 def test_a_log_of_just_what_is_kept_leaves_nothing_out() -> None:

@@ -1685,3 +1685,24 @@ def test_a_part_of_an_output_is_told_by_its_place_in_the_whole() -> None:
     assert not any("33–39" in line or "7–39" in line for line in lines)
     assert explain("y", got, expected, got != expected.float(), before=100)[1] == "everything before that is right"
     assert not any("before that" in line for line in explain("y", got, expected, got != expected.float(), before=0))
+
+
+def test_an_output_of_few_elements_is_shown_whole() -> None:
+    def told(expected: torch.Tensor, got: torch.Tensor) -> str:
+        scene = Scene(Call({"x": expected.float()}), lambda _: {"y": expected}, [], None)
+        return explain_call({"y": got}, {"y": expected}, {"y": (got - expected).abs() > 1e-5}, scene)[-1]
+
+    seven = torch.tensor([[0.1, 0.2, 0.3, 0.05, 0.05, 0.1, 0.2]], dtype=torch.float64)
+    got = seven.float()
+    got[0, -1] = 0.7
+    assert told(seven, got) == (
+        "y: expected  0.1  0.2  0.3  0.05  0.05  0.1  0.2\n   got       0.1  0.2  0.3  0.05  0.05  0.1  0.7"
+    )
+    one = torch.tensor([0.5], dtype=torch.float64)
+    assert told(one, one.float() * (1 + 2e-6)) == "y: expected  0.5\n   got       0.500001"
+    assert "got  " not in told(seven.expand(2, 7), got.expand(2, 7).contiguous())
+    unwritten = torch.full((2, 2), POISON_BYTE, dtype=torch.uint8).repeat(1, 4).view(torch.float32).clone()
+    unwritten[0] = torch.tensor([1.0, 2.0001])
+    assert told(torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64), unwritten) == (
+        "y: expected  1  2       | 3              4\n   got       1  2.0001  | never written  never written"
+    ).replace("  |", " |")

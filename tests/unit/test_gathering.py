@@ -24,13 +24,14 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
     )
     early = CaseResult(name="early", tries="", outcome="passed")
     results: Any = SimpleNamespace(cases={("a", "p", "early"): early}, speed={})
-    judge: Any = SimpleNamespace(job=SimpleNamespace(speed=True), device_name="cpu")
+    nobody: Any = None
+    run: Any = SimpleNamespace(job=SimpleNamespace(speed=True), device_name="cpu")
     compilation: Any = SimpleNamespace(kernels={})
-    found = Gathering(judge, results, compilation, interrupted=True).part(assignment, part)
+    found = Gathering(run, nobody, results, compilation, interrupted=True).part(assignment, part)
     assert [one.outcome for one in found.cases] == ["passed", "skipped", "skipped"]
     assert {one.message for one in found.cases} == {"", INTERRUPTED}
     assert (found.points.graded, found.points.possible) == (0, 2)
     assert [(one.outcome, one.message) for one in found.speed.cases] == [("skipped", INTERRUPTED)]
     assert (found.speed.points.graded, found.speed.points.possible) == (0, 3)
-    late = Gathering(judge, results, compilation, interrupted=False).part(assignment, part)
+    late = Gathering(run, nobody, results, compilation, interrupted=False).part(assignment, part)
     assert [one.outcome for one in (*late.cases, *late.speed.cases)] == ["passed", *["infra_error"] * 3]

@@ -15,14 +15,14 @@ import torch
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.pool import stage_runtime
 from grader.contender.replies import ContenderFault
-from grader.judge import memory
+from grader.judge import hoarding
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.memory import HOARD_GIB, WORKER_GIB, hoarding_is_a_fault, room_for, too_little
+from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, Hoarding, too_little
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
 
-class StubJudge:
+class Gpu:
     """A GPU with `free` GiB, and workers that give back `held` when they are condemned, a little later."""
 
     device_name = "cuda"
@@ -31,10 +31,11 @@ class StubJudge:
     def __init__(self, held: float) -> None:
         self.held, self.free, self.looks = held, 1.0, 0
         self.sentence: Future[Exception] | None = None
-        self.sentencing, self.sentences = threading.Lock(), dict[str, Any]()
         self.condemned = 0
         self.baselines = SimpleNamespace(settle=self._settle)
         self.given_back_meanwhile = 0.0  # by a baseline
+        itself: Any = self
+        self.hoarding = Hoarding(itself, itself)
 
     def _settle(self) -> None:
         self.free, self.given_back_meanwhile = self.free + self.given_back_meanwhile, 0.0
@@ -51,21 +52,21 @@ class StubJudge:
         return 2
 
 
-def end_of(judge: StubJudge, error: Exception) -> Exception:
-    with pytest.raises(Exception) as caught, hoarding_is_a_fault(judge, SOFTMAX):  # type: ignore[arg-type]
+def end_of(gpu: Gpu, error: Exception) -> Exception:
+    with pytest.raises(Exception) as caught, gpu.hoarding.is_a_fault(SOFTMAX):
         raise error
     return caught.value
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "RELEASE_LIMIT_S", 0.5)
+    monkeypatch.setattr(hoarding, "RELEASE_LIMIT_S", 0.5)
 
 
 def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
-    judge = StubJudge(held=1.0)
-    judge.given_back_meanwhile = 20.0
-    assert isinstance(end_of(judge, MemoryError("none")), CaseRefused)
+    gpu = Gpu(held=1.0)
+    gpu.given_back_meanwhile = 20.0
+    assert isinstance(end_of(gpu, MemoryError("none")), CaseRefused)
 
 
 @pytest.mark.parametrize(
@@ -78,36 +79,36 @@ def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
     ],
 )
 def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> None:
-    judge = StubJudge(held=100)
-    fault = end_of(judge, error)
+    gpu = Gpu(held=100)
+    fault = end_of(gpu, error)
     assert isinstance(fault, ContenderFault)
     assert fault.outcome == "out_of_memory"
     assert "still held 100 GiB of GPU memory after its calls" in fault.message
-    assert judge.sentence is not None
-    assert judge.sentence.result(0) is fault
+    assert gpu.sentence is not None
+    assert gpu.sentence.result(0) is fault
 
 
 def test_an_honest_submission_is_not() -> None:
-    judge = StubJudge(held=HOARD_GIB + 2 * WORKER_GIB - 1)
-    refused = end_of(judge, MemoryError("512 bytes of GPU memory"))
+    gpu = Gpu(held=HOARD_GIB + 2 * WORKER_GIB - 1)
+    refused = end_of(gpu, MemoryError("512 bytes of GPU memory"))
     assert isinstance(refused, CaseRefused)
     assert str(refused) == "the judge found no GPU memory: 512 bytes of GPU memory"
-    assert judge.sentence is not None
-    assert judge.sentence.result(0) is refused
+    assert gpu.sentence is not None
+    assert gpu.sentence.result(0) is refused
 
 
 def test_a_worker_that_does_not_start_for_another_reason_is_told_as_that() -> None:
     error = WorkerUnavailable("no start")
-    assert end_of(StubJudge(held=0), error) is error
+    assert end_of(Gpu(held=0), error) is error
 
 
 def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
-    judge = StubJudge(held=100)
+    gpu = Gpu(held=100)
     inside, ends = threading.Barrier(3), []
 
     def lane() -> None:
         try:
-            with hoarding_is_a_fault(judge, SOFTMAX):  # type: ignore[arg-type]
+            with gpu.hoarding.is_a_fault(SOFTMAX):
                 inside.wait()
                 raise MemoryError("512 bytes of GPU memory")
         except Exception as error:
@@ -120,40 +121,40 @@ def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
         one.join()
     assert len({id(one) for one in ends}) == 1
     assert isinstance(ends[0], ContenderFault)
-    assert judge.condemned == 1
-    assert end_of(judge, MemoryError("another day")) is not ends[0]  # what begins later is looked at anew
-    assert judge.condemned == 2
+    assert gpu.condemned == 1
+    assert end_of(gpu, MemoryError("another day")) is not ends[0]  # what begins later is looked at anew
+    assert gpu.condemned == 2
 
 
 def test_whatever_happens_a_sentence_is_told() -> None:
-    judge = StubJudge(held=100)
+    gpu = Gpu(held=100)
 
     def free_gib() -> float:
-        if judge.sentence is not None:
+        if gpu.sentence is not None:
             raise OSError("the driver is gone")
         return 1.0
 
-    judge.free_gib = free_gib  # type: ignore[method-assign]
-    assert isinstance(end_of(judge, MemoryError("512 bytes")), OSError)
-    assert judge.sentence is not None
-    assert isinstance(judge.sentence.result(0), CaseRefused)
+    gpu.free_gib = free_gib  # type: ignore[method-assign]
+    assert isinstance(end_of(gpu, MemoryError("512 bytes")), OSError)
+    assert gpu.sentence is not None
+    assert isinstance(gpu.sentence.result(0), CaseRefused)
 
 
 @pytest.mark.parametrize(
     "error", [CheckFailed("wrong"), ContenderFault("crashed", "gone"), ValueError("bug"), RuntimeError("bug")]
 )
 def test_other_ends_are_left_as_they_are(error: Exception) -> None:
-    judge = StubJudge(held=100)
-    assert end_of(judge, error) is error
-    assert judge.sentence is None
+    gpu = Gpu(held=100)
+    assert end_of(gpu, error) is error
+    assert gpu.sentence is None
 
 
 def test_without_a_gpu_there_is_nobody_to_blame() -> None:
-    judge = StubJudge(held=100)
-    judge.device_name = "cpu"
+    gpu = Gpu(held=100)
+    gpu.device_name = "cpu"
     error = MemoryError("no more")
-    assert end_of(judge, error) is error
-    assert judge.sentence is None
+    assert end_of(gpu, error) is error
+    assert gpu.sentence is None
 
 
 def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -> None:
@@ -184,32 +185,32 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
 
 
 def test_who_keeps_memory_is_not_spared_the_cases_that_need_it() -> None:
-    judge: Any = StubJudge(held=100)
+    gpu: Any = Gpu(held=100)
     with pytest.raises(ContenderFault) as caught:
-        room_for(judge, SOFTMAX, 70.0)
+        gpu.hoarding.room_for(SOFTMAX, 70.0)
     assert caught.value.outcome == "out_of_memory"
     assert "still held 100 GiB of GPU memory" in caught.value.message
 
 
 def test_what_a_submission_may_keep_is_taken_from_it_where_it_is_needed() -> None:
-    judge: Any = StubJudge(held=HOARD_GIB)
-    assert room_for(judge, SOFTMAX, 5.0) == pytest.approx(1 + HOARD_GIB)
-    assert judge.condemned == 1
+    gpu: Any = Gpu(held=HOARD_GIB)
+    assert gpu.hoarding.room_for(SOFTMAX, 5.0) == pytest.approx(1 + HOARD_GIB)
+    assert gpu.condemned == 1
 
 
 @pytest.mark.parametrize(("needed", "total"), [(1.0, 140.0), (70.0, 69.0)])
 def test_nobody_is_ended_where_there_is_room_or_never_will_be(needed: float, total: float) -> None:
-    judge: Any = StubJudge(held=100)
-    judge.total_gib = total
-    assert room_for(judge, SOFTMAX, needed) == 1.0
-    assert judge.condemned == 0
+    gpu: Any = Gpu(held=100)
+    gpu.total_gib = total
+    assert gpu.hoarding.room_for(SOFTMAX, needed) == 1.0
+    assert gpu.condemned == 0
 
 
 def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
-    judge: Any = StubJudge(held=0)
-    judge.condemn = lambda *_: 0
+    gpu: Any = Gpu(held=0)
+    gpu.condemn = lambda *_: 0
     started = time.monotonic()
-    assert room_for(judge, SOFTMAX, 70.0) == 1.0
+    assert gpu.hoarding.room_for(SOFTMAX, 70.0) == 1.0
     assert time.monotonic() - started < 0.3
 
 

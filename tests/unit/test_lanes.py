@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +13,15 @@ import pytest
 
 from grader.contender import pool
 from grader.contender.replies import ContenderFault
-from grader.judge import schedule as module
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
 from grader.judge.lanes import Done, Lanes, Work
-from grader.judge.schedule import case_work
+from grader.judge.works import Works
 
 
-class StubJudge:
-    """Hands out lane numbers for contenders, and notes what was run where."""
+class Stub:
+    """Run, standing, crew and trials in one: hands out lane numbers for contenders, and notes what was run where."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
@@ -32,10 +32,12 @@ class StubJudge:
         self.alone: dict[str, bool] = {}
         self.hangs = Hangs()
         self.device_name = "cuda"
+        self.lane_count = 1
+        self.is_busy = False
         self._inside: set[str] = set()
         self._lock = threading.Lock()
 
-    def contender(self, _assignment: Any, lane: int = 0) -> int:
+    def worker(self, _assignment: Any, lane: int = 0) -> int:
         return lane
 
     def emit(self, event: Any) -> None:
@@ -47,7 +49,7 @@ class StubJudge:
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
 
-    def run_trial(self, _judge: Any, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
+    def run(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
         with self._lock:
             self._inside.add(case.name)
             self.together = max(self.together, len(self._inside))
@@ -83,10 +85,20 @@ def cases(
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> StubJudge:
-    stub = StubJudge()
-    monkeypatch.setattr(module, "run_trial", stub.run_trial)
-    return stub
+def judge() -> Stub:
+    return Stub()
+
+
+def lanes_of(judge: Stub, count: int) -> Lanes:
+    judge.lane_count = count
+    stub: Any = judge
+    return Lanes(stub, stub, stub)
+
+
+def case_work(judge: Stub, case: Any) -> Work:
+    stub: Any = judge
+    hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
+    return Works(stub, stub, stub, hoarding, stub, stub, [], {}).of_case(case)
 
 
 def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
@@ -97,23 +109,23 @@ def nothing() -> None:
     pass
 
 
-def run(judge: StubJudge, count: int, works: Sequence[Work], then: Callable[[], None] = nothing) -> dict[str, Done]:
+def run(judge: Stub, count: int, works: Sequence[Work], then: Callable[[], None] = nothing) -> dict[str, Done]:
     """What became of each work, by its name."""
-    lanes = Lanes(judge, count)  # type: ignore[arg-type]
+    lanes = lanes_of(judge, count)
     done = list(lanes.run(works, then))
-    assert not lanes.busy
+    assert not judge.is_busy
     assert not list(lanes.done_already())
     by_name = {one.work.place.name: one for one in done}
     assert len(by_name) == len(done)
     return {one.place.name: by_name[one.place.name] for one in works}
 
 
-def run_all(judge: StubJudge, count: int, listed: list[Any], then: Callable[[], None] = nothing) -> dict[str, Done]:
+def run_all(judge: Stub, count: int, listed: list[Any], then: Callable[[], None] = nothing) -> dict[str, Done]:
     """What became of each case, by its name."""
-    return run(judge, count, [case_work(judge, case) for case in listed], then)  # type: ignore[arg-type]
+    return run(judge, count, [case_work(judge, case) for case in listed], then)
 
 
-def test_every_case_runs_once_and_has_its_own_end(judge: StubJudge) -> None:
+def test_every_case_runs_once_and_has_its_own_end(judge: Stub) -> None:
     ends = run_all(judge, 3, cases(12, wrong=(3, 7)))
     assert sorted(name for name, _ in judge.ran) == sorted(ends)
     assert {name: str(one.error) for name, one in ends.items() if one.error} == {
@@ -123,7 +135,7 @@ def test_every_case_runs_once_and_has_its_own_end(judge: StubJudge) -> None:
     assert ends["softmax-4"].evidence.time_s == 1.0
 
 
-def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> None:
+def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: Stub) -> None:
     run_all(judge, 3, cases(20))
     assert judge.together == 3
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
@@ -133,7 +145,7 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: StubJudge) -> N
 
 
 @pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
-def test_pytests_own_outcomes_are_told_as_well(judge: StubJudge, outcome: BaseException) -> None:
+def test_pytests_own_outcomes_are_told_as_well(judge: Stub, outcome: BaseException) -> None:
     def skip(_lane: int, _evidence: Evidence) -> None:
         raise outcome
 
@@ -141,7 +153,7 @@ def test_pytests_own_outcomes_are_told_as_well(judge: StubJudge, outcome: BaseEx
     assert all(isinstance(one.error, type(outcome)) for one in ends.values())
 
 
-def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: StubJudge) -> None:
+def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: Stub) -> None:
     def leave(_lane: int, _evidence: Evidence) -> None:
         raise SystemExit(3)
 
@@ -149,13 +161,13 @@ def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: StubJudge) -> 
     assert all(isinstance(one.error, SystemExit) for one in ends.values())
 
 
-def test_cuda_is_not_built_in_every_lane(judge: StubJudge) -> None:
+def test_cuda_is_not_built_in_every_lane(judge: Stub) -> None:
     run_all(judge, 3, cases(12, language="cuda"))
     assert judge.together == 1
     assert judge.prepared == 0
 
 
-def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: StubJudge) -> None:
+def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: Stub) -> None:
     """A file in CUDA C++ stays in one lane; its cases under a tool do not wait there, nor for one another."""
     together = threading.Barrier(3 + 1, timeout=20)
     waited: list[str] = []
@@ -178,7 +190,7 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
 
 
 @pytest.mark.parametrize(("tools", "prepared"), [(1, 1), (5, 3), (0, 0)])
-def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: StubJudge, tools: int, prepared: int) -> None:
+def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: Stub, tools: int, prepared: int) -> None:
     listed = cases(40)
     works = [work(f"tool-{index}", listed[0].assignment, lambda *_: None, apart=True) for index in range(tools)]
     works += [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
@@ -186,7 +198,7 @@ def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: StubJudge,
     assert judge.prepared == prepared
 
 
-def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: StubJudge) -> None:
+def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: Stub) -> None:
     begun: list[str] = []
     triton, cuda = cases(1)[0].assignment, cases(1, of="gelu", language="cuda")[0].assignment
     works = [
@@ -199,13 +211,13 @@ def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: StubJudge) -
     assert sorted(begun) == ["gelu"] * 4 + ["softmax"] * 4
 
 
-def test_a_case_under_a_tool_starts_its_own_worker(judge: StubJudge) -> None:
+def test_a_case_under_a_tool_starts_its_own_worker(judge: Stub) -> None:
     plain, watched = cases(2)
     watched.case.tool = "memcheck"
     assert [case_work(judge, one).apart for one in (plain, watched)] == [False, True]  # type: ignore[arg-type]
 
 
-def test_no_assignment_has_a_second_lane_before_all_have_one(judge: StubJudge) -> None:
+def test_no_assignment_has_a_second_lane_before_all_have_one(judge: Stub) -> None:
     listed = cases(60, of="attention") + cases(30, of="softmax") + cases(20, of="gelu", language="cuda")
     run_all(judge, 3, listed)
     assert {next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(3)} == {
@@ -215,7 +227,7 @@ def test_no_assignment_has_a_second_lane_before_all_have_one(judge: StubJudge) -
     }
 
 
-def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: StubJudge) -> None:
+def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: Stub) -> None:
     """Three for the one with most work, one for each of the others; a lane that is done goes on elsewhere, with a new worker."""
     listed = cases(18, of="gelu", language="cuda") + cases(20, of="softmax") + cases(60, of="attention")
     run_all(judge, 5, listed)
@@ -232,7 +244,7 @@ def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: StubJudg
     assert sorted(judge.ended) == sorted([*moved, 1, 2, 3, 4])
 
 
-def test_a_lane_takes_no_work_before_its_worker_is_there(judge: StubJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_takes_no_work_before_its_worker_is_there(judge: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or that work, and whoever waits for it, would wait for the start, while another lane could do it."""
     all_done = threading.Event()
     listed = cases(20)
@@ -242,9 +254,9 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: StubJudge, monke
             assert all_done.wait(20)
         return lane
 
-    monkeypatch.setattr(judge, "contender", contender)
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    running = lanes.run([case_work(judge, case) for case in listed], nothing)  # type: ignore[arg-type]
+    monkeypatch.setattr(judge, "worker", contender)
+    lanes = lanes_of(judge, 2)
+    running = lanes.run([case_work(judge, case) for case in listed], nothing)
     for _ in listed:
         next(running)
     all_done.set()
@@ -253,18 +265,18 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: StubJudge, monke
 
 
 def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
-    judge: StubJudge, monkeypatch: pytest.MonkeyPatch
+    judge: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def contender(_assignment: Any, lane: int = 0) -> int:
         raise OSError(f"no worker for lane {lane}")
 
-    monkeypatch.setattr(judge, "contender", contender)
+    monkeypatch.setattr(judge, "worker", contender)
     ends = run_all(judge, 2, cases(12))
     assert all(str(one.error).startswith("no worker for lane") for one in ends.values())
 
 
 def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_more(
-    judge: StubJudge, monkeypatch: pytest.MonkeyPatch
+    judge: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one file may load in the first worker and not in the second."""
     loaded: list[int] = []
@@ -276,25 +288,25 @@ def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_
                 raise ContenderFault("crashed", "when it was loaded once more")
         return lane
 
-    monkeypatch.setattr(judge, "contender", contender)
+    monkeypatch.setattr(judge, "worker", contender)
     told = [str(one.error) for one in run_all(judge, 2, cases(16)).values() if one.error]
     assert told == ["when it was loaded once more"]
     assert len(judge.ran) == 15
 
 
-def test_a_worker_is_not_started_for_a_case_or_two(judge: StubJudge) -> None:
+def test_a_worker_is_not_started_for_a_case_or_two(judge: Stub) -> None:
     run_all(judge, 3, cases(3))
     assert judge.together == 1
 
 
-def test_what_waits_for_a_quiet_machine_is_called_once(judge: StubJudge) -> None:
+def test_what_waits_for_a_quiet_machine_is_called_once(judge: Stub) -> None:
     called: list[int] = []
     run_all(judge, 3, cases(30), lambda: called.append(len(judge.ran)))
     assert len(called) == 1
     assert called[0] in range(12, 19)
 
 
-def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judge: StubJudge) -> None:
+def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judge: Stub) -> None:
     def fail() -> None:
         raise OSError("no more processes")
 
@@ -302,9 +314,9 @@ def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judg
     assert failed == ["no more processes"]
 
 
-def test_nothing_begins_after_the_end(judge: StubJudge) -> None:
-    lanes = Lanes(judge, 2)  # type: ignore[arg-type]
-    running = lanes.run([case_work(judge, case) for case in cases(200)], nothing)  # type: ignore[arg-type]
+def test_nothing_begins_after_the_end(judge: Stub) -> None:
+    lanes = lanes_of(judge, 2)
+    running = lanes.run([case_work(judge, case) for case in cases(200)], nothing)
     next(running)
     lanes.abandon()
     lanes.finish()
@@ -328,7 +340,7 @@ def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> No
         assert pool.workers_at_once(gib) == expected
 
 
-def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: StubJudge) -> None:
+def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: Stub) -> None:
     """Two lanes: when the second of two has hung, at most one more is under way."""
     (case,), ran = cases(1), list[str]()
 

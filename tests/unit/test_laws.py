@@ -12,8 +12,8 @@ from grader.assignment import load_course
 from grader.judge import properties as module
 from grader.judge.cases import Place
 from grader.judge.properties import Properties, Trial
-from grader.judge.schedule import Schedule
-from grader.problem import load_problem
+from grader.judge.works import Works
+from grader.problem import Call, load_problem
 from tests.conftest import ROOT
 
 LENGTHS = st.integers(1, 70)
@@ -23,11 +23,19 @@ LENGTHS = st.integers(1, 70)
 def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     """Of an assignment, on trials that ask nobody."""
     assignment = next(one for one in load_course(ROOT) if one.name == "flash_attention")
-    judge: Any = SimpleNamespace(contender=lambda *_: None, seed=1, device_name="cpu")
+    run: Any = SimpleNamespace(seed=1, device_name="cpu")
+    crew: Any = SimpleNamespace(worker=lambda *_: None)
+    nobody: Any = None
     monkeypatch.setattr(
-        module, "Trial", lambda _judge, bound, _lane: SimpleNamespace(case=bound, conclude=lambda: None)
+        module,
+        "Trial",
+        lambda _run, _crew, _comparison, bound, _lane: SimpleNamespace(
+            case=bound, inputs=Call({}), conclude=lambda: None
+        ),
     )
-    return Properties(judge, assignment, *load_problem(assignment), assignment.spec.parts[0], "law")
+    return Properties(
+        run, crew, nobody, assignment, *load_problem(assignment), assignment.spec.parts[0], "law", "a law"
+    )
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:
@@ -70,12 +78,11 @@ def test_what_a_law_asserts_is_looked_for_in_smaller_inputs(properties: Properti
 
 def test_a_lane_finds_its_assignments_problem_loaded() -> None:
     """Two that load one at the same time have each other's unfinished module where pydantic looks for what a model is made of."""
-    judge: Any = SimpleNamespace(device_name="cuda")
     nobody: Any = None
     assignments = load_course(ROOT)
     problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
-    schedule = Schedule(judge, assignments, [], problems, nobody, nobody, nobody)
+    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, assignments, problems)
     for one in assignments:
-        found = schedule.properties(Place(one.name, one.spec.parts[0].name, "law"), lane=1)
+        found = works.properties(Place(one.name, one.spec.parts[0].name, "law"), lane=1)
         assert isinstance(found, Properties)
         assert f"problem of {one.name}" in vars(found).values()

@@ -8,7 +8,17 @@ import warnings
 
 import pytest
 
-from grader.verdict.prints import counted, shortened, sort_out, with_case
+from grader.verdict.prints import (
+    CASE_LINES,
+    LOG_LINES,
+    all_shortened,
+    counted,
+    first_lines,
+    heading,
+    shortened,
+    sort_out,
+    with_case,
+)
 
 SEGFAULT = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\nctypes.string_at(0)\n"
 LATE = """
@@ -72,4 +82,45 @@ def test_what_is_long_loses_its_middle() -> None:
     text = shortened(["x" * 100] * 100, 1000)
     assert len(text) < 1100
     assert "characters left out" in text
+    assert set(map(len, text.splitlines()[:2] + text.splitlines()[-2:])) == {100}
     assert shortened(["a", "b"], 1000) == "a\nb"
+
+
+def test_of_many_sections_each_keeps_its_beginning() -> None:
+    sections = [with_case(f"n-{number}", "x" * 50 + "\n" + "y" * 3000) for number in range(20)]
+    text = all_shortened([*sections, with_case("short", "z")], 10_000)
+    assert len(text) < 12_000
+    assert all(f"[n-{number}] {'x' * 50}\n" in text for number in range(20))
+    assert text.endswith("\n[short] z")
+
+
+def test_the_first_lines_of_the_first_cases_are_shown() -> None:
+    cases = [f"n-{number}" for number in range(9)]
+    lines = [
+        line for case in reversed(cases) for line in with_case(case, "\n".join(f"{case} {row}" for row in range(50)))
+    ]
+    lines = [*with_case("", "hello"), *lines]
+    shown, stand_for = first_lines(lines, cases, [])
+    assert shown[0] == "[import] hello"
+    assert shown[1 : 1 + CASE_LINES] == [f"[n-0] n-0 {row}" for row in range(CASE_LINES)]
+    assert (len(shown), stand_for) == (LOG_LINES, LOG_LINES)
+    wrong, _ = first_lines(lines, cases, ["n-3", "n-7"])
+    assert [line.partition("]")[0] for line in wrong] == ["[n-3"] * 6 + ["[n-7"] * 6
+    assert first_lines(lines, cases, ["of which nothing is printed"]) == (shown, stand_for)
+    assert first_lines(lines, cases, ["n-8"])[0] == [f"[n-8] n-8 {row}" for row in range(LOG_LINES)]
+
+
+def test_equal_lines_are_shown_once_and_counted() -> None:
+    lines = ["[a] called", "[a] called", "[a] m = 1", "[b] called", "[c] called", "[c] m = 2", "[c] m = 2", "[d] m = 1"]
+    assert first_lines(lines, ["a", "b", "c", "d"], []) == (
+        [
+            "[a] called  (2 times, and in 2 more cases)",
+            "[a] m = 1  (the same in 1 more case)",
+            "[c] m = 2  (2 times)",
+        ],
+        len(lines),
+    )
+
+
+def test_a_part_is_named_where_there_are_several() -> None:
+    assert (heading("n-1", "forward", 1), heading("n-1", "forward", 2)) == ("n-1", "forward n-1")

@@ -15,7 +15,7 @@ from grader.contender.contender import Limits
 from grader.contender.replies import ContenderFault
 from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.memory import HOARD_GIB, WORKER_GIB
+from grader.judge.hoarding import HOARD_GIB, WORKER_GIB
 from grader.judge.race import (
     ALONE_BATCHES,
     MAX_REPEATS,
@@ -62,7 +62,8 @@ def race_on(
     looked = found()
     gauge = SimpleNamespace(is_quiet=lambda: next(looked), others=lambda: list(others))
     race = Race.__new__(Race)
-    race._judge = SimpleNamespace(gauge=gauge)  # type: ignore[assignment]
+    race._track = SimpleNamespace(run=SimpleNamespace(device_name="cuda"))  # type: ignore[assignment]
+    race._gauge = gauge  # type: ignore[assignment]
     race._submission = SimpleNamespace(contender=worker)  # type: ignore[assignment]
     return race, worker
 
@@ -111,7 +112,6 @@ def test_batches_that_were_run_again_are_counted(monkeypatch: pytest.MonkeyPatch
     """Of the submission alone: whoever leaves work running after a slow batch would choose among them unseen."""
     race, _ = race_on(monkeypatch, [True])
     race._repeats, race._collects, race._check = 0, True, lambda *_: None  # type: ignore[method-assign]
-    race._judge.device_name = "cuda"
     quiet = iter([False, False, True, False, True])
     batch = SimpleNamespace(collected=True)
     bench: Any = SimpleNamespace(
@@ -144,7 +144,7 @@ class Judged(Race):
     def __init__(
         self, rounds: int, lift: float, undecided: bool = False, began_s: float = 0.0, tidied_s: float = 0.0
     ) -> None:
-        self._judge = SimpleNamespace(job=SimpleNamespace(effort="full"))  # type: ignore[assignment]
+        self._track = SimpleNamespace(run=SimpleNamespace(job=SimpleNamespace(effort="full")))  # type: ignore[assignment]
         self._rules = SimpleNamespace(rounds=5, max_rounds=60, budget_s=12.0)  # type: ignore[assignment]
         self.rounds = [None] * rounds  # type: ignore[list-item]
         self._started = module.time.monotonic() - began_s
@@ -178,7 +178,7 @@ def test_further_rounds_are_for_bands_in_doubt_and_once_for_a_claim_that_is_lift
 ) -> None:
     race = Judged(rounds, lift, undecided, began_s)
     assert race.is_worth_another_round() is worth
-    race._judge.job.effort = "quick"  # type: ignore[misc]
+    race._track.run.job.effort = "quick"  # type: ignore[misc]
     assert not race.is_worth_another_round()
 
 
@@ -200,7 +200,9 @@ class Warming(Race):
         self._submission = Runner("submission", SimpleNamespace(), LIMITS)  # type: ignore[arg-type]
         self._rules = SimpleNamespace(slow_limit=SLOW_LIMIT)  # type: ignore[assignment]
         self._case = SimpleNamespace(opponents=["eager"])  # type: ignore[assignment]
-        self._judge = SimpleNamespace(baselines=SimpleNamespace(note_compiled=lambda *_: None))  # type: ignore[assignment]
+        baselines = SimpleNamespace(note_compiled=lambda *_: None)
+        run = SimpleNamespace(device_name="cpu")
+        self._track = SimpleNamespace(run=run, crew=SimpleNamespace(baselines=baselines))  # type: ignore[assignment]
 
     def _bench(self, _sets: int, collected: int) -> Any:
         return contextlib.nullcontext(SimpleNamespace(calls=[None] * collected))
@@ -310,11 +312,12 @@ class Timed(Race):
         outputs = {"y": (1 << 28,)}  # a GiB
         self._case = SimpleNamespace(problem=SimpleNamespace(outputs=lambda _call: outputs), dtype=torch.float32)  # type: ignore[assignment]
         killed: Any = SimpleNamespace(kill=lambda: self.ran.append("the end"))
-        self._judge = SimpleNamespace(  # type: ignore[assignment]
+        run = SimpleNamespace(
             device_name="cuda",
             emit=lambda _event: None,
             free_gib=lambda: 10.0 + held_gib * ("the end" in self.ran),
         )
+        self._track = SimpleNamespace(run=run)  # type: ignore[assignment]
         self._rules = SimpleNamespace(margin=0.05)  # type: ignore[assignment]
         self._submission = Runner(SUBMISSION, killed, LIMITS, calls=2)
         self._null = Runner("null", killed, LIMITS)

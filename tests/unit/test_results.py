@@ -6,11 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, described, with_input
 from grader.judge.results import Results
+from grader.problem import Call
+from grader.protocol import SAMPLE_CUT
 
 
 class Kept:
@@ -19,9 +22,8 @@ class Kept:
     def __init__(self, found: MachineFault | None = None, stop_early: bool = False) -> None:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], ContenderFault] = {}
-        self.judge: Any = SimpleNamespace(
-            emit=self.told.append,
-            job=SimpleNamespace(stop_early=stop_early),
+        run: Any = SimpleNamespace(emit=self.told.append, job=SimpleNamespace(stop_early=stop_early))
+        standing: Any = SimpleNamespace(
             excused=self.excused,
             excuse=lambda assignment, part, fault: self.excused.setdefault((assignment.name, part), fault),
         )
@@ -30,7 +32,7 @@ class Kept:
         )
         self.compilation: Any = SimpleNamespace(kernels={"a": ["compiled by broken tools"]})
         assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
-        self.results = Results(self.judge, [assignment], canary, self.compilation)
+        self.results = Results(run, standing, [assignment], canary, self.compilation)
 
     def keep(self, error: BaseException | None, name: str = "one", is_check: bool = False) -> tuple[str, str]:
         self.results.keep(Place("a", "p", name, "tries"), error, Evidence(), is_check)
@@ -56,6 +58,41 @@ def test_each_error_has_its_outcome(error: BaseException | None, outcome: str, m
     assert kept.keep(error) == (outcome, message)
     assert [event.result.outcome for event in kept.told] == [outcome]
     assert kept.results.has_decided_something == (outcome not in ("skipped", "infra_error"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CheckFailed("it is wrong", ("rows 3–5",)),
+        ContenderFault("crashed", "SIGSEGV"),
+        ContenderFault("timed_out", "4 s"),
+    ],
+)
+def test_what_a_wrong_case_was_given_is_told(error: BaseException) -> None:
+    kept, given = Kept(), described(Call({"x": torch.zeros(3, 7, dtype=torch.float16)}))
+    kept.results.keep(Place("a", "p", "64x7", "tries"), error, Evidence(given=given))
+    assert kept.results.cases["a", "p", "64x7"].diagnosis[-1] == "the input of 64x7: x of shape (3, 7), float16"
+
+
+@pytest.mark.parametrize("error", [None, ContenderFault("skipped", "no room"), ContenderFault("forbidden", "no")])
+def test_nothing_of_the_input_is_told_where_it_does_not_matter(error: BaseException | None) -> None:
+    kept = Kept()
+    kept.results.keep(Place("a", "p", "one", "tries"), error, Evidence(given=("x of shape (3,)", "float32")))
+    assert kept.results.cases["a", "p", "one"].diagnosis == ()
+
+
+def test_an_input_is_described_once() -> None:
+    q, k = torch.zeros(1, 5, 16), torch.zeros(1, 9, 16)
+    given = described(Call({"q": q, "k": k, "v": k}, {"is_causal": True}))
+    assert given == ("q of shape (1, 5, 16)", "k and v of shape (1, 9, 16)", "float32", "is_causal True")
+    assert described(Call({"x": torch.zeros(1000)}), windows=3) == (f"x of {3000 - SAMPLE_CUT:,} elements", "float32")
+    details = with_input(("rows 3–5",), "wrong", given, "n-5")
+    assert details[1:] == (
+        "the input of n-5: q of shape (1, 5, 16), k and v of shape (1, 9, 16), float32, is_causal True",
+    )
+    assert with_input(details, "wrong", given, "n-5") == details
+    has_it = "returned None; y must be a torch.Tensor of shape (3, 7) and dtype float32"
+    assert with_input((), has_it, ("x of shape (3, 7)", "float32"), "n-5") == ()
 
 
 def test_a_failure_of_the_grader_is_told_with_its_place() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 
 from grader.assignment import Case
 from grader.contender.replies import ContenderFault
-from grader.judge import trial
-from grader.judge.evidence import Evidence
+from grader.judge import asking
+from grader.judge.evidence import CaseRefused, Evidence
 from grader.problem import Call
 
 CPU = torch.device("cpu")
@@ -31,16 +32,23 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
     case: Any = SimpleNamespace(
         name="huge",
+        heading="huge",
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
-        assignment=SimpleNamespace(spec=spec),
+        assignment=SimpleNamespace(spec=spec, folder=Path("course/task")),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),
         dtype=torch.float32,
     )
-    judge: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
+    run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
     contender: Any = Contender()
     with pytest.raises(ContenderFault) as raised:
-        trial.answer(judge, case, contender, Call({"x": X}), Evidence())
+        asking.answer(run, case, contender, Call({"x": X}), Evidence())
     return raised.value
+
+
+def test_a_signature_that_does_not_fit_the_call_is_the_courses_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "signature_fault", lambda *_: "its inputs are ['x'], those of problem.py ['x', 'z']")
+    with pytest.raises(CaseRefused, match=r"problem.toml: signature: its inputs are"):
+        ended(free_gib=1.0)
 
 
 def test_where_there_was_no_room_for_results_of_its_own_it_is_skipped_and_says_what_was_needed() -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from grader.contender.replies import ContenderFault
-from grader.judge import schedule as module
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
 from grader.judge.lanes import Lanes
-from grader.judge.schedule import PropertyCheck, Race, Schedule
+from grader.judge.schedule import GIB_PER_SPARE, Race, Schedule
+from grader.judge.works import PropertyCheck, Works
 
 ASSIGNMENTS: Any = [
     SimpleNamespace(
@@ -65,15 +66,17 @@ class Stage:
             emit=lambda _event: None,
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
-            contender=lambda _assignment, lane=0: lane,
+            worker=lambda _assignment, lane=0: lane,
+            run=self.run_trial,
+            is_busy=False,
             prepare=lambda _count: None,
             end_lanes=lambda _lanes: None,
             settle=lambda starts=True: self.done.extend(["baselines", *["starts"] * starts]),
-            end_idle_workers=lambda: self.done.append("idle ended"),
+            end_idle=lambda: self.done.append("idle ended"),
             prepare_races=self.prepared.append,
             is_there=lambda file: file != self.judge.absent,
         )
-        self.judge.lanes = Lanes(self.judge, lanes)
+        self.lanes = Lanes(self.judge, self.judge, self.judge)
         compilation: Any = SimpleNamespace(
             drop=lambda one: self.done.append(f"drop {one.name}"),
             start=lambda _assignment: None,
@@ -83,7 +86,12 @@ class Stage:
         admission: Any = SimpleNamespace(check=self._admit)
         results: Any = SimpleNamespace(keep=self._keep)
         problems: Any = {one.name: (None, None) for one in ASSIGNMENTS}
-        self.schedule = Schedule(self.judge, ASSIGNMENTS, cases, problems, admission, compilation, results)
+        hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
+        stub = self.judge
+        works = Works(stub, stub, stub, hoarding, stub, stub, ASSIGNMENTS, problems)
+        self.schedule = Schedule(
+            stub, stub, stub, self.lanes, stub, works, ASSIGNMENTS, cases, admission, compilation, results
+        )
 
     def _admit(self, place: Place, _case: Any) -> None:
         if place.name in self.refused:
@@ -93,7 +101,7 @@ class Stage:
         assert place.name not in self.kept
         self.kept[place.name] = f"{'check ' if is_check else ''}{error or 'passed'}"
 
-    def run_trial(self, _judge: Any, case: Any, contender: int, _number: int, _evidence: Evidence) -> None:
+    def run_trial(self, case: Any, contender: int, _number: int, _evidence: Evidence) -> None:
         with self._lock:
             self._inside += 1
             self.together = max(self.together, self._inside)
@@ -104,8 +112,7 @@ class Stage:
             self._inside -= 1
 
 
-def run(stage: Stage, monkeypatch: pytest.MonkeyPatch, checks: Any = (), races: Any = ()) -> Stage:
-    monkeypatch.setattr(module, "run_trial", stage.run_trial)
+def run(stage: Stage, checks: Any = (), races: Any = ()) -> Stage:
     stage.schedule.run(checks, races)
     return stage
 
@@ -118,10 +125,10 @@ def law(name: str, of: str, ran: list[str]) -> PropertyCheck:
     return PropertyCheck(Place(of, "forward", name), function)
 
 
-def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks() -> None:
     ran: list[str] = []
     stage = Stage(*(case("gelu", f"g{i}") for i in range(3)), *(case("softmax", f"s{i}") for i in range(3)))
-    run(stage, monkeypatch, [law("law of softmax", "softmax", ran), law("law of gelu", "gelu", ran)])
+    run(stage, [law("law of softmax", "softmax", ran), law("law of gelu", "gelu", ran)])
     assert list(stage.kept) == ["g0", "g1", "g2", "law of gelu", "s0", "s1", "s2", "law of softmax"]
     assert set(stage.kept.values()) == {"passed", "check passed"}
     assert stage.ran == [(f"g{i}", 0) for i in range(3)] + [(f"s{i}", 0) for i in range(3)]
@@ -130,11 +137,11 @@ def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks(monke
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_everything_ends_once_whatever_becomes_of_it(monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+def test_everything_ends_once_whatever_becomes_of_it(lanes: int) -> None:
     stage = Stage(*(case("softmax", f"s{i}", needs_memory=i in (4, 8)) for i in range(15)), lanes=lanes)
     stage.refused = {"s2": ContenderFault("skipped", "not here"), "s8": ContenderFault("skipped", "too large")}
     stage.wrong = {"s3": CheckFailed("it is wrong"), "s4": ContenderFault("crashed", "it crashed")}
-    run(stage, monkeypatch)
+    run(stage)
     told = {"s2": "not here", "s3": "it is wrong", "s4": "it crashed", "s8": "too large"}
     assert stage.kept == {f"s{i}": told.get(f"s{i}", "passed") for i in range(15)}
     assert {name for name, _ in stage.ran} == {f"s{i}" for i in range(15)} - {"s2", "s8"}
@@ -144,23 +151,23 @@ def test_everything_ends_once_whatever_becomes_of_it(monkeypatch: pytest.MonkeyP
     assert "compile s3" not in stage.done
 
 
-def test_a_kernel_that_does_not_compile_fails_a_case_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_compile_fails_a_case_that_passed() -> None:
     def check(_case: Any) -> None:
         raise ContenderFault("failed", "does not compile for sm_90")
 
     stage = Stage(case("gelu", "g0"))
     stage.compilation.check = check
-    assert run(stage, monkeypatch).kept == {"g0": "does not compile for sm_90"}
+    assert run(stage).kept == {"g0": "does not compile for sm_90"}
 
 
-def test_a_part_that_needs_a_gpu_is_excused_whatever_became_of_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_needs_a_gpu_is_excused_whatever_became_of_a_case() -> None:
     stage = Stage(case("gelu", "g0"))
     stage.judge.excused = {("gelu", "forward"): ContenderFault("skipped", "needs a GPU")}
     stage.wrong = {"g0": CheckFailed("it is wrong")}
-    assert run(stage, monkeypatch).kept == {"g0": "needs a GPU"}
+    assert run(stage).kept == {"g0": "needs a GPU"}
 
 
-def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
     """Whoever ended the grading may have ended workers too."""
     stage = Stage(*(case("softmax", f"s{i}") for i in range(30)), lanes=3)
     stage.wrong = {f"s{i}": ContenderFault("crashed", "SIGTERM") for i in range(30) if i % 3}
@@ -170,25 +177,25 @@ def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash(monkeypatch: 
         keep(place, error, evidence, is_check)
         if not all_ran.is_set():
             all_ran.set()
-            stage.judge.lanes.finish()
+            stage.lanes.finish()
             raise KeyboardInterrupt
 
     stage.schedule._results.keep = keep_and_be_interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        run(stage, monkeypatch)
+        run(stage)
     assert len(stage.ran) == 30
     assert set(stage.kept) - {next(iter(stage.kept))} <= {f"s{i}" for i in range(0, 30, 3)}
     assert len(stage.kept) in (10, 11)
 
 
-def test_nothing_is_run_of_a_submission_that_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_run_of_a_submission_that_could_not_be_read() -> None:
     def finish_looking() -> None:
         raise TimeoutError("no turn for 300 s")
 
     stage = Stage(case("gelu", "g0"))
     stage.judge.finish_looking = finish_looking
     with pytest.raises(TimeoutError):
-        run(stage, monkeypatch)
+        run(stage)
     assert stage.kept == {}
 
 
@@ -202,17 +209,17 @@ def test_nothing_is_run_of_a_submission_that_could_not_be_read(monkeypatch: pyte
     ],
 )
 def test_before_a_case_that_runs_alone_workers_have_started_where_memory_is_short_or_measured(
-    monkeypatch: pytest.MonkeyPatch, free_gib: float, needs_memory: bool, measured: bool, waited: list[str]
+    free_gib: float, needs_memory: bool, measured: bool, waited: list[str]
 ) -> None:
     """8 lanes of 4 GiB, and the 8 GiB of the case: with 40 GiB there is room for all."""
     stage = Stage(case("gelu", "g0", needs_memory=needs_memory, measured=measured), lanes=8, free_gib=free_gib)
-    done = run(stage, monkeypatch).done
+    done = run(stage).done
     assert done[1 : 1 + len(waited)] == waited
     assert done.count("starts") == waited.count("starts") + measured  # before its call too
 
 
-def test_without_a_gpu_only_lanes_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "baselines" not in run(Stage(case("gelu", "g0", needs_memory=True), device="cpu"), monkeypatch).done
+def test_without_a_gpu_only_lanes_are_waited_for() -> None:
+    assert "baselines" not in run(Stage(case("gelu", "g0", needs_memory=True), device="cpu")).done
 
 
 RACES = (Race("gelu", "forward"), Race("softmax", "forward"), Race("softmax", "forward"))
@@ -241,9 +248,9 @@ def test_a_part_that_has_not_been_called_may_be_asked_for_gradients() -> None:
     assert stage.prepared == [[("gelu", True), ("softmax", True), ("softmax", True)]]
 
 
-def test_cases_that_run_alone_have_a_worker_where_no_race_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
     stage = Stage(case("gelu", "g0", needs_memory=True), case("softmax", "s0", needs_memory=True), lanes=12)
-    run(stage, monkeypatch, races=RACES[1:])
+    run(stage, races=RACES[1:])
     assert stage.prepared == [[("gelu", False), ("softmax", False), ("softmax", False)]]
 
 
@@ -256,7 +263,7 @@ def test_no_worker_for_a_file_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
 def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: int, wanted: int) -> None:
-    assert module.GIB_PER_SPARE == 8
+    assert GIB_PER_SPARE == 8
     assert len(prepared(*RACES, free_gib=free_gib, lanes=lanes)[0]) == wanted
 
 
@@ -266,10 +273,8 @@ def test_no_worker_ahead_where_one_case_runs_after_another() -> None:
 
 
 @pytest.mark.parametrize(("free_gib", "ended"), [(7.9, 1), (8.0, 0)])
-def test_idle_workers_end_where_they_take_what_a_case_needs(
-    monkeypatch: pytest.MonkeyPatch, free_gib: float, ended: int
-) -> None:
+def test_idle_workers_end_where_they_take_what_a_case_needs(free_gib: float, ended: int) -> None:
     stage = Stage(case("softmax", "huge", needs_memory=True), case("softmax", "small"), lanes=2, free_gib=free_gib)
-    run(stage, monkeypatch)
+    run(stage)
     assert stage.done.count("idle ended") == ended
     assert {name for name, _ in stage.ran} == {"huge", "small"}

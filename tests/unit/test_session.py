@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +21,9 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
         raise TimeoutError("no turn for 300 s")
 
     schedule: Any = SimpleNamespace(run=run)
-    judge: Any = SimpleNamespace()
-    plugin = JudgePlugin(judge, [], timed, judge, schedule, judge)
+    nobody: Any = None
+    track: Any = SimpleNamespace(run=None, crew=None)
+    plugin = JudgePlugin(track, nobody, nobody, nobody, [], timed, nobody, schedule, nobody)
 
     def main(_arguments: list[str], plugins: list[Any]) -> pytest.ExitCode:
         try:
@@ -47,11 +49,10 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
 def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
     begun: list[Any] = []
-    judge: Any = SimpleNamespace(
-        device_name="cuda",
-        lane_count=8,
-        free_gib=lambda: free_gib,
-        job=SimpleNamespace(contenders="needed"),
+    run: Any = SimpleNamespace(
+        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, job=SimpleNamespace(contenders="needed")
+    )
+    crew: Any = SimpleNamespace(
         baselines=SimpleNamespace(begin=lambda *given: begun.append(given)),
         expect_reference=lambda: None,
     )
@@ -61,7 +62,7 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
         cases=("large", "small"),
     )
     sizes.fitting = lambda free: SpeedSizes.fitting(sizes, free)
-    session._start_the_courses_own(judge, [sizes], starting_gib=32.0)
+    session._start_the_courses_own(run, crew, [sizes], 32.0, threading.Thread())
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import torch
 from grader.assignment import load_course
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.ruler import Ruler
-from grader.judge.state import Judge
+from grader.judge.track import Track
 from tests.conftest import ROOT
 
 CPU = torch.device("cpu")
@@ -69,8 +68,11 @@ def test_a_softmax_that_leaves_work_out_does_not(case: BoundSpeedCase, answer: A
 
 def test_no_race_has_the_inputs_of_another(case: BoundSpeedCase) -> None:
     """Whoever has its claim doubted is raced twice, and could have written down the answers of the first race."""
-    judge: Any = SimpleNamespace(_drawn=Counter(), seed=1, device=CPU)
-    drawn = [call.args["x"] for _ in range(2) for call in Judge.draw(judge, case, 3)]
+    run: Any = SimpleNamespace(seed=1, device=CPU)
+    nobody: Any = None
+    track = Track(run, nobody, nobody)
+    drawn = [call.args["x"] for _ in range(2) for call in track.draw(case, 3)]
     assert len({tuple(x[0, :8].tolist()) for x in drawn}) == 6
-    other: Any = SimpleNamespace(_drawn=Counter(), seed=1, device=CPU)
-    assert torch.equal(Judge.draw(other, case, 1)[0].args["x"], drawn[0])  # a seed gives the same run again
+    assert torch.equal(
+        Track(run, nobody, nobody).draw(case, 1)[0].args["x"], drawn[0]
+    )  # a seed gives the same run again

@@ -22,7 +22,8 @@ from grader.report.model import (
     Report,
     SubmissionInfo,
 )
-from grader.report.terminal import LOG_LINES, MAX_FAILURES, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
+from grader.report.terminal import MAX_FAILURES, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
+from grader.verdict.prints import LOG_LINES
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
@@ -59,7 +60,7 @@ def test_a_failure_is_told_with_everything_that_helps(
         traceback='  File "softmax.py", line 7, in softmax\n',
     )
     part = make_part(make_case("n-1"), failed, points=LOST)
-    found = lines(shown(make_report(part, log="debug: 1\ndebug: 2")))
+    found = lines(shown(make_report(part, log="[n-1025] debug: 1\n[n-1025] debug: 2")))
     text = "\n".join(found)
     assert "Row softmax  softmax.py" in text
     for words in (
@@ -177,17 +178,17 @@ def test_many_failures_are_cut_but_all_are_named(
     assert "and more: case-4 (failed), case-5 (failed), case-6 (failed)" in text
 
 
-def test_a_long_log_shows_its_end(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_a_long_log_shows_its_beginning(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
     part = make_part(make_case("n-1"), make_case("n-2", "crashed"), points=LOST)
-    log = "\n".join(f"<{number}>" for number in range(30)) + "\n" + "x" * 5000
+    log = "\n".join(["[n-1] " + "x" * 5000, *(f"[n-1] <{number}>" for number in range(30))])
     text = shown(make_report(part, log=log))
-    assert f"your code printed ({LOG_LINES} of 31 lines):" in text
-    assert "<22>" not in text
-    assert "<23>" in text
+    assert f"your code printed ({LOG_LINES} of 31 lines; more in report.json):" in text
+    assert f"<{LOG_LINES - 2}>" in text
+    assert f"<{LOG_LINES - 1}>" not in text
     assert text.count("x") < 400
 
 
-def test_what_was_printed_in_the_first_wrong_case_is_shown_and_others_words_once(
+def test_what_was_printed_in_wrong_cases_is_shown_and_others_words_once(
     make_case: MakeCase, make_part: MakePart, make_report: MakeReport
 ) -> None:
     part = make_part(make_case("n-1"), make_case("n-2", "failed"), make_case("n-3", "failed"), points=LOST)
@@ -196,10 +197,37 @@ def test_what_was_printed_in_the_first_wrong_case_is_shown_and_others_words_once
     others = ("numpy: RuntimeWarning: invalid value (12 times)", "b", "c", "d", "e")
     told = result.model_copy(update={"log": result.log.model_copy(update={"others": others})})
     text = shown(report.model_copy(update={"assignments": (told,)}))
-    assert "your code printed (1 of 3 lines):" in text
+    assert "your code printed (2 of 3 lines; more in report.json):" in text
     assert "[n-2] m = 3" in text
-    assert "m = 4" not in text
+    assert "[n-3] m = 4" in text
+    assert "[n-1] right" not in text
     assert "beside it: numpy: RuntimeWarning: invalid value (12 times) · b · c · and 2 more" in text
+
+
+def test_a_property_is_called_by_what_it_tries(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    title = "every row of y sums to 1"
+    failed = make_case("test_rows_sum_to_1", "failed", tries=title, message="row 0 of y sums to 2 and not to 1")
+    like = make_case("test_other", "failed", tries="f(-x) = -f(x)", message="row 0 of y sums to 2 and not to 1")
+    text = shown(make_report(make_part(make_case("n-1"), failed, points=LOST), log=f"[{title}] m = 3\n[n-1] m = 4"))
+    assert f"✗ {title}  failed" in text
+    assert f"[{title}] m = 3" in text
+    assert "m = 4" not in text
+    assert text.count(title) == 2
+    text += shown(make_report(make_part(make_case("n-1"), failed, like, points=LOST)))
+    assert f'✗ "{title}", "f(-x) = -f(x)"  failed' in text
+    assert "test_" not in text
+
+
+def test_prints_of_parts_with_cases_of_the_same_name_are_told_apart(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    wrong = make_part(make_case("n-2"), make_case("n-1", "failed"), points=LOST)
+    parts = [make_part(make_case("n-1"), make_case("n-2")), wrong.model_copy(update={"name": "backward"})]
+    text = shown(make_report(*parts, log=f"[{parts[0].name} n-1] right\n[backward n-1] wrong"))
+    assert "[backward n-1] wrong" in text
+    assert "right" not in text
 
 
 def test_notes_faults_and_the_machine_are_named(
@@ -245,7 +273,7 @@ PLACES: dict[str, Callable[[str], tuple[dict[str, Any], dict[str, Any]]]] = {
     "message": lambda text: ({"message": text}, {}),
     "diagnosis": lambda text: ({"diagnosis": (text,)}, {}),
     "traceback": lambda text: ({"traceback": text}, {}),
-    "log": lambda text: ({}, {"log": text}),
+    "log": lambda text: ({}, {"log": f"[n-1] {text}"}),
     "tries": lambda text: ({"tries": text}, {}),
     "note": lambda text: ({}, {"submission": SubmissionInfo(path="s", sha256="0", files=(), notes=(text,))}),
     "fault": lambda text: ({}, {"infra_errors": (text,)}),

@@ -23,7 +23,7 @@ from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
-from grader.judge.state import Judge
+from grader.judge.standing import Standing
 from grader.problem import Call
 from grader.protocol import Reply, Returned
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
@@ -197,10 +197,10 @@ def run(
 
     monkeypatch.setattr(sanitizing, "load_file", load)
     monkeypatch.setattr(sanitizing, "check_operators", lambda *_: None)
-    monkeypatch.setattr(sanitizing, "compare", lambda _judge, _case, _call, got, _evidence: compared.append(got))
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
     case: Any = SimpleNamespace(
+        heading="memcheck",
         name="memcheck",
         case=SimpleNamespace(tool="memcheck"),
         inputs=lambda *_: call,
@@ -210,15 +210,13 @@ def run(
         part=SimpleNamespace(name="part"),
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
-    judge: Any = SimpleNamespace(
-        device=torch.device("cpu"),
-        seed=1,
-        job=SimpleNamespace(info=info, submission=Path("/s")),
-        watched_worker=watched_worker,
-        fault_of_file=lambda _assignment, _fault: of_file,
-        hangs=hangs or Hangs(),
+    run: Any = SimpleNamespace(
+        device=torch.device("cpu"), seed=1, job=SimpleNamespace(info=info, submission=Path("/s"))
     )
-    sanitizing.run_watched(judge, case, Evidence())
+    standing: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
+    crew: Any = SimpleNamespace(watched=watched_worker)
+    comparison: Any = SimpleNamespace(compare=lambda _case, _call, got, _evidence: compared.append(got))
+    sanitizing.run_watched(run, standing, crew, comparison, case, Evidence())
     assert worker.killed
     return compared
 
@@ -269,11 +267,14 @@ def test_a_file_that_cannot_be_loaded_is_told_so_and_no_tool_is_blamed(monkeypat
 def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
     loadable: bool, unloadable: str | None, outcome: Any, expected: str | None
 ) -> None:
-    judge = Judge.__new__(Judge)
+    nobody: Any = None
     assignment: Any = SimpleNamespace(name="gelu")
-    judge._loadable = {"gelu"} if loadable else set()
-    judge._unloadable = {} if unloadable is None else {"gelu": ContenderFault("failed", unloadable)}
-    told = judge.fault_of_file(assignment, ContenderFault(outcome, "now"))
+    standing = Standing(nobody)
+    if unloadable is not None:
+        standing.note_unloadable(assignment, ContenderFault("failed", unloadable))
+    if loadable:
+        standing.note_loaded(assignment)
+    told = standing.fault_of_file(assignment, ContenderFault(outcome, "now"))
     assert (told.message if told is not None else None) == expected
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,8 +17,8 @@ from grader.judge import race as module
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.gpu import Conditions
 from grader.judge.race import NULL, SUBMISSION, Race
-from grader.judge.state import Judge
-from grader.judge.timing import Batch, Bench, DeviceTime
+from grader.judge.timing import Batch, Bench
+from grader.judge.track import Track as RealTrack
 from grader.problem import Call, Cost
 from grader.protocol import RanOperator, Reply
 from tests.unit.test_bench import Doubles
@@ -84,7 +83,6 @@ class Track:
 
         monkeypatch.setattr(module, "Bench", Logged)
         monkeypatch.setattr(module, "Ruler", Doubled)
-        monkeypatch.setattr(module, "compare", compare)
         monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
         timing = Timing(rounds=3, max_rounds=11, batch_s=BATCH_S, max_calls=16, **rules)
         spec = SimpleNamespace(
@@ -106,31 +104,32 @@ class Track:
             speed=SimpleNamespace(bands=[Band(vs="eager", speedup=0.5, points=1)], roofline="copy"),
             inputs=lambda _seed, number, _device: Call({"x": torch.arange(SIZE) * 0.0 + number}),
         )
-        self.judge: Any = SimpleNamespace(
+        self.run: Any = SimpleNamespace(
             device_name="cpu",
             device=CPU,
             seed=1,
             job=SimpleNamespace(contenders="needed", effort="full"),
+            gauge=SimpleNamespace(
+                cache_bytes=0, is_quiet=self._is_quiet, conditions=lambda: Conditions(), others=lambda: []
+            ),
+            free_gib=lambda: 1.0,
+            emit=lambda _event: None,
+        )
+        self.crew: Any = SimpleNamespace(
             baselines=SimpleNamespace(
                 contender=lambda name, _case: self.racers[name],
                 note_compiled=lambda name, _case: self.noted.update({name: len(self.log)}),
             ),
-            gauge=SimpleNamespace(
-                cache_bytes=0, is_quiet=self._is_quiet, conditions=lambda: Conditions(), others=lambda: []
-            ),
             settle=lambda: None,
-            free_gib=lambda: 1.0,
-            emit=lambda _event: None,
-            record=DeviceTime(),
-            _drawn=Counter(),
         )
-        self.judge.draw = lambda case, count: Judge.draw(self.judge, case, count)
+        comparison: Any = SimpleNamespace(compare=compare)
+        self.track = RealTrack(self.run, self.crew, comparison)
 
     def _is_quiet(self, thoroughly: bool = False) -> bool:
         return not self.looks or not thoroughly or self.looks.pop(0)
 
     def race(self) -> Race:
-        return Race(self.judge, self.case, cast("Contender", self.racers[SUBMISSION]), Evidence())
+        return Race(self.track, self.case, cast("Contender", self.racers[SUBMISSION]), Evidence())
 
     def rounds(self, race: Race, count: int) -> list[list[dict[str, Any]]]:
         """The batches of so many rounds."""
@@ -206,7 +205,7 @@ def test_the_null_contender_makes_as_many_calls_as_the_submission(ready: tuple[T
 
 def test_a_batch_touches_more_memory_than_the_cache_holds(track: Track) -> None:
     """Nothing that a call reads is left of an earlier one, whoever calls."""
-    cache_bytes = track.judge.gauge.cache_bytes = 700
+    cache_bytes = track.run.gauge.cache_bytes = 700
     with track.race() as race:
         touched = [batch["calls"] * 2 * 4 * SIZE for batch in track.rounds(race, 1)[0]]
     assert min(touched) > cache_bytes
@@ -251,7 +250,7 @@ def test_nobody_is_left_out_on_whom_the_verdict_rests(track: Track, name: str) -
             raise CaseRefused("the baseline cannot be loaded")
         return track.racers[asked]
 
-    track.judge.baselines.contender = refuse
+    track.crew.baselines.contender = refuse
     with pytest.raises(CaseRefused, match="cannot be loaded"):
         track.race()
 
@@ -267,7 +266,7 @@ def test_who_is_only_shown_beside_the_others_may_fail(track: Track) -> None:
             raise CaseRefused("the baseline cudnn cannot be loaded")
         return track.racers[asked]
 
-    track.judge.baselines.contender = contender
+    track.crew.baselines.contender = contender
     with track.race() as race:
         (batches,) = track.rounds(race, 1)
         assert [batch["name"] for batch in batches] == ["eager", "copy", NULL, SUBMISSION]
@@ -309,7 +308,7 @@ def test_a_batch_after_which_the_gpu_was_busy_is_run_again_on_other_inputs(ready
 
 def test_a_race_begins_when_the_gpu_is_quiet(track: Track) -> None:
     looks = [False, True, True, True]
-    track.judge.gauge.is_quiet = lambda **how: bool(how) or not looks or looks.pop(0)
+    track.run.gauge.is_quiet = lambda **how: bool(how) or not looks or looks.pop(0)
     with track.race():
         assert looks == []
 

@@ -1,3 +1,3 @@
-"""CUDA C++ on the CPU, for correctness: a `.cu` file is built with the machine's C++ compiler and run with CUDA's grid, block and
-thread semantics, every access to memory looked at. See `build.py`; the semantics are in `runtime.cpp`.
+"""CUDA C++ on the CPU: builds a `.cu` file with the machine's C++ compiler and runs it with CUDA's grid, block and thread semantics,
+checking every access to memory. See `build.py`; the semantics are in `runtime.cpp`.
 """

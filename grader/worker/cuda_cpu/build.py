@@ -1,7 +1,7 @@
-"""Builds a `.cu` file for the CPU, and runs it as the worker asks.
+"""Builds a `.cu` file for the CPU, and calls the built library.
 
-The student's file, after `rewrite.py`, is compiled with -fsanitize=thread, whose callbacks `runtime.cpp` defines: no
-sanitizer library is needed, and every access to memory is known with its thread and its line.
+`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the callbacks of that
+option: no sanitizer library is needed, and the runtime sees every access to memory with its thread and its line.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, toke
 from grader.worker.lines import Frame, frames, line_of
 
 HERE = Path(__file__).parent
-RUNTIME = HERE / "runtime.o"  # where the judge has put it ready
+RUNTIME = HERE / "runtime.o"  # built by the judge beforehand
 RUNTIME_LIMIT_S = 120.0
 WORD = (1 << 64) - 1
-MAX_WORDS, MAX_FLOATS = 12, 8  # that `cuda_cpu_call` passes on
-TRANSLATED = "translated"  # the folder of the student's files after `rewrite`
+MAX_WORDS, MAX_FLOATS = 12, 8  # arguments that `cuda_cpu_call` passes on
+TRANSLATED = "translated"  # the folder of the rewritten files
 MAX_PLACES = 4  # of a stack
-# DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
+# DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
 STUDENT = ["-O1", "-w", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]
-STUDENT += ["-fno-threadsafe-statics"]  # one thread of the host calls: a guard would be an atomic for nothing
-# A name that is not declared, as g++ and clang++ say it, and the names that look like CUDA's.
+STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a static needs no atomic guard
+# The errors of g++ and clang++ about an undeclared name, and the names that look like CUDA's.
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
     r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|is not a member of)"
@@ -44,13 +44,12 @@ UNDECLARED = re.compile(
 )
 CUDAS = re.compile(r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)")
 STRUCTS = re.compile(r"[‘'](?:struct )?(?:cuda|CU)\w+[’']")
-# Headers whose contents only a GPU, or a library for one, can provide.
+# Headers of GPU libraries.
 FOREIGN = re.compile(
     r'#\s*include\s*[<"]((?:(?:cub|thrust|cooperative_groups|cuda|cutlass|torch|ATen|c10)/'
     r'|(?:cooperative_groups|mma|cublas\w*|cudnn\w*|curand\w*)\.h)[^>"]*)[>"]'
 )
-
-# How nvcc says that a library of CUDA's is not installed.
+# nvcc's error about a CUDA library that is not installed.
 NO_LIBRARY = re.compile(
     r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
 )
@@ -58,11 +57,11 @@ TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10)/')
 
 
 class BuildFailed(Exception):
-    """The compiler's messages, in the student's line numbers."""
+    """A failed build; the message has the compiler's messages, with the student's line numbers."""
 
 
 class Unsupported(Exception):
-    """Something that the CPU cannot stand in for; `line` is the student's, in the main file or in `header`; 0 where nobody knows it."""
+    """A use that only a GPU can run. `line`: in the student's main file or in `header`; 0 if unknown."""
 
     def __init__(self, line: int, what: str, *, header: str = "", known: bool = True) -> None:
         why = (
@@ -77,23 +76,23 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """What a kernel did wrong: a word for it, and a sentence with threads and lines."""
+    """A kernel's mistake. kind: as "race". text: a sentence with threads and lines."""
 
     kind: str
     text: str
 
 
 def find_compiler() -> str | None:
-    """g++ or clang++, whichever is there."""
+    """The path of g++, else of clang++."""
     return shutil.which("g++") or shutil.which("clang++")
 
 
 def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) -> Library:
-    """Build the file at `source` into `scratch`.
+    """Build the file at `source` into the folder `scratch`.
 
     Raises:
-        BuildFailed: the compiler refused it, or took longer than `limit_s` seconds.
-        Unsupported: it uses what only a GPU has.
+        BuildFailed: the compiler refused the file, or took longer than `limit_s` seconds.
+        Unsupported: the file has a use that only a GPU can run.
     """
     translated = scratch / TRANSLATED
     _translate(source, source.parent.resolve(), translated)
@@ -112,12 +111,10 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
 
 
 def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
-    """Rewrite the file and its own headers, which lie in `folder` too, into `target`, with the places that they have."""
+    """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths."""
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
-    text = source.read_text(
-        encoding="utf-8-sig", errors="replace"
-    )  # the mark is for the first byte, and that is no longer its place
+    text = source.read_text(encoding="utf-8-sig", errors="replace")
     own = {name: (source.parent / name).resolve() for name in included(text)}
     own = {name: found for name, found in own.items() if found.is_relative_to(folder) and found.is_file()}
     refuse_unsupported(text, header, own)
@@ -133,7 +130,7 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
 
 
 def compile_runtime(compiler: str, target: Path) -> None:
-    """Build the part that is the same for every submission into the object file `target`. Raises RuntimeError."""
+    """Build `runtime.cpp`, which is the same for every submission, into the object file `target`. Raises RuntimeError."""
     command = [compiler, *COMMON, "-O2", "-c", str(HERE / "runtime.cpp"), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=RUNTIME_LIMIT_S)
     if done.returncode != 0:
@@ -156,7 +153,7 @@ def _run(command: list[str], limit_s: float, source: str = "") -> None:
 
 
 def _refuse_unknown(said: str, source: str) -> None:
-    """Raise Unsupported if the compiler's first error is a name of CUDA's that is not known here."""
+    """Raise Unsupported if a compiler's error is about a name that looks like CUDA's and is unknown here. `said`: its messages."""
     for found in UNDECLARED.finditer(said):
         file, line = found["place"].rsplit(":", 1)
         header = "" if file == source else file
@@ -171,7 +168,7 @@ def _refuse_unknown(said: str, source: str) -> None:
 
 
 def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) -> None:
-    """Raise Unsupported for what is known to be beyond a CPU, with its line. `own` are headers of the student's, as they are included."""
+    """Raise Unsupported for the first known use that only a GPU can run. `own`: the student's headers, by the names in includes."""
     for token in tokenize(source):
         if token.kind == "directive" and (found := FOREIGN.search(token.text)):
             if found.group(1) in own:
@@ -185,17 +182,24 @@ def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) 
 
 
 class Library:
-    """A built file. Calls of its functions are bracketed by `begin` and `fault`. Raises Unsupported where the runtime lacks a callback."""
+    """A built file. `begin` comes before the calls of its functions, `fault` after them.
+
+    Attributes:
+        path: the library. source: the name of the student's main file, which sentences leave out.
+        sizes: the student's names of the sizes, for sentences about an unchecked index.
+
+    Raises:
+        Unsupported: the runtime lacks a callback that the compiler calls.
+    """
 
     def __init__(self, path: Path, source: str = "") -> None:
         self.path = path
-        self.source = source  # the main file's name, which needs no naming
-        self.sizes = "n"  # what the student calls the sizes that an index is to be checked against
+        self.source = source
+        self.sizes = "n"
         self._own = {source, *(file.name for file in path.parent.glob(f"{TRANSLATED}/**/*.*"))}
         try:
             self.functions = ctypes.CDLL(str(path))
         except OSError as error:
-            # The compiler's call, not the student's.
             if found := re.search(r"undefined symbol: (__tsan_\w+)", str(error)):
                 raise Unsupported(0, f"what the compiler does by {found.group(1)}") from None
             raise
@@ -208,18 +212,18 @@ class Library:
     def begin(self, order: int = 0, sample: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
-        With `sample`, large launches are run in part, to see where their accesses go and not what they compute.
+        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their results.
         """
         self.functions.cuda_cpu_begin(order, int(sample))
 
     def array(self, address: int, length_bytes: int, name: str, element_bytes: int, output: bool = False) -> None:
-        """Declare device memory that a kernel may touch; of an `output`, nothing may be read before it was written."""
+        """Declare device memory that a kernel may touch; bytes of an `output` must be written before they are read."""
         self.functions.cuda_cpu_array(
             ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
 
     def call(self, function: Any, *values: int | float) -> int:
-        """Call the student's function on addresses, integers and float32 numbers. Returns the signal that ended it, or 0."""
+        """Call the student's function on addresses, integers and float32 numbers. Returns the signal that ended the call, or 0."""
         words = [one & WORD for one in values if isinstance(one, int)]
         floats = [struct.pack("<f4x", one) for one in values if isinstance(one, float)]
         return int(
@@ -231,38 +235,38 @@ class Library:
         )
 
     def locate(self) -> list[Frame]:
-        """Where the call is that another thread makes, as `ended_at`; nothing where there is none."""
+        """The student's lines in a call that another thread makes, as `ended_at`; empty if there is no call."""
         return self.ended_at() if self.functions.cuda_cpu_locate() else []
 
     def ended_at(self) -> list[Frame]:
-        """The student's functions and lines where a signal ended a call, the innermost first."""
+        """The student's functions and lines at which a signal ended a call, innermost first."""
         addresses = [self.functions.cuda_cpu_traced(i) for i in range(self.functions.cuda_cpu_traced_count())]
         found = [one for address in addresses if address for one in self._frames(address)]
         return list(dict.fromkeys(one for one in found if one.file.name in self._own))[:MAX_PLACES]
 
     def stack_was_full(self) -> bool:
-        """Whether that was because a function had called itself until there was no more room."""
+        """Whether a signal ended the call because the stack was full, as by endless recursion."""
         return bool(self.functions.cuda_cpu_stack_was_full())
 
     def reached_for(self) -> int:
-        """The address that the code reached for which a signal ended."""
+        """The address of the access at which a signal ended the call."""
         return int(self.functions.cuda_cpu_reached_for())
 
     def launches(self) -> int:
-        """How many launches there were since `begin` that were not refused."""
+        """The number of accepted launches since `begin`."""
         return int(self.functions.cuda_cpu_launches())
 
     def unwritten_end_bytes(self) -> int:
-        """How much at the end of a sample's output nothing would have written; 0 as well where the sample does not tell."""
+        """The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell."""
         return int(self.functions.cuda_cpu_unwritten_end())
 
     def launch_error(self) -> str | None:
-        """The name of the error that cudaGetLastError would tell, or None."""
+        """The name of cudaGetLastError's error, or None."""
         name: bytes = self.functions.cudaGetErrorName(self.functions.cudaGetLastError())
         return None if name == b"cudaSuccess" else name.decode()
 
     def launch_fault(self) -> str | None:
-        """What `launch_error` says, and where a launch was refused, its line and why."""
+        """`launch_error`, with the line and the reason if a launch was refused."""
         refused = self.functions.cuda_cpu_refused() == self.functions.cudaPeekAtLastError()
         why = self.functions.cuda_cpu_refusal() if refused else None
         name = self.launch_error()
@@ -272,7 +276,7 @@ class Library:
         return f"{name}: {text.replace('{refused}', self._line(self.functions.cuda_cpu_place(3)))}"
 
     def fault(self) -> Fault | None:
-        """What a kernel did wrong since `begin`."""
+        """A kernel's mistake since `begin`, or None."""
         kind = self.functions.cuda_cpu_fault_kind()
         if kind is None:
             return None
@@ -289,14 +293,14 @@ class Library:
         return Fault(kind.decode(), text)
 
     def _line(self, address: int) -> str:
-        """The line of the source that the code at `address` was compiled from, and its file if it is not the main one."""
+        """The student's line of the code at `address`, with the file if that is not the main file."""
         return line_of(self._frames(address), self.source, lambda file: not file.is_relative_to(HERE))
 
     def _frames(self, address: int) -> list[Frame]:
         return frames(self.path, address - self.functions.cuda_cpu_base())
 
 
-if __name__ == "__main__":  # for the judge, which imports nothing of the worker's: COMPILER TARGET
+if __name__ == "__main__":  # the judge, which may not import worker modules, runs this with COMPILER TARGET
     try:
         compile_runtime(sys.argv[1], Path(sys.argv[2]))
     except RuntimeError as error:

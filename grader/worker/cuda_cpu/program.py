@@ -1,4 +1,4 @@
-"""A worker's half of CUDA C++ on the CPU: loads a `.cu` file and calls it on the arena. No PyTorch here: it starts at once."""
+"""The worker's side of CUDA C++ on the CPU: loads a `.cu` file and calls it on the arena. No PyTorch, so the worker starts at once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NULL_BYTES = 4096  # an address below is a null pointer's, or near it
 
 
 class Ended(LoadError):
-    """A signal ended a call: this process is in no state to go on."""
+    """A signal ended a call; the worker cannot make further calls."""
 
     def __init__(self, message: str) -> None:
         super().__init__("crashed", message)
 
 
 class Kernel:
-    """The student's function, and what ptxas told of it. Calls are given inputs, options and outputs, in this order."""
+    """The student's function. A call's arguments are inputs, options and outputs, in this order. ptxas: the output of `ptxas -v`."""
 
     def __init__(self, library: Library, entry: str, signature: Signature, ptxas: str, folder: Path) -> None:
         self.ptxas = ptxas
@@ -61,7 +61,7 @@ class Kernel:
             raise LoadError("failed", f"the launch failed: {error}")
 
     def _ending(self, number: int) -> str:
-        """Words for a call that a signal ended."""
+        """A sentence about a call that a signal ended."""
         main, stack = self._library.source, self._library.ended_at()
         lines = [f"line {one.line}{'' if one.file.name == main else f' of {one.file.name}'}" for one in stack]
         where = f"{', called from '.join(lines)}" if lines else "its own code"
@@ -77,23 +77,23 @@ class Kernel:
         return f"host code follows {what} in {where} ({name})"
 
     def place(self) -> str:
-        """The student's lines where a call is that is made now, as Python would write them."""
+        """The student's lines in the running call, in the form of a Python traceback."""
         stack = self._library.locate()
         lines = (f'  File "{self._folder / one.file.name}", line {one.line} in {one.plain}\n' for one in stack)
         return "".join(lines)
 
     def call(self, arguments: Sequence[Any]) -> int:
-        """Run it, with threads forwards and then backwards: a result that differs hangs on their order. Raises LoadError.
+        """Run the function with threads forwards, then backwards: results that differ depend on the threads' order. Raises LoadError.
 
         Returns:
-            How many kernels it launched.
+            The number of launches.
         """
         inputs, outputs = (list(tensors.values()) for tensors in self._tensors(arguments))
         given, unwritten = _contents(inputs), _contents(outputs)
         self._run(arguments, order=0)
         launches = self._library.launches()
         if _contents(inputs) != given:
-            return launches  # the judge says it better: an input was changed
+            return launches  # an input was changed: the judge has a better sentence for that
         forwards = _contents(outputs)
         for output, content in zip(outputs, unwritten, strict=True):
             output.fill(content)
@@ -103,7 +103,7 @@ class Kernel:
         return launches
 
     def sample(self, arguments: Sequence[Any]) -> None:
-        """Run large launches in part, to see where their accesses go, and how far those of the last output. Raises LoadError."""
+        """Run large launches in part, to check the addresses of accesses and the end of the last output. Raises LoadError."""
         self._run(arguments, sample=True)
         if missing := self._library.unwritten_end_bytes() // ELEMENT_BYTES:
             words = f"the last {missing} elements" if missing > 1 else "the last element"
@@ -121,24 +121,23 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """Build the file at `path`.
 
     Args:
-        build: `compiler` is g++ or clang++, `limit_s` its seconds; where `nvcc` is not None, it compiles the file for `arch`
-            as well, and what it refuses is a failed build; `signature` is the entry's.
+        build: `compiler`, g++ or clang++; `limit_s`, its limit in seconds; `nvcc`, which compiles the file for `arch` too, or None;
+            `signature`, the entry's parameters. A file that nvcc refuses is a failed build.
 
     Raises:
-        LoadError: build_failed; unsupported, where only a GPU can run it; failed, where the entry is missing.
+        LoadError: build_failed; unsupported, if only a GPU can run the file; failed, if the entry is missing.
     """
     set_root(path.parent)
     scratch = Path(os.environ["TMPDIR"])
     trial = None
-    if build.nvcc and not TORCH_HEADER.search(
-        path.read_text(encoding="utf-8", errors="replace")
-    ):  # nvcc alone lacks those
+    # nvcc has no PyTorch headers.
+    if build.nvcc and not TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
         trial = nvcc.Trial(path, build.nvcc, build.arch, scratch, build.limit_s)
     try:
         try:
             library = compile_library(path, scratch, build.compiler, build.limit_s)
         finally:
-            ptxas = _told(trial, path.name) if trial else ""  # what nvcc refuses is wrong, whatever the CPU says of it
+            ptxas = _told(trial, path.name) if trial else ""  # nvcc's refusal comes before the CPU's
     except Unsupported as error:
         raise LoadError("unsupported", f"needs a GPU: {path.name}, {error}") from None
     except (BuildFailed, nvcc.CompileError) as error:
@@ -149,12 +148,12 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
 
 
 def _told(trial: nvcc.Trial, name: str) -> str:
-    """What ptxas told; nothing where nvcc itself does not work, or lacks a library's header. Raises nvcc.CompileError."""
+    """The output of ptxas; "" if nvcc does not work, or lacks a library's header. Raises nvcc.CompileError."""
     try:
         return trial.finish()
     except nvcc.CompileError as error:
         if NO_LIBRARY.search(str(error)):
-            return ""  # what is to be said of such a header, the CPU says
+            return ""  # the build for the CPU reports the header
         raise
     except nvcc.NvccUnusable as error:
         print(f"nvcc does not work here, so {name} was only built for the CPU:\n{error}", file=sys.stderr)

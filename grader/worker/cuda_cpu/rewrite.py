@@ -1,16 +1,17 @@
-"""CUDA C++ → C++ that g++ and clang take: launches and shared variables, the two things that macros cannot do.
+"""Rewrites CUDA C++ into C++ for g++ and clang: launches and shared variables, which macros cannot translate.
 
     name<T><<<grid, block>>>(a, b)        →   ::cuda_cpu::launch("name<T>", [=](auto... p) { name<T>(p...); }, grid, block)(a, b)
     cudaLaunchKernel((void*)name, ...)    →   cudaLaunchKernel(name, ...), which knows the parameters' types
     __shared__ float tile[32][33], sum;   →   references into the block's shared memory
-    extern __shared__ float dynamic[];    →   a pointer to what the launch asked for
+    extern __shared__ float dynamic[];    →   a pointer to the launch's dynamic shared memory
 
-In macros too. Every newline stays where it is, so line numbers are the student's.
+Macro bodies are rewritten too. Newlines keep their places, so line numbers are the student's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 TOKEN = re.compile(
@@ -33,7 +34,7 @@ OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
 class RewriteError(Exception):
-    """Source that looks like CUDA and cannot be read; `line` is the student's."""
+    """CUDA syntax that cannot be rewritten, in the student's `line`."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -62,7 +63,7 @@ def tokenize(source: str) -> list[Token]:
 
 
 def rewrite(source: str) -> str:
-    """The whole source. Raises RewriteError."""
+    """The rewritten source. Raises RewriteError."""
     tokens = tokenize(source)
     for token in tokens:
         if token.kind == "directive" and (found := MACRO.match(token.text)) and NEEDED.search(token.text, found.end()):
@@ -80,31 +81,32 @@ def _macro_body(source: str, line: int) -> str:
 
 
 def _rewrite(tokens: list[Token]) -> None:
-    _shared_variables(tokens)
+    _rewrite_each(tokens, "__shared__", _shared_declaration)
     _launch_bounds(tokens)
-    _launches(tokens)
+    _rewrite_each(tokens, "<<<", _launch)
     _launch_calls(tokens)
 
 
 def included(source: str) -> list[str]:
-    """What the source includes with quotes."""
+    """The names that the source includes with quotes."""
     found = (INCLUDE.match(token.text) for token in tokenize(source) if token.kind == "directive")
     return [match.group(1) for match in found if match]
+
+
+def _rewrite_each(tokens: list[Token], word: str, rewrite_at: Callable[[list[Token], int], int]) -> None:
+    """Call `rewrite_at`, which returns the position of its last token, at every token `word`."""
+    index = 0
+    while index < len(tokens):
+        if tokens[index].text == word:
+            index = rewrite_at(tokens, index)
+        index += 1
 
 
 # Launches ------------------------------------------------------------------------------------------------------------
 
 
-def _launches(tokens: list[Token]) -> None:
-    """Rewrite every launch in place; the innermost callee is the expression just before `<<<`."""
-    index = 0
-    while index < len(tokens):
-        if tokens[index].text == "<<<":
-            index = _launch(tokens, index)
-        index += 1
-
-
 def _launch(tokens: list[Token], opening: int) -> int:
+    """Rewrite a launch in place; the callee is the expression just before `<<<`."""
     start = _callee_start(tokens, opening)
     closing = _matching(tokens, opening, ">>>")
     line = tokens[opening].line
@@ -130,7 +132,7 @@ def _launch(tokens: list[Token], opening: int) -> int:
 
 
 def _callee_start(tokens: list[Token], end: int) -> int:
-    """Where `a::b<T, (x > y)>` before position `end` begins."""
+    """The first position of the callee, as `a::b<T, (x > y)>`, before position `end`."""
     position = _previous(tokens, end)
     while position is not None and tokens[position].text in (")", "]"):  # (*pointer)<<<, table[i]<<<
         opening = _opening_of(tokens, position)
@@ -162,7 +164,7 @@ def _callee_start(tokens: list[Token], end: int) -> int:
 
 
 def _launch_calls(tokens: list[Token]) -> None:
-    """Take the cast to void* off a kernel that is given to cudaLaunchKernel or cudaLaunchKernelExC."""
+    """Remove the cast to void* from the kernel in calls of cudaLaunchKernel and cudaLaunchKernelExC."""
     for index, token in enumerate(tokens):
         opening = _next(tokens, index) if token.text in ("cudaLaunchKernel", "cudaLaunchKernelExC") else None
         if opening is None or tokens[opening].text != "(":
@@ -190,7 +192,7 @@ def _launch_calls(tokens: list[Token]) -> None:
 
 
 def _launch_bounds(tokens: list[Token]) -> None:
-    """Let a kernel with `__launch_bounds__(most)` begin by telling it: there `most` may be a template's parameter."""
+    """Let the body of a kernel with `__launch_bounds__(most)` pass `most` to the runtime: `most` may be a template's parameter."""
     for index, token in enumerate(tokens):
         opening = _next(tokens, index) if token.text == "__launch_bounds__" else None
         if opening is None or tokens[opening].text != "(":
@@ -203,7 +205,7 @@ def _launch_bounds(tokens: list[Token]) -> None:
 
 
 def _body_after(tokens: list[Token], position: int) -> int | None:
-    """The `{` of the function whose name and parameters come after `position`; None where it is only declared."""
+    """The `{` of the function whose name and parameters come after `position`; None if the function is only declared."""
     at = _next(tokens, position)
     while at is not None and (tokens[at].kind == "name" or tokens[at].text in ("(", "::", "*", "&")):
         if tokens[at].text == "(":
@@ -219,16 +221,8 @@ def _body_after(tokens: list[Token], position: int) -> int | None:
 # Shared variables ----------------------------------------------------------------------------------------------------
 
 
-def _shared_variables(tokens: list[Token]) -> None:
-    index = 0
-    while index < len(tokens):
-        if tokens[index].text == "__shared__":
-            index = _shared_declaration(tokens, index)
-        index += 1
-
-
 def _shared_declaration(tokens: list[Token], index: int) -> int:
-    """`__shared__ T a[2], b;` → one reference for each declarator, on the line where it stood."""
+    """Rewrite `__shared__ T a[2], b;` into a reference for each declarator, on the declaration's first line."""
     line = tokens[index].line
     start, end = _statement_start(tokens, index), _semicolon(tokens, index)
     kept = [position for position in range(start, end) if position != index]
@@ -241,7 +235,7 @@ def _shared_declaration(tokens: list[Token], index: int) -> int:
         alignment = found.group(1)
         written = written.replace(found.group(), "")
     pieces = []
-    if "{" in words:  # a type that is defined here
+    if "{" in words:  # the declaration defines its type
         name = f"cuda_cpu_{declarators[0][0]}_type" if declarators else ""
         pieces.append(f"using {name} = {written};")
         written = name
@@ -263,7 +257,7 @@ def _shared_declaration(tokens: list[Token], index: int) -> int:
 
 
 def _statement_start(tokens: list[Token], index: int) -> int:
-    """Where the declaration that holds the `__shared__` at `index` begins: `float __shared__ t[2]` is one too."""
+    """The first position of the declaration with the `__shared__` at `index`, as in `float __shared__ t[2]`."""
     start = index
     while (before := _previous(tokens, start)) is not None and (
         tokens[before].kind == "name" or tokens[before].text in ("::", ">", "]", ")")
@@ -275,7 +269,7 @@ def _statement_start(tokens: list[Token], index: int) -> int:
 
 
 def _in_declaration(tokens: list[Token], position: int) -> bool:
-    """Whether the bracket that closes at `position` is of alignas(16) or __align__(16), not of if (...) and its like."""
+    """Whether the bracket that closes at `position` belongs to alignas(16) or __align__(16), and not to if (...) or the like."""
     if tokens[position].text != ")":
         return False
     before = _previous(tokens, _opening_of(tokens, position))
@@ -292,7 +286,7 @@ def _semicolon(tokens: list[Token], index: int) -> int:
 
 
 def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[Token], list[tuple[str, str]]]:
-    """The type's tokens, and name and dimensions of each declarator."""
+    """A declaration's type, and the name and dimensions of each declarator. `kept`: positions of the declaration's tokens."""
     pieces = _split(tokens, kept[0], kept[-1] + 1) if kept else [[]]
     pieces = [[position for position in piece if position in kept and not tokens[position].blank] for piece in pieces]
     first, depth = pieces[0], 0
@@ -317,7 +311,7 @@ def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[
     return types, declarators
 
 
-# Finding one's way ---------------------------------------------------------------------------------------------------
+# Positions -----------------------------------------------------------------------------------------------------------
 
 
 def _next(tokens: list[Token], position: int) -> int | None:
@@ -353,7 +347,7 @@ def _closing_of(tokens: list[Token], opening: int) -> int:
 
 
 def _matching(tokens: list[Token], opening: int, closing: str) -> int:
-    """The `>>>` that ends a launch: the first one outside all brackets."""
+    """The `>>>` of the launch that opens at `opening`: the first outside all brackets."""
     depth = 0
     for position in range(opening + 1, len(tokens)):
         text = tokens[position].text
@@ -390,7 +384,7 @@ def _split(tokens: list[Token], start: int, end: int) -> list[list[int]]:
 
 
 def _opens_template(tokens: list[Token], position: int, end: int) -> bool:
-    """Whether a `<` after a name begins template arguments: it has its `>` before `end`, with nothing but a list between."""
+    """Whether the `<` at `position` begins template arguments: a name precedes it, and only a list comes before its `>`."""
     before = _previous(tokens, position)
     if before is None or tokens[before].kind != "name":
         return False

@@ -1,0 +1,214 @@
+"""Asking a contender: a call's tensors go into an arena, the worker answers there, and everything but the values is checked.
+
+The order matters. What the contract forbids is looked for first (nothing returned, a wrong shape, a changed input, a write out of
+bounds), because those explain wrong numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import torch
+
+from grader.contender.arena import Arena, Stray
+from grader.contender.contender import Contender, Limits
+from grader.contender.replies import ContenderFault
+from grader.judge.cases import BoundCase
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
+from grader.judge.memory import DeviceMemoryWatch
+from grader.judge.ownership import check_operators
+from grader.judge.run import Run
+from grader.problem import Call, signature_fault
+from grader.protocol import Returned
+
+Asked: TypeAlias = tuple[list[str], str | None]  # names in the arena, of a call's tensors and of its upstream gradient
+
+UPSTREAM = "upstream gradient"
+OWN_GIB = 2.5  # that a call may take beside its results: a context, kernels, and what PyTorch keeps
+
+
+def answer(
+    run: Run,
+    case: BoundCase,
+    contender: Contender,
+    call: Call,
+    evidence: Evidence,
+    windows: int = 1,
+    keep: bool = False,
+) -> dict[str, torch.Tensor]:
+    """The contender's outputs for one call (see `answers`)."""
+    (got,) = answers(run, case, contender, [call], evidence, windows, keep)
+    return got
+
+
+def answers(
+    run: Run,
+    case: BoundCase,
+    contender: Contender,
+    calls: Sequence[Call],
+    evidence: Evidence,
+    windows: int = 1,
+    keep: bool = False,
+    reverse: bool = False,
+) -> list[dict[str, torch.Tensor]]:
+    """The contender's outputs for each of the calls, after everything but their values was checked.
+
+    A tensor that is there several times, in one call or in several, is passed as one and the same tensor.
+
+    keep: whether the worker is to keep them until the next call has returned; not where memory is measured, or there is little.
+    reverse: whether the backward pass of the last call comes first.
+    """
+    inputs: dict[str, torch.Tensor] = {}
+
+    def name_of(tensor: torch.Tensor, name: str) -> str:
+        if (known := next((one for one, other in inputs.items() if other is tensor), None)) is None:
+            inputs[known := name] = tensor
+        return known
+
+    asked: list[Asked] = []
+    outputs: list[dict[str, str]] = []  # of each call: its outputs' names in the arena
+    for number, call in enumerate(calls):
+        suffix = f" of call {number + 1}" if number else ""
+        names = [name_of(tensor, name + suffix) for name, tensor in call.args.items()]
+        asked.append((names, None if call.upstream is None else name_of(call.upstream, UPSTREAM + suffix)))
+        outputs.append({name: name + suffix for name in case.problem.outputs(call)})
+    of_each = [(case.problem.outputs(call), call.starts, names) for call, names in zip(calls, outputs, strict=True)]
+    shapes = {names[name]: shape for of_one, _, names in of_each for name, shape in of_one.items()}
+    starts = {names[name]: start for _, of_one, names in of_each for name, start in of_one.items()}
+    with Arena(inputs, shapes, case.dtype, run.device, starts) as arena:
+        ask(run, case, contender, arena, asked, calls[0], evidence, windows, keep, reverse)
+        check_memory(arena.changed_inputs(), arena.strays(), case.dtype)
+        return [{name: arena.output(place) for name, place in names.items()} for names in outputs]
+
+
+def ask(
+    run: Run,
+    case: BoundCase,
+    contender: Contender,
+    arena: Arena,
+    asked: Sequence[Asked],
+    first: Call,
+    evidence: Evidence,
+    windows: int = 1,
+    keep: bool = False,
+    reverse: bool = False,
+) -> None:
+    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena."""
+    if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
+        toml = case.assignment.folder / "problem.toml"
+        raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
+    if wrong := signature_fault(case.assignment.spec, first, case.problem.outputs(first)):
+        raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
+    shapes = {name: slot.shape for name, slot in arena.outputs.items()}
+    measured = case.case.max_extra_mib is not None
+    watch = DeviceMemoryWatch(run.device, enabled=measured)
+    before = run.gauge.memory_of_others() if measured else {}
+    free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
+    limits = _limits(run, case)
+    (args, upstream), *beside = asked
+    contender.log.mark(case.heading)
+    evidence.given = described(first, windows)
+    started = time.perf_counter()
+    try:
+        with watch:
+            reply = contender.call(
+                arena,
+                args,
+                list(first.options.values()),
+                upstream,
+                replace(limits, time_s=limits.time_s * len(asked)),
+                windows,
+                profiled=case.case.profiled,
+                keep=keep and not measured and case.case.memory_gib is None,
+                beside=beside,
+                reverse=reverse,
+            )
+    except ContenderFault as fault:
+        results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
+        if fault.outcome != "out_of_memory" or case.case.memory_gib is None or free_gib >= results_gib + OWN_GIB:
+            raise
+        words = f"needs {results_gib + OWN_GIB:.1f} GiB of GPU memory beside its tensors where it allocates its results itself"
+        raise ContenderFault("skipped", f"{words}, {free_gib:.1f} GiB were free") from None
+    evidence.time_s += time.perf_counter() - started
+    evidence.launches = reply.launches
+    evidence.kept = tuple(name for name, one in zip(shapes, reply.returned, strict=False) if one.kind == "kept")
+    check_operators(reply.operators, case.assignment)
+    evidence.kernels = reply.kernels
+    check_returned(reply.returned, shapes, case.dtype, run.device)
+    if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
+        if run.gauge.memory_of_others() != before:
+            raise CaseRefused("another program took or gave back GPU memory meanwhile: nobody can tell whose it was")
+        raise CheckFailed(
+            f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
+            "consistent with a matrix of all scores in memory"
+        )
+
+
+def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
+    upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
+    return Arena(call.args | upstream, shapes, dtype, device, call.starts)
+
+
+def _limits(run: Run, case: BoundCase) -> Limits:
+    spec = case.assignment.spec.limits
+    return Limits(case.case.time_limit_s or spec.time_limit_s[run.device_name], spec.memory_gib)
+
+
+def check_returned(
+    returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Whether what the worker says came back is what the contract asks for; else CheckFailed in a student's words."""
+    wanted = str(dtype).removeprefix("torch.")
+    if len(returned) != len(shapes):
+        raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
+    for (name, shape), one in zip(shapes.items(), returned, strict=True):
+        what = f"{name} must be a torch.Tensor of shape {shape} and dtype {wanted}"
+        if one.kind == "written":
+            continue
+        if one.kind == "not_differentiable":
+            if one.type not in ("Tensor", "Parameter") or not one.shape:
+                raise CheckFailed(f"the function returned {_article(one.type)}, so there is no gradient to compute")
+            raise CheckFailed(
+                "the result has no gradient: it was not made by a torch.autograd.Function (or its shape is wrong), so backward cannot run"
+            )
+        if one.kind == "other":
+            raise CheckFailed(f"returned {_article(one.type)}; {what}")
+        if one.kind == "subclass":
+            raise CheckFailed(f"returned a tensor subclass, {one.type}; {what}")
+        if one.shape != tuple(shape):
+            raise CheckFailed(f"{name} has shape {one.shape}, expected {tuple(shape)}")
+        if one.dtype != wanted:
+            raise CheckFailed(f"{name} has dtype {one.dtype}, expected {wanted}: the output has the inputs' dtype")
+        if one.device != device.type:
+            raise CheckFailed(f"{name} lies on {one.device}, expected {device.type}")
+        if one.kind == "input":
+            raise CheckFailed(f"{name} is one of the inputs: the function must return a new tensor")
+
+
+def check_memory(changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype) -> None:
+    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words."""
+    if changed:
+        raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
+    if strays:
+        raise CheckFailed(_describe_stray(strays[0], dtype))
+
+
+def _article(name: str) -> str:
+    if name == "NoneType":
+        return "None"
+    return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
+
+
+def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
+    size = dtype.itemsize
+    elements = f"{stray.elements} element{'s' if stray.elements > 1 else ''}"
+    if stray.offset_bytes < 0:
+        nearest = -(stray.offset_bytes // size)
+        return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {nearest} before element 0"
+    return (
+        f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: "
+        "consistent with a missing mask or bounds check"
+    )

@@ -1,0 +1,197 @@
+"""Every worker of a grading: the submission's in each lane, the reference's, the baselines', and those that tools watch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Container, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from grader.assignment import Assignment
+from grader.contender.contender import Contender
+from grader.contender.pool import WorkerPool, end_all
+from grader.contender.replies import ContenderFault
+from grader.contender.surroundings import WorkerKind
+from grader.judge.baselines import Baselines
+from grader.judge.loading import load_file
+from grader.judge.run import Run
+from grader.judge.standing import Standing
+from grader.protocol import NEEDED_FOR_GRADIENTS
+
+
+class Crew:
+    """Starts, hands out and ends workers.
+
+    Args:
+        pool: where workers come from; whoever made it closes it.
+
+    Attributes:
+        baselines: the contenders that a submission is timed against.
+        is_busy: whether several workers of the submission may be running. The lanes say so.
+    """
+
+    def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
+        self._run = run
+        self._standing = standing
+        self._pool = pool
+        self.baselines = Baselines(pool, run.job.course)
+        self.is_busy = False
+        self._contenders: dict[tuple[str, int], Contender] = {}  # the submission's, by assignment and lane
+        self._references: dict[str, Contender] = {}
+        self._coming_reference: Contender | None = None
+        self._expecting = threading.Lock()
+        self._has_crashed = False  # whether a worker of the submission has
+
+    # The submission's workers
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
+        """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
+
+        Raises:
+            ContenderFault: there is nothing to run, or it could not be loaded, or its time is used up.
+        """
+        self._standing.check_loadable(assignment)
+        self._standing.check_time(assignment)
+        contender = self._contenders.get((assignment.name, lane))
+        if contender is None or not contender.lives():
+            self._has_crashed |= contender is not None
+            first = contender is None
+            contender = self._load(assignment, lane)
+            if self._run.device_name == "cpu" and first:
+                return contender  # on a laptop's few cores, what the first case shows should not wait for a start
+        if (self.is_busy or self._run.lane_count == 1) and self._needs_a_spare(assignment):
+            self.prepare(1)
+        return contender
+
+    def _needs_a_spare(self, assignment: Assignment) -> bool:
+        """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
+        is_last = assignment.name == self._run.job.assignments[-1]
+        return self._run.device_name == "cuda" or self._has_crashed or not is_last
+
+    def _load(self, assignment: Assignment, lane: int) -> Contender:
+        if not self.is_busy:
+            for (name, _), last in list(self._contenders.items()):
+                if name != assignment.name:
+                    last.kill()  # what an earlier assignment left running must not disturb this one
+        contender = self._pool.take(self._kind(assignment), alone=not self.is_busy, purpose=assignment.name)
+        self._standing.employ(contender, assignment)
+        try:
+            load_file(contender, self._run.job.submission, assignment)
+        except ContenderFault as fault:
+            self._standing.note_unloadable(assignment, fault)
+            contender.kill()
+            raise
+        self._standing.note_loaded(assignment)
+        self._contenders[assignment.name, lane] = contender
+        return contender
+
+    def _kind(self, assignment: Assignment) -> WorkerKind:
+        on_cpu = self._run.device_name == "cpu"
+        return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
+
+    def has_worker(self, assignment: Assignment) -> bool:
+        """Whether the submission's worker for an assignment, in the first lane, lives."""
+        contender = self._contenders.get((assignment.name, 0))
+        return contender is not None and contender.lives()
+
+    def watched(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
+        """A worker that a tool watches, with nothing loaded. Raises ContenderFault where there is nothing to run; WorkerUnavailable."""
+        self._standing.check_loadable(assignment)
+        self._standing.check_time(assignment)
+        contender = self._pool.watched(tool)
+        self._standing.employ(contender, assignment)
+        contender.ready()
+        return contender
+
+    def compiling(self, assignment: Assignment) -> Contender:
+        """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""
+        self._standing.check_time(assignment)
+        contender = self._pool.take("compile")
+        self._standing.employ(contender, assignment, logged=False)
+        try:
+            load_file(contender, self._run.job.submission, assignment)
+        except ContenderFault:
+            contender.kill()
+            raise
+        return contender
+
+    def prepare(self, count: int) -> None:
+        """Start workers in the background, until so many stand ready."""
+        self._pool.prepare(count)
+
+    def prepare_races(self, wanted: Sequence[tuple[str, bool]]) -> None:
+        """Start workers for the races in the background; lanes never take them. Does nothing while some are left.
+
+        Args:
+            wanted: for each the name of the assignment that it is meant for, and whether it may be asked for gradients: it imports then
+                what its first backward pass would wait for.
+        """
+        if not self._pool.has_reserve:
+            self._pool.reserve([(name, (NEEDED_FOR_GRADIENTS,) if gradients else ()) for name, gradients in wanted])
+
+    def settle(self, starts: bool = True) -> None:
+        """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable.
+
+        Args:
+            starts: whether to wait for the submission's too, that are starting for later races, and have nothing to do yet.
+        """
+        self._pool.end_watched()
+        self.baselines.settle()
+        if starts:
+            self._pool.settle()
+
+    def end_lanes(self, lanes: Container[int]) -> None:
+        """End the submission's workers in some lanes."""
+        end_all(contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes)
+
+    def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
+        """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""
+        found = [one for (name, _), one in list(self._contenders.items()) if name == assignment.name and one.alive]
+        for contender in found:
+            contender.condemn(sentence)
+        return len(found)
+
+    def evict(self) -> None:
+        """End every worker of the submission, and remove what they have left. Who waits for one is told of a crash."""
+        self._pool.evict()
+
+    def clear(self) -> None:
+        """End all that the submission runs, and remove its folders and what it has compiled. Only where no lane is busy."""
+        self._pool.clear()
+
+    # The course's own workers
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
+        """A worker as the submission's, for the staff's file in `folder`, with nothing loaded. Raises WorkerUnavailable."""
+        return self._pool.canary("compile" if compiling else self._kind(assignment), folder)
+
+    def expect_reference(self) -> None:
+        """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
+        with self._expecting:
+            if not self._references and self._coming_reference is None:
+                self._coming_reference = self._start_reference(self._run.device_name)
+
+    def reference(self, assignment: Assignment) -> Contender:
+        """The worker of the staff's answer to an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
+        contender = self._references.get(assignment.name)
+        if contender is None or not contender.lives():
+            with self._expecting:
+                coming, self._coming_reference = self._coming_reference, None
+            is_usable = coming is not None and coming.lives()
+            contender = coming if coming is not None and is_usable else self._start_reference(self._kind(assignment))
+            contender.ready()
+            load_file(contender, self._run.job.course / "reference", assignment)
+            self._references[assignment.name] = contender
+        return contender
+
+    def _start_reference(self, kind: WorkerKind) -> Contender:
+        return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
+
+    def end_idle(self) -> None:
+        """End all workers but the submission's own: whoever needs one of the others starts it again."""
+        self._pool.end_idle()
+        self.baselines.end()
+        coming, self._coming_reference = self._coming_reference, None
+        end_all([*self._references.values(), *([coming] if coming is not None else [])])

@@ -1,0 +1,166 @@
+"""What is known of each of a submission's files: whether there is something to run, and what keeps it from being run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from grader.assignment import Assignment
+from grader.background import later
+from grader.contender.allowance import Allowance
+from grader.contender.contender import Contender
+from grader.contender.replies import ContenderFault
+from grader.judge.cases import BoundCase
+from grader.judge.hangs import Hangs
+from grader.judge.ownership import question_of, source_fault
+from grader.judge.reading import Answer, read
+from grader.judge.run import Run
+from grader.report.model import WorkerLog
+from grader.verdict.prints import all_shortened, counted, sort_out, with_case
+from grader.verdict.resources import kernel_resources
+
+FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
+MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
+
+
+class Standing:
+    """What a grading has found out about a submission's files.
+
+    Attributes:
+        hangs: the parts that are given up because calls in them do not end.
+        excused: why a part can only be graded on a GPU, by its assignment and name.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.hangs = Hangs()
+        self.excused: dict[tuple[str, str], ContenderFault] = {}
+        self._absent: dict[str, str] = {}  # why a file is not run, by its name
+        self._unloadable: dict[str, ContenderFault] = {}
+        self._loadable: set[str] = set()
+        self._no_gradients: dict[str, ContenderFault] = {}  # what the source uses where gradients are asked for
+        self._allowances: dict[str, Allowance] = {}
+        self._employed: dict[str, list[Contender]] = {}
+        self._triton_kernels: dict[str, frozenset[str]] = {}
+        self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
+
+    def look(self, assignments: Sequence[Assignment]) -> None:
+        """See which files are missing or still stubs, and begin to read the others in the background (see `finish_looking`)."""
+        job = self._run.job
+        for name in (assignment.spec.file for assignment in assignments):
+            stub = job.course / "starter" / name
+            if name not in job.info.files:
+                why = job.refused.get(name)
+                told = job.misnamed.get(name, f"there is no {name} in the submission")
+                self._absent[name] = f"{name} was ignored: {why}" if why else told
+            elif stub.is_file() and stub.read_bytes() == (job.submission / name).read_bytes():
+                self._absent[name] = f"{name} is still the starter's stub"
+        read_of = [one for one in assignments if one.spec.file not in self._absent]
+        questions = [question_of(one) for one in read_of]
+        self._reading = read_of, later(lambda: read(job.submission, job.info.files, questions))
+
+    def finish_looking(self) -> None:
+        """Wait until the files have been read. Raises as `read` does."""
+        if self._reading is None:
+            return
+        read_of, reading = self._reading
+        self._reading = None
+        for assignment, found in zip(read_of, reading.result(), strict=True):
+            if found is not None:
+                self._triton_kernels[assignment.name] = found.kernels
+            if fault := source_fault(assignment, found, gradients=False):
+                self._unloadable[assignment.name] = fault
+            elif fault := source_fault(assignment, found, gradients=True):
+                self._no_gradients[assignment.name] = fault
+
+    def is_there(self, file: str) -> bool:
+        """Whether there is something to run."""
+        return file not in self._absent
+
+    def check_present(self, assignment: Assignment) -> None:
+        """Raises ContenderFault where there is nothing to run."""
+        if why := self._absent.get(assignment.spec.file):
+            raise ContenderFault("not_implemented", why)
+
+    def check_loadable(self, assignment: Assignment) -> None:
+        """Raises ContenderFault where there is nothing to run, or the file cannot be loaded or must not be."""
+        self.check_present(assignment)
+        if fault := self._unloadable.get(assignment.name):
+            raise fault
+
+    def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
+        """Raises ContenderFault where the source of what a call reaches must not be run.
+
+        Args:
+            case: one whose calls ask for gradients if that call does; None where nobody knows, and it may.
+        """
+        if fault := self._unloadable.get(assignment.name):
+            raise fault
+        fault = self._no_gradients.get(assignment.name)
+        if fault and (case is None or case.inputs(self._run.seed, 0, self._run.device).upstream is not None):
+            raise fault
+
+    def excuse(self, assignment: Assignment, part: str, fault: ContenderFault) -> None:
+        """Run no more of a part: the submission says that it needs a GPU, in a case or when it is loaded."""
+        self.excused.setdefault((assignment.name, part), fault)
+
+    def check_excused(self, assignment: Assignment, part: str) -> None:
+        """Raises ContenderFault, which says `skipped`, for a part that only a GPU can grade."""
+        if fault := self.excused.get((assignment.name, part)):
+            raise fault
+
+    def note_loaded(self, assignment: Assignment) -> None:
+        self._loadable.add(assignment.name)
+
+    def note_unloadable(self, assignment: Assignment, fault: ContenderFault) -> None:
+        """A file could not be loaded: no worker tries again, unless one could load it before."""
+        if assignment.name not in self._loadable:
+            self._unloadable[assignment.name] = fault
+
+    def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
+        """What to say of a file that could not be loaded under a tool; None where that is the tool's fault, or may be."""
+        if assignment.name in self._loadable:
+            return None
+        return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
+
+    def check_time(self, assignment: Assignment) -> None:
+        """Raises ContenderFault where the submission's code has taken all the time that it has for an assignment."""
+        allowance = self._allowance(assignment)
+        if not allowance.left_s:
+            raise ContenderFault("timed_out", f"not run: {allowance.words}")
+
+    def employ(self, contender: Contender, assignment: Assignment, *, logged: bool = True) -> None:
+        """Count a worker's time for an assignment of the submission, and keep what the worker prints for the report."""
+        contender.allowance = self._allowance(assignment)
+        if logged:
+            self._employed.setdefault(assignment.name, []).append(contender)
+
+    def _allowance(self, assignment: Assignment) -> Allowance:
+        return self._allowances.setdefault(assignment.name, Allowance(assignment.spec.limits.total_limit_s))
+
+    def ptxas(self, assignment: Assignment) -> str:
+        """What the CUDA compiler told of the submission's kernels, as its worker says."""
+        return next((worker.ptxas for worker in self._employed.get(assignment.name, []) if worker.ptxas), "")
+
+    def own_kernels(self, assignment: Assignment) -> frozenset[str]:
+        """Names of the kernels that the submission defines for an assignment."""
+        if assignment.spec.language == "cuda":
+            return frozenset(one.name for one in kernel_resources(self.ptxas(assignment)))
+        return self._triton_kernels.get(assignment.name, frozenset())
+
+    def log(self, assignment: Assignment) -> WorkerLog:
+        """What the submission's workers printed for an assignment."""
+        logs = [worker.log for worker in self._employed.get(assignment.name, [])]
+        lines: dict[tuple[str, ...], None] = {}  # of several workers that print the same at import, one
+        others: Counter[str] = Counter()
+        for name, text in (section for log in logs for section in log.sections()):
+            own, beside = sort_out(text.replace(f"{self._run.job.submission}/", ""))
+            if own.strip():
+                lines[tuple(with_case(name, own))] = None
+            others += beside
+        return WorkerLog(
+            text=all_shortened(list(lines), MAX_LOG),
+            others=counted(others),
+            total_bytes=sum(log.total_bytes for log in logs),
+        )
