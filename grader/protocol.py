@@ -14,14 +14,13 @@ Nothing but the standard library is imported here, and nothing else of `grader` 
 from __future__ import annotations
 
 import difflib
-import functools
 import json
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes of a frame
 MAX_FRAME_BYTES = 1 << 20
@@ -241,7 +240,6 @@ class Release(Frame):
 
 
 Request: TypeAlias = Load | Yardstick | Call | Prepare | Time | Collect | Tidy | Release
-REQUESTS: dict[str, Any] = {one.__name__.lower(): one for one in get_args(Request)}
 
 
 # What a worker says ---------------------------------------------------------------------------------------------------
@@ -321,14 +319,13 @@ class CompiledCall:
 
 @dataclass(frozen=True)
 class Reply(Frame):
-    """An answer. What a request asks for is there, where it is `ok`; else `error`.
+    """An answer. What the request asks for is there, or `error`.
 
     returned: of `Call`, each result of each call. kinds: of `Time` and `Collect`, the different descriptions of what calls gave.
     times_s: of `Time`, seconds of each call. operators, kernels, launches: what ran meanwhile. ptxas: of `Load`.
     compiled: of `Call`, by a worker that compiles. broken: whether the process is in no state to go on.
     """
 
-    ok: bool
     returned: Annotated[tuple[Returned, ...], Bound(max_length=64)] = ()
     kinds: Annotated[tuple[Annotated[tuple[Returned, ...], Bound(max_length=64)], ...], Bound(max_length=16)] = ()
     times_s: Annotated[tuple[Seconds, ...], Bound(max_length=MAX_CALLS)] = ()
@@ -349,7 +346,7 @@ F = TypeVar("F", bound=Frame)
 
 def encode(frame: Frame) -> bytes:
     """The bytes of a frame. Raises ProtocolError when they are too many."""
-    body = json.dumps({"do": type(frame).__name__.lower(), **vars(frame)}, default=vars).encode()
+    body = json.dumps(frame, default=lambda record: {"is": type(record).__name__, **vars(record)}).encode()
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME_BYTES} are allowed")
     return struct.pack(">I", len(body)) + body
@@ -357,30 +354,16 @@ def encode(frame: Frame) -> bytes:
 
 def decode(body: bytes) -> Request:
     """The request in a body that the judge has sent."""
-    content = json.loads(body)
-    request: Request = _maker(REQUESTS[content.pop("do")])(content)
+    request: Request = json.loads(body, object_hook=_record)
     return request
 
 
-@functools.cache
-def _maker(kind: Any) -> Callable[[Any], Any]:
-    """The function that makes a value of this type from its JSON; `_as_it_is` for numbers and text."""
-    inner = get_args(kind)
-    if type(None) in inner:
-        make = _maker(inner[0])
-        return lambda value: None if value is None else make(value)
-    if get_origin(kind) is tuple:
-        entry = _maker(inner[0])
-        return tuple if entry is _as_it_is else lambda values: tuple(map(entry, values))
-    if not is_dataclass(kind):
-        return _as_it_is
-    record: Any = kind
-    makers = {name: _maker(one) for name, one in get_type_hints(kind).items()}
-    return lambda content: record(**{name: makers[name](one) for name, one in content.items()})
+def _record(fields: dict[str, Any]) -> Any:
+    return globals()[fields.pop("is")](**{name: _tuples(value) for name, value in fields.items()})
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def send(connection: socket.socket, frame: Frame, files: tuple[int, ...] = ()) -> None:

@@ -42,11 +42,11 @@ def wait_for_last_words(log: Log) -> None:
         time.sleep(LOOK_INTERVAL_S)
 
 
-def late(limit_s: float, allowance: Allowance | None, log: Log, folder: Path | None, on_cpu: bool) -> ContenderFault:
+def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on_cpu: bool) -> ContenderFault:
     """The fault of a call that took longer than `limit_s`, or than what is left of the allowance. `folder` holds the student's file."""
     text = log.text()
     place = student_frames(text, folder)
-    if allowance is not None and not allowance.left_s:
+    if not allowance.left_s:
         return ContenderFault("timed_out", f"{allowance.words}: stopped", place)
     details = (SLOW_IN_PYTHON,) if on_cpu and ELEMENT_BY_ELEMENT.search(text) else ()
     return ContenderFault("timed_out", f"{NO_ANSWER} {limit_s:g} s{STOPPED}", place, details)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import time
 from collections.abc import Sequence
@@ -101,10 +100,10 @@ class Deadline:
         is_timed: whether the judge's clock runs: then nothing is asked of the kernel that takes time, and nothing is given back.
     """
 
-    def __init__(self, limits: Limits, allowance: Allowance | None, watch: Watch, is_timed: bool) -> None:
+    def __init__(self, limits: Limits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
         now = time.monotonic()
         self._limits, self._watch, self._is_timed = limits, watch, is_timed
-        self._end = now + min(limits.time_s, math.inf if allowance is None else allowance.left_s)
+        self._end = now + min(limits.time_s, allowance.left_s)
         self._given_back_s = 0.0
         self._waited_s = 0.0 if is_timed else watch.waited_s()
         self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)

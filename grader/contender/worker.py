@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import select
 import signal
@@ -74,7 +75,7 @@ class Worker:
         early: modules that it imports before it is ready.
 
     Attributes:
-        allowance: the time that it shares with other workers of its assignment, if it is not its own.
+        allowance: the time that it shares with other workers of its assignment; without end until one is set.
         loaded_from: the folder of the file that it was told to load, for the places in its last words.
         ptxas: what the compiler told of that file's kernels; a worker's word.
 
@@ -98,7 +99,7 @@ class Worker:
         self.runtime = runtime
         self.trusted = trusted
         self.alive = True
-        self.allowance: Allowance | None = None
+        self.allowance = Allowance(math.inf)
         self.loaded_from: Path | None = None
         self.ptxas = ""
         self.tool_log = ""
@@ -144,12 +145,10 @@ class Worker:
         if self._is_ready:
             return
         try:
-            reply = self._receive(START_LIMITS, is_timed=False)
+            self.reply(START_LIMITS, is_timed=False)
         except ContenderFault as fault:
             self.log.finish()
             raise WorkerUnavailable(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
-        if not reply.ok:
-            raise WorkerUnavailable("a worker did not start")
         self._is_ready = True
         self._watch.begin()
 
@@ -157,7 +156,7 @@ class Worker:
         """Send a request, and wait for its reply. Raises ContenderFault, WorkerUnavailable."""
         is_timed = isinstance(request, protocol.Collect)
         if not is_timed and not self.trusted:
-            with self._killed_at_a_fault():
+            with self._ended_by_a_fault():
                 self._watch.look_if_due(limits)
         self.send(request, files)
         reply = self.reply(limits, is_timed)
@@ -184,25 +183,20 @@ class Worker:
                 raise WorkerUnavailable(f"a request could not be sent: {error.strerror}") from None
             raise self._ended() from None
 
-    def wait_for_a_word(self, limit_s: float) -> None:
-        """Wait until the worker has sent anything; no longer than `limit_s`."""
+    def wait_until_queued(self, limit_s: float) -> None:
+        """Wait until the worker says that the calls of the batch that was asked for stand behind its gate; no longer than `limit_s`.
+
+        Any word will do: a worker that gives one too early starts to be timed too early.
+        """
         select.select([self._replies], [], [], limit_s)
 
     def reply(self, limits: Limits, is_timed: bool) -> Reply:
-        """Wait for the reply to the last request. Raises ContenderFault.
+        """Wait for the reply to the last request, watching the clock, the memory and the number of processes. Raises ContenderFault.
 
         Args:
             is_timed: whether the judge's clock runs meanwhile.
         """
-        reply = self._receive(limits, is_timed)
-        if not reply.ok and reply.error is None:
-            self.kill()
-            raise ContenderFault("crashed", "the worker answered with something that is no answer")
-        return reply
-
-    def _receive(self, limits: Limits, is_timed: bool) -> Reply:
-        """Wait for one frame, watching the clock, the memory and the number of processes."""
-        with processes.precedence(), self._taking_time():
+        with processes.precedence(), self.allowance.waiting(), self._ended_by_a_fault():
             deadline = Deadline(limits, self.allowance, self._watch, is_timed)
             try:
                 while (reply := self._reader.next()) is None or reply.id != self._request:
@@ -210,8 +204,7 @@ class Worker:
                         continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                     if (left_s := deadline.left_s()) <= 0:
                         raise self._late(limits)
-                    with self._killed_at_a_fault():
-                        deadline.look_if_due()
+                    deadline.look_if_due()
                     ready = select.select([self._replies], [], [], min(left_s, watch.INTERVAL_S))[0]
                     if ready and not self._reader.read_some():
                         raise self._ended()
@@ -219,14 +212,10 @@ class Worker:
             except OSError:  # a connection that was reset: the process is gone
                 raise self._ended() from None
             except protocol.ProtocolError as error:
-                self.kill()
                 raise ContenderFault("crashed", f"the worker's connection was misused ({error}): stopped") from None
 
-    def _taking_time(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.allowance is None else self.allowance.waiting()
-
     @contextlib.contextmanager
-    def _killed_at_a_fault(self) -> Iterator[None]:
+    def _ended_by_a_fault(self) -> Iterator[None]:
         try:
             yield
         except ContenderFault:
@@ -292,7 +281,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the worker and everything it started, and wait until it is gone."""
-        with self._ending, self._taking_time():
+        with self._ending, self.allowance.waiting():
             if not self.alive:
                 return
             self.alive = False

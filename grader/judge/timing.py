@@ -95,7 +95,7 @@ from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.problem import Call
-from grader.protocol import RanOperator, Returned
+from grader.protocol import Prepare, RanOperator, Release, Results, Returned, Tidy, Time
 
 QUEUE_S = 0.004  # at most, until a worker that was asked has queued its first calls
 QUEUE_CALL_S = 0.0002  # and for each call: more than it takes to launch one, forward and backward
@@ -235,7 +235,7 @@ class Bench:
         for contender in self._guests:
             if contender.lives():
                 try:
-                    contender.release(HOUSEKEEPING)
+                    contender.do(Release(), HOUSEKEEPING)
                     contender.freeze()
                 except ContenderFault:
                     contender.kill()
@@ -259,16 +259,19 @@ class Bench:
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append((names, upstream, self._outputs_of(index) if self._in_place else []))
-        results = None
+            sets.append(self._arena.operands(names, upstream, self._outputs_of(index) if self._in_place else []))
+        results, files = None, self._arena.files
         if collects and self._collected is not None:
-            results = (self._collected, [self._outputs_of(index) for index in range(self._collectable)])
+            places = (self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
+            results = Results(self._collected.address, tuple(places))
+            files += self._collected.files
         self._guests.append(contender)
         if self._device.type == "cuda":
             self._gates[contender] = Gate()
         gate = self._gates.get(contender)
-        memory = None if gate is None else gate.memory
-        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), results, memory, HOUSEKEEPING)
+        address = None if gate is None else gate.memory.address
+        options = tuple(self.calls[0].options.values())
+        contender.do(Prepare(self._arena.address, tuple(sets), options, results, address), HOUSEKEEPING, files)
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
@@ -303,7 +306,7 @@ class Bench:
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
-        contender.tidy(limits)
+        contender.do(Tidy(), limits)
         self.tidied_s += time.perf_counter() - began
         # The course's own code need not be kept from what is there, and writes all that it should. But the null contender's time is
         # taken from the submission's: what comes before it is the same.
@@ -315,7 +318,7 @@ class Bench:
         self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
         keep = calls if collect else self._enough
         if (gate := self._gates.get(contender)) is not None:
-            contender.begin(calls, keep, watched, gate.close_again())
+            contender.send(Time(calls, keep, watched, gate.close_again()))
             contender.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
         else:
             contender.freeze()  # on a CPU nobody works beside `fill`
@@ -325,7 +328,7 @@ class Bench:
             self._flush.zero_()
             gate.open()
         else:
-            contender.begin(calls, keep, watched)
+            contender.send(Time(calls, keep, watched, gate=0))
         reply = contender.finish(calls, limits)
         kinds: tuple[tuple[Returned, ...], ...] = ((Returned(kind="written"),),)
         self._place, self._order, self._changed = self._arena, list(range(calls)), []

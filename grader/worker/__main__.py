@@ -59,7 +59,7 @@ def main() -> None:
     reader = protocol.Reader(connection, protocol.decode)
 
     def tell() -> None:
-        protocol.write(replies, protocol.Reply(ok=True))
+        protocol.write(replies, protocol.Reply())
 
     set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
@@ -72,7 +72,7 @@ def main() -> None:
             with told_where(request.limit_s) if isinstance(request, in_python) else contextlib.nullcontext():
                 reply = answer(request, files)
         except BaseException as error:
-            reply = protocol.Reply(ok=False, error=describe(error))
+            reply = protocol.Reply(error=describe(error))
         finally:
             for file in files:
                 os.close(file)
@@ -93,6 +93,50 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     """
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
+    _set_up_torch(kind, device)
+    from grader.worker import load, run, timing, yardsticks
+
+    gc.enable()
+    gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
+    compiler: compiling.Compiler | None = None
+    if kind == "compile":
+        from grader.worker import compiling
+
+        compiler = compiling.Compiler()
+    function: Any = None
+    bench: timing.Bench | None = None
+
+    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
+        nonlocal function, bench
+        match request:
+            case Load():
+                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
+                return protocol.Reply(ptxas=ptxas)
+            case protocol.Yardstick():
+                function = yardsticks.load(request.name)
+            case protocol.Prepare():
+                bench = timing.Bench(request, files, device)
+            case Time():
+                assert bench is not None
+                return bench.time(function, request, tell)
+            case Collect():
+                assert bench is not None
+                return bench.collect(request.order)
+            case Tidy():
+                gc.collect()
+            case protocol.Release():
+                assert bench is not None
+                bench.close()
+            case Call():
+                if compiler is not None:
+                    return compiler.answer(function, request, files)
+                return run.call(function, request, files, device)
+        return protocol.Reply()
+
+    return answer
+
+
+def _set_up_torch(kind: str, device: str) -> None:
     import torch
 
     with contextlib.suppress(ImportError):  # where there is no Triton, the student's own import says so
@@ -117,47 +161,6 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
         torch.zeros(1, device="cuda")
         importing.join()
 
-    from grader.worker import load, run, timing, yardsticks
-
-    gc.enable()
-    gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
-    compiler: compiling.Compiler | None = None
-    if kind == "compile":
-        from grader.worker import compiling
-
-        compiler = compiling.Compiler()
-    function: Any = None
-    bench: timing.Bench | None = None
-
-    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
-        nonlocal function, bench
-        match request:
-            case Load():
-                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
-                return protocol.Reply(ok=True, ptxas=ptxas)
-            case protocol.Yardstick():
-                function = yardsticks.load(request.name)
-            case protocol.Prepare():
-                bench = timing.Bench(request, files, device)
-            case Time():
-                assert bench is not None
-                return bench.time(function, request, tell)
-            case Collect():
-                assert bench is not None
-                return bench.collect(request.order)
-            case Tidy():
-                gc.collect()
-            case protocol.Release():
-                assert bench is not None
-                bench.close()
-            case Call():
-                if compiler is not None:
-                    return compiler.answer(function, request, files)
-                return run.call(function, request, files, device)
-        return protocol.Reply(ok=True)
-
-    return answer
-
 
 def _import(names: str) -> None:
     for name in filter(None, names.split(",")):
@@ -178,7 +181,7 @@ def cuda_cpu_answers() -> Answer:
         assert isinstance(request, Load)
         assert request.build is not None
         kernel = program.load(Path(request.path), request.entry, request.build)
-        return protocol.Reply(ok=True, ptxas=kernel.ptxas)
+        return protocol.Reply(ptxas=kernel.ptxas)
 
     return answer
 

@@ -130,7 +130,7 @@ class Compiler:
                 failed = name
                 error = replace(described, traceback=described.traceback or ended.traceback)  # where it was launched
         launched = tuple(self._launched[:MAX_KERNELS])
-        return protocol.Reply(ok=True, compiled=protocol.CompiledCall(arch, launched, failed, error, ended is None))
+        return protocol.Reply(compiled=protocol.CompiledCall(arch, launched, failed, error, ended is None))
 
 
 def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:

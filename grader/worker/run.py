@@ -89,14 +89,12 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
             return failure(error, device)
         del calls, slots, results
         launched = launches.count if device == "cpu" else None
-        return protocol.Reply(
-            ok=True, returned=tuple(returned), operators=watch.seen, kernels=tuple(kernels), launches=launched
-        )
+        return protocol.Reply(tuple(returned), operators=watch.seen, kernels=tuple(kernels), launches=launched)
 
 
 def failure(error: BaseException, device: str) -> protocol.Reply:
     """The reply to calls that raised an error."""
-    return protocol.Reply(ok=False, error=describe(error), broken=device == "cuda" and context_is_lost())
+    return protocol.Reply(error=describe(error), broken=device == "cuda" and context_is_lost())
 
 
 def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:

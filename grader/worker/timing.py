@@ -85,11 +85,11 @@ class Bench:
             if on_stream is None:
                 with watching(watch) if request.watched else contextlib.nullcontext():
                     times_s = self._run(function, request.calls, request.keep, request.gate, tell)
-                return protocol.Reply(ok=True, times_s=times_s, operators=watch.seen)
+                return protocol.Reply(times_s=times_s, operators=watch.seen)
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
                 times_s = self._run(on_stream(stream), request.calls, request.keep, request.gate, tell, writes=True)
-            return protocol.Reply(ok=True, times_s=times_s, kinds=((protocol.Returned("written"),),))
+            return protocol.Reply(times_s=times_s, kinds=((protocol.Returned("written"),),))
         except BaseException as error:
             return self._failure(error)
 
@@ -115,7 +115,7 @@ class Bench:
             self._results = []
             if self._device == "cuda":
                 torch.cuda.synchronize()
-            return protocol.Reply(ok=True, kinds=tuple(kinds))
+            return protocol.Reply(kinds=tuple(kinds))
         except BaseException as error:
             return self._failure(error)
 

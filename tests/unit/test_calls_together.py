@@ -30,7 +30,7 @@ def ask(
         )
         request = protocol.Call(arena.address, operands, (), limit_s=60.0, reverse=reverse)
         reply = run.call(function, request, list(arena.files), "cpu")
-        assert reply.ok, reply
+        assert reply.error is None, reply
         return [one.kind for one in reply.returned], [arena.output(name) for name in names]
 
 

@@ -30,7 +30,7 @@ from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool, stage_runtime
 from grader.contender.replies import ContenderFault, build_fault, decode
 from grader.contender.watch import Watch
-from grader.protocol import Build, ProtocolError, Reply
+from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 
@@ -61,7 +61,7 @@ def read(frame: dict[str, Any]) -> Reply:
 
 
 def error_frame(**error: str) -> dict[str, Any]:
-    return {"ok": False, "error": {"type": "", "message": "", "traceback": ""} | error}
+    return {"error": {"type": "", "message": "", "traceback": ""} | error}
 
 
 KINDS: tuple[str, ...] = get_args(protocol.ErrorKind)
@@ -77,7 +77,7 @@ def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
         Arena({"x": torch.zeros(1)}, {"y": (1,)}, torch.float32, torch.device("cpu")) as arena,
         pytest.raises(ContenderFault) as fault,
     ):
-        contender.call(arena, ["x"], [], None, LIMITS)
+        contender.do(arena.request([(["x"], None)], (), LIMITS.time_s), LIMITS, arena.files)
     assert fault.value.outcome not in UNDECIDED | {"passed"}
 
 
@@ -120,17 +120,12 @@ def test_a_worker_cannot_name_an_outcome_itself(kind: str) -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        {},
-        {"ok": "perhaps"},
-        {"ok": True, "returned": [{"kind": "right"}]},
-        {"ok": True, "returned": [{"kind": "tensor", "shape": [1] * 100}]},
-        {"ok": True, "returned": [{"kind": "tensor", "shape": [-1]}]},
-        {
-            "ok": True,
-            "returned": [{"kind": "tensor", "shape": [2**63]}],
-        },  # and 10**4000, which takes seconds to put into words
-        {"ok": True, "returned": [{"kind": "tensor"}] * 100},
-        {"ok": True, "returned": [{"kind": "tensor", "type": "x" * 1000}]},
+        {"returned": [{"kind": "right"}]},
+        {"returned": [{"kind": "tensor", "shape": [1] * 100}]},
+        {"returned": [{"kind": "tensor", "shape": [-1]}]},
+        {"returned": [{"kind": "tensor", "shape": [2**63]}]},  # and 10**4000, which takes seconds to put into words
+        {"returned": [{"kind": "tensor"}] * 100},
+        {"returned": [{"kind": "tensor", "type": "x" * 1000}]},
         error_frame(kind="failed", message="x" * 100_000),
     ],
 )
@@ -181,7 +176,7 @@ def test_a_build_that_failed_without_a_word_is_told_too() -> None:
 
 def raised(error: BaseException) -> Reply:
     """The reply that a worker makes of a student's exception, as the judge reads it."""
-    return decode(protocol.encode(Reply(ok=False, error=describe(error)))[4:])
+    return decode(protocol.encode(Reply(error=describe(error)))[4:])
 
 
 def test_an_exception_with_an_undecodable_name_in_it_is_still_told() -> None:
@@ -348,7 +343,7 @@ def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Contende
     started = time.monotonic()
     worker.wait_until_queued(0.05)
     assert time.monotonic() - started >= 0.05
-    worker.begin(1, 1, watched=False)  # it times nothing, and says so
+    worker.send(Time(1, 1, watched=False, gate=0))  # it times nothing, and says so
     worker.wait_until_queued(60.0)
     assert time.monotonic() - started < 30.0
 
@@ -377,14 +372,15 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
     inputs = {"x of call 0": torch.zeros(3), "x of call 1": torch.zeros(3)}
     with closing(pool), Arena(inputs, {}, torch.float32, torch.device("cpu")) as arena, pool.start("cpu") as contender:
         contender.ready()
-        contender.load_yardstick("null", LONGER)
-        contender.prepare(arena, [([name], None, []) for name in inputs], [], None, None, LONGER)
-        contender.begin(2, 2, watched=False, gate=1)
-        assert contender._reader.receive() == Reply(ok=True)
+        contender.do(protocol.Yardstick("null"), LONGER)
+        sets = tuple(arena.operands([name], None, []) for name in inputs)
+        contender.do(protocol.Prepare(arena.address, sets, (), None, None), LONGER, arena.files)
+        contender.send(Time(2, 2, watched=False, gate=1))
+        assert contender._reader.receive() == Reply()
         assert len(contender.finish(2, LONGER).times_s) == 2
-        contender.begin(2, 2, watched=False, gate=2)  # nobody has to take it for an answer
+        contender.send(Time(2, 2, watched=False, gate=2))  # nobody has to take it for an answer
         assert len(contender.finish(2, LONGER).times_s) == 2
-        contender.begin(2, 2, watched=False)
+        contender.send(Time(2, 2, watched=False, gate=0))
         arrived = contender._reader.receive()
         assert arrived is not None
         assert len(arrived.times_s) == 2
@@ -400,7 +396,7 @@ Thread 0x00007f865f0b1b80 (most recent call first):
 
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(on_cpu: bool) -> None:
-    fault = last_words.late(1.0, None, logged(ENDLESS), Path("/s"), on_cpu)
+    fault = last_words.late(1.0, Allowance(60.0), logged(ENDLESS), Path("/s"), on_cpu)
     assert (fault.outcome, fault.message) == ("timed_out", "no answer within 1 s: stopped")
     assert fault.traceback == '  File "softmax.py", line 5, in combine\n  File "softmax.py", line 12, in kernel'
     assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if on_cpu else [])
@@ -416,7 +412,7 @@ def test_who_writes_nothing_down_is_not_waited_for_long(monkeypatch: pytest.Monk
     monkeypatch.setattr(last_words, "LAST_WORDS_S", 0.1)
     log = logged(b"hello")
     last_words.wait_for_last_words(log)
-    assert last_words.late(1.0, None, log, Path("/s"), True).traceback == ""
+    assert last_words.late(1.0, Allowance(60.0), log, Path("/s"), True).traceback == ""
 
 
 def test_how_long_a_worker_takes_to_end_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_every_call_hands_in_all_of_its_outputs_each_to_its_place() -> None:
     places = [[place(), place()] for _ in range(2)]
     bench = Collecting([[1 * X, 2 * X], [3 * X, 4 * X]], places)
     reply = bench.collect([1, 0])
-    assert reply.ok
+    assert reply.error is None
     assert [[slot[0, 0].item() for slot in slots] for slots in places] == [[3.0, 4.0], [1.0, 2.0]]
     assert [[one.kind for one in kind] for kind in reply.kinds] == [["tensor", "tensor"]]
 
@@ -107,14 +107,14 @@ def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch
 
     monkeypatch.setattr("grader.worker.timing.deliver", remember)
     bench = Collecting([], [[place(), place()] for _ in range(5)], calls=5)
-    assert bench.time(load("null"), Time(5, 5, False, 0), lambda: None).ok
-    assert bench.collect([4, 3, 2, 1, 0]).ok
+    assert bench.time(load("null"), Time(5, 5, False, 0), lambda: None).error is None
+    assert bench.collect([4, 3, 2, 1, 0]).error is None
     assert len({tensor.data_ptr() for tensor in handed_in}) == 10
 
 
 def test_the_null_contender_returns_nothing_where_functions_write_to_their_outputs() -> None:
     bench = Collecting([], [])
-    assert bench.time(load("null"), Time(2, 2, False, 0), lambda: None).ok
+    assert bench.time(load("null"), Time(2, 2, False, 0), lambda: None).error is None
     assert bench._results == [[NOTHING]] * 2
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from grader import protocol
 from grader.contender import sanitizer
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
@@ -26,6 +27,7 @@ from grader.judge.hangs import Hangs
 from grader.judge.standing import Standing
 from grader.problem import Call
 from grader.protocol import Reply, Returned
+from grader.worker.memory import mapped, tensor_at
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
 
 LIMITS = Limits(time_s=60, memory_gib=4)
@@ -80,7 +82,7 @@ def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPoo
     views = [wide[:, ::2], wide.t()[1:7], wide[1:3]]
     for view in views:
         with Arena({"x": view}, {"y": tuple(view.shape)}, torch.float32, torch.device("cpu")) as arena:
-            worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+            worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
             assert torch.equal(arena.output("y"), view * 2)
     worker.kill()
     assert worker.tool_log == NEW
@@ -101,7 +103,7 @@ def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tm
         Arena({"x": torch.ones(3)}, {"y": (3,)}, torch.float32, torch.device("cpu")) as arena,
         pytest.raises(ContenderFault),
     ):
-        worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+        worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
     worker.kill()
     assert worker.tool_log == NEW
 
@@ -154,14 +156,15 @@ class StubWorker:
     def __exit__(self, *_: object) -> None:
         assert self.killed
 
-    def call(self, arena: Arena, *_: Any, apart: bool) -> Reply:
-        assert apart
+    def do(self, request: protocol.Call, _limits: Limits, files: tuple[int, ...]) -> Reply:
+        assert request.apart
         if self.fault is not None:
             raise self.fault
         if self.answer is None:
-            return Reply(ok=True, returned=(Returned("other", "NoneType"),))
-        arena._region(arena.outputs["y"]).copy_(self.answer.view(torch.uint8))
-        return Reply(ok=True, returned=(Returned("written"),))
+            return Reply(returned=(Returned("other", "NoneType"),))
+        with mapped(request.arena, [*files], "cpu") as memory:
+            tensor_at(memory, request.calls[0].outputs[0]).copy_(self.answer)
+        return Reply(returned=(Returned("written"),))
 
     def kill(self) -> None:
         self.killed = True

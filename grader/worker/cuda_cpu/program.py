@@ -166,9 +166,9 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
         with told_where(request.limit_s, kernel.place):
             launches = _call(kernel, request, files)
     except Ended as error:
-        return protocol.Reply(ok=False, error=describe(error), broken=True)
+        return protocol.Reply(error=describe(error), broken=True)
     written = tuple(protocol.Returned("written") for one in request.calls for _ in one.outputs)
-    return protocol.Reply(ok=True, returned=written, launches=launches)
+    return protocol.Reply(returned=written, launches=launches)
 
 
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
