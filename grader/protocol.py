@@ -1,12 +1,12 @@
 """The frames that a contender and its worker exchange.
 
 A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`: the fields of one of the dataclasses below, and
-in `do` its name. The worker answers each request with one `Reply` of the same id. A reply with id 0 is unasked: the first says that the
+in `is` its name. The worker answers each request with one `Reply` of the same id. A reply with id 0 is unasked: the first says that the
 worker is ready, one in a timed batch that all calls stand behind their gate.
 
-The worker takes requests as they are, for the judge is trusted. The judge checks each reply with pydantic (`grader/contender/replies.py`),
-by the types here and the `Bound` of each field. Tensors never travel in frames: they lie in the arena, and a frame only says where. Open
-files (the arena's memory) travel beside a frame over the Unix socket.
+The worker takes requests as they are, for the judge is trusted. `grader/contender/replies.py` checks replies, by the types here and the
+`Bound` of each field. Tensors never travel in frames: they lie in the arena, and a frame only says where. Open files (the arena's memory)
+travel beside a frame over the Unix socket.
 
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
 """
@@ -115,8 +115,8 @@ class Operands:
 class Parameter:
     """A parameter of a CUDA entry; in problem.toml a string, as `grader.assignment.PARAMETER_FORMS` has it.
 
-    `tensor` is the input or output that a size is taken of: the number of its elements, or its length along `axis`. A number without one
-    is an option of the call (`Call.options`). Inputs, options and outputs are in the order in which problem.py has them.
+    A number with a `tensor` is a size of that input or output: its number of elements, or its length along `axis`. A number without a
+    tensor is an option of the call (`grader.problem.Call.options`). Inputs, options and outputs have the order of problem.py.
     """
 
     type: Literal["const float*", "float*", "int64_t", "int", "bool", "float", "cudaStream_t"]
@@ -127,12 +127,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Build:
-    """How a `.cu` file is built.
+    """How a `.cu` file is built: by `compiler`, in at most `limit_s` seconds. `signature`: the entry's parameters.
 
     compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
-    limit_s: seconds that it may take.
     nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
-    signature: the entry's parameters.
     """
 
     compiler: str
@@ -167,7 +165,7 @@ class Yardstick(Frame):
 class Call(Frame):
     """Make these calls, all of them before the first backward pass and before any result is looked at.
 
-    limit_s: when the worker writes down where it is. options: further arguments of each call.
+    options: further arguments of each call. limit_s: when the worker writes down where it is.
     reverse: whether the last call's backward pass comes first.
     windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few elements, and
         large launches are run in part.
@@ -190,22 +188,18 @@ class Call(Frame):
 
 
 @dataclass(frozen=True)
-class Results:
-    """Where the results of each call can be collected."""
-
-    arena: Memory
-    outputs: tuple[tuple[Ref, ...], ...]
-
-
-@dataclass(frozen=True)
 class Prepare(Frame):
-    """Map memory for timed batches, until `Release`: a call's tensors each, and the gate, whose first word a batch waits for."""
+    """Map memory for timed batches, until `Release`: the tensors of each call, the gate, and where results can be collected.
+
+    gate: its first word is what a batch waits for. results: of each call, in the memory `places`.
+    """
 
     arena: Memory
     sets: tuple[Operands, ...]
     options: tuple[Option, ...]
-    results: Results | None
     gate: Memory | None
+    places: Memory | None = None
+    results: tuple[tuple[Ref, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,7 +218,7 @@ class Time(Frame):
 
 @dataclass(frozen=True)
 class Collect(Frame):
-    """Copy each call's results to that one of the places that `Prepare` has named."""
+    """Copy the results of each call of the last batch to those of this number among `Prepare.results`."""
 
     order: tuple[int, ...]
 

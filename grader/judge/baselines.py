@@ -166,7 +166,7 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
     with arena_for(call, {}, case.dtype, device) as arena:
         try:
             sets = (arena.operands([*call.args], upstream, []),)
-            worker.do(Prepare(arena.address, sets, tuple(call.options.values()), None, None), LIMITS, arena.files)
+            worker.do(Prepare(arena.address, sets, tuple(call.options.values()), None), LIMITS, arena.files)
             worker.send(Time(1, 1, watched=False, gate=0))
             worker.finish(1, LIMITS)
             worker.do(Release(), LIMITS)

@@ -1,81 +1,6 @@
-"""The judge's own clock: how long a batch of calls took, whatever the process that ran it says.
+"""One timed batch: its inputs go in, the worker answers behind a gate, its results are taken; on the judge's own clock.
 
-A worker times its calls with CUDA events and sends the numbers. It runs the student's code, so they are a claim. The judge times
-the same batch from outside:
-
-    wipe      the arena holds nothing but filler; nobody has had the inputs of this batch yet
-    ask       the worker is asked for k calls, and on a GPU queues them behind a gate, a word of memory that the GPU waits for, until it
-              says that all are there, but not for long
-    start     -----------------------------------------------------------------------------------------------------
-    fill      the judge copies k sets of new inputs into the arena: before this they are in no memory that the worker maps
-    open      the judge clears the GPU's cache and writes the gate's word; on a CPU the worker is asked only now
-    call      the worker answers when its calls are done, and keeps the results
-    wipe      the inputs are gone
-    collect   the worker copies its k results to where the judge will look, each to a place that it is told only now
-    take      the judge copies each result to memory that nobody else has
-    end       -----------------------------------------------------------------------------------------------------
-    freeze    SIGSTOP to the worker's processes
-    probe     a small piece of the judge's own work finds the GPU to itself, before anyone else is timed
-    check     each copy must be within its error budget; and its place must not have been written to since
-
-(A function in CUDA C++ writes to outputs that lie beside its inputs: those are taken, and nothing is wiped or collected before.)
-
-A null contender goes through the same with the same k: it returns new tensors, as many as a submission, and computes nothing. The
-difference is the submission's own:
-
-    judged = (start to end, of the submission − what the null contender usually takes) / k
-
-Why no submission gets below that:
-
-- It cannot begin before `start`. The inputs are drawn by the judge for this batch alone, and no one maps them until `fill`. Nothing
-  computed for earlier inputs is an answer to these: every output is checked, so nothing can be remembered, by pointer, shape or count,
-  and no recorded graph replayed on stale data. A second race does not repeat the first one's inputs: another worker could have written
-  down the answers. What runs before `fill`, on whatever stream, runs on filler.
-- It cannot go on after `end`. What is checked is what the judge had taken by then, in memory of its own. (A sum over the bytes would not
-  do: within a tolerance there is a right answer for any sum, and what is written later could be made to have it.) It does not matter
-  whether a thread, a kernel or a copy on some stream that nobody sees writes later, or whether the worker stands still by then. SIGSTOP
-  does not stop what a process has queued on a GPU, and `probe` sees only what runs at that moment: nothing here relies on either.
-- It gains nothing that computes by putting work off until the results are collected. The inputs are wiped by then: what it needs of them
-  it must have written down while it was timed. But an honest submission copies its results then, and what that takes is subtracted: who
-  has written down fewer bits than a result has, and makes the rest of it then, saves them twice. A float32 result may be right with 17
-  bits of 32, one in bfloat16 with 8 of 16: by this clock a call that does nothing but read and write can seem to take
-  little more than half of its time, though never less than the machine's limit. (Not to count what is handed in faster than by the
-  null contender is no way out: noise then only adds, and honest claims on an H200 were lifted by 2 to 6 %.) It is the
-  driver that copies, as fast as the device can: a worker whose copies are faster has the difference. Who writes to the places ahead of
-  time does not know whose they will be: of k results one lies where it must, on average.
-- It gains little by merging calls: returning tensors that hold nothing yet, and computing all k results in the last launch. All of it
-  still lies between `start` and `end`, and both clocks divide the whole batch by k, so what is saved is k - 1 gaps between launches, about
-  2 microseconds each on an H200, and the idle multiprocessors at the end of each launch. That is some thousandths of a call that takes a
-  millisecond. Of a small case it may be much; there the machine's limit is the bound where `roofline` is `copy`: the copy is timed with a
-  launch for each call, so merged calls count as no faster than a copy that reads and writes as much. A small case with the `matmul`
-  roofline has no such bound: leave it out of problem.toml.
-- It cannot overlap its work with the judge's. A GPU lets processes run by turns, and the judge keeps it busy from `start` until the gate
-  opens, while it wipes and until the next request has arrived: what a submission runs beside that makes it longer. What is left are
-  the moments in which the GPU waits for the host, before the wipe and before results are taken. They are subtracted with the null
-  contender's time, and code that works in them gains as much: on an H200 0.3 and 0.2 ms of a batch, 6 % of one that lasts 8 ms.
-- A submission does not choose how many calls there are so as to make that more of a call: `Race` has enough of them for what the
-  machine's limit allows, not only for what was claimed while it warmed up. Nor does it leave no memory for them: what it holds then, if
-  there is room for fewer, is seen when it is ended, and more than it may hold is `out_of_memory`.
-- It cannot move the clock: it is the judge's, in the judge's process, and nothing is asked of the worker in between but to be done.
-- It cannot make the null contender or the baselines slower to any use. A frozen process may have work on the GPU's queue that starts when
-  theirs does: so all of them run once more, by turns, when it has been ended. No time of a baseline in the rounds counts that is longer
-  than then by more than `margin`, and none of the null contender's by more than 0.15 ms.
-
-k calls are held against none, not against fewer calls, on purpose. A slope between two batch sizes looks finer, but a submission that
-sees it is in the shorter batch can waste time there, and the slope falls below the truth. Time wasted in a single batch is only ever added.
-
-What counts is not below the median of the judge's times by more than `margin` (problem.toml, [timing]); and when the claim is that far
-below even the lower end of their interval, all of the judge's time counts and the case is marked "not corroborated". So up to that margin
-can be gained, and what the judge's time is too small by; and up to that margin by making a baseline slower. On an H200 the judge's time
-lay, the median of five rounds, between 2 % below and 5 % above the claims of honest kernels, and from 4 % below to 5 % above where a call
-takes 0.05 ms. Otherwise the claim counts, because it is the finer one: it repeats within a few tenths of a percent. Where the judge's
-clock lifts a claim, there are further rounds, then a second race (`grader/judge/heats.py`). And no time counts that is below what the
-machine's own limit takes (`roofline` in problem.toml).
-
-What it costs: the null contender's batch in each round, and memory for a whole batch of inputs, twice, and of outputs, four
-times where they are collected.
-
-All this takes for granted that a worker cannot reach into the processes of the others: see `grader/contender/jail.py`.
+docs/CLOCK.md shows the order of all that, and says why no submission gets below the judge's time.
 """
 
 from __future__ import annotations
@@ -84,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -95,7 +20,7 @@ from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.problem import Call
-from grader.protocol import Prepare, RanOperator, Release, Results, Returned, Tidy, Time
+from grader.protocol import Prepare, RanOperator, Release, Returned, Tidy, Time
 
 QUEUE_S = 0.004  # at most, until a worker that was asked has queued its first calls
 QUEUE_CALL_S = 0.0002  # and for each call: more than it takes to launch one, forward and backward
@@ -260,18 +185,18 @@ class Bench:
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
             sets.append(self._arena.operands(names, upstream, self._outputs_of(index) if self._in_place else []))
-        results, files = None, self._arena.files
-        if collects and self._collected is not None:
-            places = (self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
-            results = Results(self._collected.address, tuple(places))
-            files += self._collected.files
         self._guests.append(contender)
+        gate = None
         if self._device.type == "cuda":
             self._gates[contender] = Gate()
-        gate = self._gates.get(contender)
-        address = None if gate is None else gate.memory.address
-        options = tuple(self.calls[0].options.values())
-        contender.do(Prepare(self._arena.address, tuple(sets), options, results, address), HOUSEKEEPING, files)
+            gate = self._gates[contender].memory.address
+        files = self._arena.files
+        request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
+        if collects and self._collected is not None:
+            files += self._collected.files
+            results = tuple(self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
+            request = replace(request, places=self._collected.address, results=results)
+        contender.do(request, HOUSEKEEPING, files)
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:

@@ -53,9 +53,9 @@ class Bench:
         ]
         del memory
         self._places: list[list[torch.Tensor]] = []  # where the results of each call are to be copied
-        if (results := request.results) is not None:
-            memory = self._stack.enter_context(mapped(results.arena, files[-1:], device))
-            self._places = [[tensor_at(memory, ref) for ref in refs] for refs in results.outputs]
+        if request.places is not None:
+            memory = self._stack.enter_context(mapped(request.places, files[-1:], device))
+            self._places = [[tensor_at(memory, ref) for ref in refs] for refs in request.results]
             del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
         self._gate = self._stack.enter_context(mapped(request.gate, [], device)) if request.gate else None

@@ -47,9 +47,9 @@ class Doubles:
         with mapped(request.arena, [files[0]], "cpu") as memory:
             self.sets = [[tensor_at(memory, ref) for ref in (*one.args, *one.outputs)] for one in request.sets]
         self.places = []
-        if request.results is not None:
-            with mapped(request.results.arena, [files[-1]], "cpu") as memory:
-                self.places = [tensor_at(memory, y) for (y,) in request.results.outputs]
+        if request.places is not None:
+            with mapped(request.places, [files[-1]], "cpu") as memory:
+                self.places = [tensor_at(memory, y) for (y,) in request.results]
 
     def send(self, request: Request) -> None:
         assert isinstance(request, Time)

@@ -374,7 +374,7 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
         contender.ready()
         contender.do(protocol.Yardstick("null"), LONGER)
         sets = tuple(arena.operands([name], None, []) for name in inputs)
-        contender.do(protocol.Prepare(arena.address, sets, (), None, None), LONGER, arena.files)
+        contender.do(protocol.Prepare(arena.address, sets, (), None), LONGER, arena.files)
         contender.send(Time(2, 2, watched=False, gate=1))
         assert contender._reader.receive() == Reply()
         assert len(contender.finish(2, LONGER).times_s) == 2
