@@ -165,7 +165,8 @@ def _run(
             return False
         return True
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed on this machine has no say in a grading
-    os.environ.pop("PYTEST_ADDOPTS", None)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # the second switches pytest-benchmark off
+        os.environ.pop(name, None)
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
     if timed:  # the plugin keeps what it is told
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]

@@ -22,7 +22,8 @@ def test_one(benchmark):
 
 
 def test_the_record_holds_the_times_that_were_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "test_one.py").write_text(TEST)
     record = tmp_path / "benchmark.json"
     arguments = ["-q", "-c", "/dev/null", "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "-p", "no:xdist"]
