@@ -11,6 +11,7 @@ from grader.contender import processes, usage
 from grader.contender.allowance import Allowance
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import MAX_FILES, WatchedFolder
+from grader.report.model import Outcome
 
 INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # a timed batch should not have a look in it
@@ -63,28 +64,29 @@ class Watch:
     def look(self, limits: Limits) -> None:
         """Raises ContenderFault where a limit is passed; the worker is to be ended then."""
         try:
-            self._look(limits)
+            passed = self._passed(limits)
         except OSError as error:  # no file can be opened, or no process started: the submission may be the reason
-            words = f"what its processes use could not be told ({error.strerror}): stopped"
-            raise ContenderFault("crashed", words) from None
+            passed = "crashed", f"what its processes use could not be told ({error.strerror})"
+        if passed is not None:
+            raise ContenderFault(passed[0], f"{passed[1]}: stopped")
         self._looked = time.monotonic()
 
-    def _look(self, limits: Limits) -> None:
-        tree = self._tree(age_s=INTERVAL_S / 2)
+    def _passed(self, limits: Limits) -> tuple[Outcome, str] | None:
+        """The limit that is passed, in words."""
+        tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
         if len(tree) > MAX_PROCESSES:
-            raise ContenderFault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
-        allowed = int(limits.memory_gib * GIB)
+            return "crashed", f"started more than {MAX_PROCESSES} processes"
         if usage.hold_more_than(allowed, tree):
-            raise ContenderFault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
+            return "out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory"
         if self._expendable and usage.spared(tree):
-            raise ContenderFault("crashed", "asked the kernel to spare it where memory runs out: stopped")
+            return "crashed", "asked the kernel to spare it where memory runs out"
         if usage.container_is_full():
-            raise ContenderFault("out_of_memory", "used nearly all memory of the container: stopped")
-        files = self._folder.allowed(allowed)
-        if self._folder.grown_beyond(files, tree):
-            raise ContenderFault("out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files: stopped")
+            return "out_of_memory", "used nearly all memory of the container"
+        if self._folder.grown_beyond(files := self._folder.allowed(allowed), tree):
+            return "out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files"
         if self._folder.holds_more_than(MAX_FILES):
-            raise ContenderFault("out_of_memory", f"wrote more than {MAX_FILES} files: stopped")
+            return "out_of_memory", f"wrote more than {MAX_FILES} files"
+        return None
 
     def _tree(self, age_s: float = 0.0) -> list[int]:
         """The worker and all that it started: of each process a thread to ask about it."""
@@ -104,18 +106,15 @@ class Deadline:
         now = time.monotonic()
         self._limits, self._watch, self._is_timed = limits, watch, is_timed
         self._end = now + min(limits.time_s, allowance.left_s)
-        self._given_back_s = 0.0
         self._waited_s = 0.0 if is_timed else watch.waited_s()
         self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
 
     def left_s(self) -> float:
         """Seconds until the call is late; 0 or less, the call is late."""
-        left_s = self._end + self._given_back_s - time.monotonic()
-        if left_s <= 0 and not self._is_timed:
-            starved_s = self._watch.waited_s() - self._waited_s
-            self._given_back_s = min(starved_s, MOST_GIVEN_BACK * self._limits.time_s)
-            left_s = self._end + self._given_back_s - time.monotonic()
-        return left_s
+        left_s = self._end - time.monotonic()
+        if left_s > 0 or self._is_timed:
+            return left_s
+        return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
 
     def look_if_due(self) -> None:
         """Look at what the worker uses, once in each interval. Raises ContenderFault."""

@@ -254,9 +254,8 @@ class Worker:
         has_started_more = self._watch.has_started_more()
         self.kill()
         if has_started_more:
-            raise ContenderFault(
-                "crashed", "its processes could not be made to stand still while others were timed: stopped"
-            )
+            words = "its processes could not be made to stand still while others were timed: stopped"
+            raise ContenderFault("crashed", words)
         raise WorkerUnavailable(
             "this machine is too busy: a worker did not stop when it was told to, in several seconds"
         )

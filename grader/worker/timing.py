@@ -84,11 +84,11 @@ class Bench:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
                 with watching(watch) if request.watched else contextlib.nullcontext():
-                    times_s = self._run(function, request.calls, request.keep, request.gate, tell)
+                    times_s = self._run(function, request, tell)
                 return protocol.Reply(times_s=times_s, operators=watch.seen)
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                times_s = self._run(on_stream(stream), request.calls, request.keep, request.gate, tell, writes=True)
+                times_s = self._run(on_stream(stream), request, tell, writes=True)
             return protocol.Reply(times_s=times_s, kinds=((protocol.Returned("written"),),))
         except BaseException as error:
             return self._failure(error)
@@ -120,24 +120,20 @@ class Bench:
             return self._failure(error)
 
     def _run(
-        self,
-        function: Callable[..., Any],
-        calls: int,
-        keep: int,
-        gate: int,
-        tell: Tell,
-        writes: bool = False,
+        self, function: Callable[..., Any], request: protocol.Time, tell: Tell, writes: bool = False
     ) -> tuple[float, ...]:
         """Seconds of each call. `writes`: the function writes to its outputs, which follow the inputs.
 
         All calls are queued while the GPU waits for the inputs to be there, so that it need not wait for the host between them.
         """
         self._results = []
-        marks = [self._mark() for _ in range(calls + 1)]  # one between two calls: no time of a batch is nobody's
-        if self._gate is not None and gate:
-            wait_for(self._gate, gate)
+        marks = [
+            self._mark() for _ in range(request.calls + 1)
+        ]  # one between two calls: no time of a batch is nobody's
+        if self._gate is not None and request.gate:
+            wait_for(self._gate, request.gate)
         marks[0].record()
-        for (arguments, upstream, slots), end in zip(self._sets[:calls], marks[1:], strict=True):
+        for (arguments, upstream, slots), end in zip(self._sets[: request.calls], marks[1:], strict=True):
             given: list[Any] = arguments
             if upstream is not None:
                 given = [argument.detach().requires_grad_() for argument in arguments]
@@ -152,10 +148,10 @@ class Bench:
                 results = [value] if upstream is None else gradients(value, given, upstream)
             end.record()
             self._results.append(results)
-            if len(self._results) > keep:
-                self._results[-keep - 1] = []
+            if len(self._results) > request.keep:
+                self._results[-request.keep - 1] = []
             del value, results
-        if gate:
+        if request.gate:
             tell()
         if self._device == "cuda":
             torch.cuda.synchronize()
