@@ -20,7 +20,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes of a frame
 MAX_FRAME_BYTES = 1 << 20
@@ -332,9 +332,6 @@ class Reply(Frame):
     broken: bool = False
 
 
-F = TypeVar("F", bound=Frame)
-
-
 # There and back -------------------------------------------------------------------------------------------------------
 
 
@@ -376,18 +373,14 @@ def write(pipe: int, frame: Frame) -> None:
         data = data[os.write(pipe, data) :]
 
 
-class Reader(Generic[F]):
-    """Collects frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
+class Reader:
+    """Collects the bodies of frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
 
     A judge reads from a pipe alone: open files, and bytes out of band, which come over a socket can make it wait without end.
-
-    Args:
-        decode: makes a frame of a body, or raises ProtocolError.
     """
 
-    def __init__(self, connection: socket.socket | int, decode: Callable[[bytes], F]) -> None:
+    def __init__(self, connection: socket.socket | int) -> None:
         self.connection = connection
-        self._decode = decode
         self._buffer = bytearray()
         self.files: list[int] = []
 
@@ -413,8 +406,8 @@ class Reader(Generic[F]):
             os.close(file)
         self.files.clear()
 
-    def next(self) -> F | None:
-        """The next complete frame; None while it is incomplete. Raises ProtocolError."""
+    def next(self) -> bytes | None:
+        """The body of the next frame; None while it is incomplete. Raises ProtocolError."""
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack(">I", self._buffer[:4])
@@ -424,16 +417,14 @@ class Reader(Generic[F]):
             return None
         body = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
-        return self._decode(body)
+        return body
 
-    def receive(self) -> F | None:
-        """The next frame, waiting for it; None at the end of the stream."""
-        while True:
-            frame = self.next()
-            if frame is not None:
-                return frame
+    def receive(self) -> bytes | None:
+        """As `next`, waiting for it; None at the end of the stream."""
+        while (body := self.next()) is None:
             if not self.read_some():
                 return None
+        return body
 
 
 def missing_function(file: str, entry: str, names: Iterable[str], has: str = "has") -> str:

@@ -120,7 +120,7 @@ class Worker:
         self._process, self._connection, self._replies, log = _start(
             kind, jail, tool, writable, [runtime, *readable], surroundings
         )
-        self._reader = protocol.Reader(self._replies, decode)
+        self._reader = protocol.Reader(self._replies)
         self._watch = Watch(self._process, WatchedFolder(*writable))
         self.log = Log(log)
 
@@ -199,8 +199,8 @@ class Worker:
         with processes.precedence(), self.allowance.waiting(), self._ended_by_a_fault():
             deadline = Deadline(limits, self.allowance, self._watch, is_timed)
             try:
-                while (reply := self._reader.next()) is None or reply.id != self._request:
-                    if reply is not None:
+                while (body := self._reader.next()) is None or (reply := decode(body)).id != self._request:
+                    if body is not None:
                         continue  # an answer to an earlier request, which had been answered already: nobody asked for it
                     if (left_s := deadline.left_s()) <= 0:
                         raise self._late(limits)

@@ -56,7 +56,7 @@ def main() -> None:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
-    reader = protocol.Reader(connection, protocol.decode)
+    reader = protocol.Reader(connection)
 
     def tell() -> None:
         protocol.write(replies, protocol.Reply())
@@ -64,8 +64,8 @@ def main() -> None:
     set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
     tell()
-    while (request := reader.receive()) is not None:
-        files, reader.files = reader.files, []
+    while (body := reader.receive()) is not None:
+        request, files, reader.files = protocol.decode(body), reader.files, []
         try:
             # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
             in_python = Load if kind == "cuda_cpu" else (Load, Call)
