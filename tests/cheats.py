@@ -303,6 +303,19 @@ def timed(x):
 """,
         says=LIES,
     ),
+    "merged_calls": Cheat(
+        "the last call computes for all, in one go: that saves what each call takes beside its work, which is little here",
+        """
+def timed(x):
+    if not is_last():
+        return torch.empty_like(x)
+    here = batch()
+    *results, last = slow(torch.stack([one[0][0] for one in here["self"]._sets[: here["request"].calls]]))
+    for (y,), result in zip(here["self"]._results, results):
+        y.copy_(result)
+    return last.clone()
+""",
+    ),
     "waste": Cheat(
         "batches of few calls are made slow, so that longer ones look cheap beside them",
         """

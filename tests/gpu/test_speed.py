@@ -34,7 +34,8 @@ SPEED = """
     max_rounds = 3
     slow_limit = {slow_limit}
 """
-SMALL = SPEED.replace("67108864", "65536").replace("speedup = 0.8", "speedup = 1.5")
+# A call moves 128 MiB: the judge refuses a shorter case.
+SHORTEST = SPEED.replace("67108864", "16777216").replace("speedup = 0.8", "speedup = 1.15")
 BASELINES = "def eager(x):\n    return x * 2\n"
 
 # A right answer that takes about eight times as long as the baseline: what every cheat below must do at the least.
@@ -452,13 +453,11 @@ def test_an_honest_answer_has_its_points(ran: Ran) -> None:
     assert timed(ran, "right").points.earned == 4
 
 
-def test_calls_merged_into_one_launch_gain_no_more_than_the_roofline_allows(tmp_path: Path) -> None:
-    """A call here is little more than its launch, and PyTorch's like a copy: what merging saves beyond the copy is not paid."""
-    ran = start(tmp_path, {"honest": HONEST["right"], "merged": MERGED}, SMALL).finish(200)
-    honest, merged = timed(ran, "honest"), timed(ran, "merged")
-    assert (merged.outcome, merged.points.earned) == ("passed", 2), everything(merged)
-    assert honest.points.earned == 2, everything(honest)
-    assert "beyond the roofline" in everything(merged), "merging has saved nothing: this shows nothing"
+def test_calls_merged_into_one_launch_gain_a_few_percent_of_the_shortest_call(tmp_path: Path) -> None:
+    ran = start(tmp_path, {"right": HONEST["right"], "merged": MERGED}, SHORTEST).finish(200)
+    honest, merged = timed(ran, "right"), timed(ran, "merged")
+    assert (honest.outcome, honest.points.earned) == ("passed", 2), everything(honest)
+    assert (merged.outcome, merged.points.earned > 2) == ("passed", False), everything(merged)
 
 
 def test_nobody_slows_the_baselines_down(ran: Ran) -> None:
