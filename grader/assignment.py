@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from grader.protocol import MAX_CALLS
+from grader.protocol import MAX_CALLS, Parameter
 
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -62,27 +62,14 @@ PARAMETER_FORMS = (
 MAX_PARAMETERS, MAX_FLOATS = 12, 8  # as many as `cuda_cpu_call` in runtime.cpp passes on
 
 
-class Parameter(Strict):
-    """A parameter of a CUDA entry; in problem.toml a string in one of PARAMETER_FORMS.
-
-    A number with a `tensor` is a size of that input or output: its number of elements, or its length along `axis`. A number without a
-    tensor is an option of the call (`Call.options`). Inputs, options and outputs have the order of problem.py.
-    """
-
-    type: Literal["const float*", "float*", "int64_t", "int", "bool", "float", "cudaStream_t"]
-    name: str
-    tensor: str | None = None
-    axis: int | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parsed(cls, data: Any) -> Any:
-        if not isinstance(data, str):
-            return data
-        found = PARAMETER.fullmatch(" ".join(data.split()))
-        if found is None or (found["tensor"] and found["type"] not in ("int64_t", "int")):
-            raise ValueError(f"{data!r} is no parameter: {PARAMETER_FORMS}")
-        return found.groupdict() | {"type": found["type"].replace(" *", "*")}
+def _parsed(data: Any) -> Any:
+    """A parameter as PARAMETER_FORMS has it, in its parts."""
+    if not isinstance(data, str):
+        return data
+    found = PARAMETER.fullmatch(" ".join(data.split()))
+    if found is None or (found["tensor"] and found["type"] not in ("int64_t", "int")):
+        raise ValueError(f"{data!r} is no parameter: {PARAMETER_FORMS}")
+    return found.groupdict() | {"type": found["type"].replace(" *", "*")}
 
 
 class Limits(Strict):
@@ -355,7 +342,7 @@ class AssignmentSpec(Strict):
     file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
     entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     language: Language
-    signature: tuple[Parameter, ...] = Field(
+    signature: tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...] = Field(
         default=(),
         max_length=MAX_PARAMETERS,
         description="CUDA C++: the parameters of the entry, which returns nothing",

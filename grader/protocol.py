@@ -1,30 +1,14 @@
 """The frames that a contender and its worker exchange.
 
-A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. Tensors never travel in
-frames: they lie in the arena, and a frame only says where. Open files (the arena's memory) travel beside a frame over
-the Unix socket.
+A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`: the fields of one of the dataclasses below, and
+in `is` its name. The worker answers each request with one `Reply` of the same id. A reply with id 0 is unasked: the first says that the
+worker is ready, one in a timed batch that all calls stand behind their gate.
+
+The worker takes requests as they are, for the judge is trusted. `grader/contender/replies.py` checks replies, by the types here and the
+`Bound` of each field. Tensors never travel in frames: they lie in the arena, and a frame only says where. Open files (the arena's memory)
+travel beside a frame over the Unix socket.
 
 Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
-
-From the contender, each but "time" with "limit_s", the seconds that an answer may take:
-    {"id", "do": "load", "path", "entry", "build": how a .cu file is built, or null, "compiled": by torch.compile}
-    {"id", "do": "yardstick", "name"}                     instead of a file: what stands for a limit of the machine
-    {"id", "do": "call", "arena": {...}, "args": [ref...], "options": [...], "upstream": ref | null, "outputs": [ref...],
-     "windows", "target": [arch, bytes] | null, "apart": whether tensors are to lie outside the arena,
-     "beside": [{"args", "upstream", "outputs"}...]: further calls, made before the first backward pass and before any result is
-     looked at, "reverse": whether the last call's backward pass comes first}
-    {"id", "do": "prepare", "arena": {...}, "options": [...], "sets": [{"args", "upstream", "outputs"}...],
-     "results": {"arena": {...}, "outputs": [[ref...]...]} | null, "gate": {...} | null}
-    {"id", "do": "time", "calls", "keep", "watched", "gate"}
-                                                          call it on so many of the sets, tell the time of each, keep the last results
-    {"id", "do": "collect", "order"}                      copy each call's results to that one of the places that "results" named
-    {"id", "do": "tidy"}                                  collect garbage: a batch does not
-    {"id", "do": "release"}                               unmap what "prepare" has mapped
-From the worker, one for each request, with its id:
-    {"id", "ok": true, ...} or {"id", "ok": false, "error": {"kind", "type", "message", "traceback"}}
-and unasked, with id 0:
-    {"id": 0, "ok": true}                                 it is ready for requests
-    {"id": 0, "queued": true}                             all calls of a batch wait behind its gate
 """
 
 from __future__ import annotations
@@ -34,10 +18,9 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Iterable
-from typing import Any, TypeAlias
-
-Frame: TypeAlias = dict[str, Any]
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeAlias
 
 MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes of a frame
 MAX_FRAME_BYTES = 1 << 20
@@ -63,15 +46,317 @@ EARLY = "GRADER_EARLY"  # names of modules in a worker's environment, which it i
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is no frame."""
+    """The other side sent something that is no frame, or this side was about to."""
+
+
+class Bound:
+    """Limits of a field of a reply, in the words of pydantic's core schemas. A worker does without pydantic, which takes long to import."""
+
+    def __init__(self, **limits: object) -> None:
+        self._limits = limits
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(source) | self._limits
+
+
+Name: TypeAlias = Annotated[str, Bound(max_length=200)]
+Words: TypeAlias = Annotated[str, Bound(max_length=20_000)]
+Size: TypeAlias = Annotated[int, Bound(ge=0, lt=1 << 63)]
+Count: TypeAlias = Annotated[int, Bound(ge=0, le=1 << 40)]
+Seconds: TypeAlias = Annotated[float, Bound(ge=0, le=1e6, allow_inf_nan=False)]
+Option: TypeAlias = bool | int | float
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A request, or the reply to one.
+
+    id: the number of the request; 0 of a reply that nobody asked for.
+    """
+
+    id: Size = field(default=0, kw_only=True)
+
+
+# What a contender asks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of the judge's: a file that comes beside the frame, or on a GPU what `handle` of CUDA IPC opens, in hexadecimal digits."""
+
+    bytes: int
+    handle: str = ""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor in such memory; `stride` in elements."""
+
+    dtype: str
+    start_bytes: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The tensors of one call.
+
+    args: what the function is given before the options. upstream: the gradient of its result, where the gradients of all `args` are asked
+    for. outputs: places of the results; none where they are collected.
+    """
+
+    args: tuple[Ref, ...]
+    upstream: Ref | None
+    outputs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a CUDA entry; in problem.toml a string, as `grader.assignment.PARAMETER_FORMS` has it.
+
+    A number with a `tensor` is a size of that input or output: its number of elements, or its length along `axis`. A number without a
+    tensor is an option of the call (`grader.problem.Call.options`). Inputs, options and outputs have the order of problem.py.
+    """
+
+    type: Literal["const float*", "float*", "int64_t", "int", "bool", "float", "cudaStream_t"]
+    name: str
+    tensor: str | None = None
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a `.cu` file is built: by `compiler`, in at most `limit_s` seconds. `signature`: the entry's parameters.
+
+    compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
+    nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
+    """
+
+    compiler: str
+    limit_s: float
+    nvcc: str | None
+    arch: str
+    signature: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True)
+class Load(Frame):
+    """Load the file at `path`, built where `build` is not None, and take its function `entry`, by torch.compile where `compiled`.
+
+    limit_s: when the worker writes down where it is.
+    """
+
+    path: str
+    entry: str
+    build: Build | None
+    compiled: bool
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Yardstick(Frame):
+    """Take what stands for a limit of the machine, by its name in `grader/worker/yardsticks.py`, instead of a file."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Call(Frame):
+    """Make these calls, all of them before the first backward pass and before any result is looked at.
+
+    options: further arguments of each call. limit_s: when the worker writes down where it is.
+    reverse: whether the last call's backward pass comes first.
+    windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few elements, and
+        large launches are run in part.
+    target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have (0: nobody knows).
+    apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
+    profiled: whether the reply is to name the kernels that ran on the GPU.
+    keep: whether the results are to be in use until the next call has returned; its own are `kept` where a buffer is used again.
+    """
+
+    arena: Memory
+    calls: tuple[Operands, ...]
+    options: tuple[Option, ...]
+    limit_s: float
+    reverse: bool = False
+    windows: int = 1
+    target: tuple[str, int] | None = None
+    apart: bool = False
+    profiled: bool = False
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Prepare(Frame):
+    """Map memory for timed batches, until `Release`: the tensors of each call, the gate, and where results can be collected.
+
+    gate: its first word is what a batch waits for. results: of each call, in the memory `places`.
+    """
+
+    arena: Memory
+    sets: tuple[Operands, ...]
+    options: tuple[Option, ...]
+    gate: Memory | None
+    places: Memory | None = None
+    results: tuple[tuple[Ref, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Time(Frame):
+    """Call the function on the first `calls` sets, tell the time of each, and keep the results of the last `keep`.
+
+    watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
+    gate: the number that must stand in the gate's word first; 0 for no gate.
+    """
+
+    calls: int
+    keep: int
+    watched: bool
+    gate: int
+
+
+@dataclass(frozen=True)
+class Collect(Frame):
+    """Copy the results of each call of the last batch to those of this number among `Prepare.results`."""
+
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tidy(Frame):
+    """Collect garbage: a batch does not."""
+
+
+@dataclass(frozen=True)
+class Release(Frame):
+    """Unmap what `Prepare` has mapped."""
+
+
+Request: TypeAlias = Load | Yardstick | Call | Prepare | Time | Collect | Tidy | Release
+
+
+# What a worker says ---------------------------------------------------------------------------------------------------
+
+RaisedBy = Literal["submission", "library", "toolchain"]
+ErrorKind = Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
+
+
+@dataclass  # one for each result of a timed batch: a frozen one takes three times as long to make
+class Returned:
+    """What a worker says came back; only ever used to choose words."""
+
+    kind: Literal["tensor", "kept", "input", "subclass", "other", "written", "not_differentiable"]
+    type: Annotated[str, Bound(max_length=100)] = ""
+    dtype: Annotated[str, Bound(max_length=40)] = ""
+    shape: Annotated[tuple[Size, ...], Bound(max_length=64)] = ()
+    device: Annotated[str, Bound(max_length=40)] = ""
+
+
+@dataclass(frozen=True)
+class RanOperator:
+    """An ATen operator that a call of the submission has run, as `relu`, and the first of its lines that did, as `kernel.py:7`.
+
+    The place is empty where no line of the student's called, as in autograd.
+    """
+
+    name: Annotated[str, Bound(max_length=100)]
+    place: Name
+
+
+@dataclass(frozen=True)
+class RanKernel:
+    """A kernel that a worker's profiler saw on the GPU: how often it ran, and seconds of all that together."""
+
+    name: Annotated[str, Bound(max_length=300)]
+    calls: Count
+    time_s: Seconds
+
+
+@dataclass(frozen=True)
+class WorkerError:
+    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames.
+
+    raised_by: "submission" where the innermost frame is the student's, "toolchain" for errors that a broken machine causes, else "library".
+    """
+
+    kind: ErrorKind
+    type: Name
+    message: Words
+    traceback: Words
+    raised_by: RaisedBy = "library"
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A Triton kernel as a worker says that it was compiled: `shared_bytes` of a block, and the words of `ptxas -v`."""
+
+    name: Annotated[str, Bound(max_length=200, pattern=r"^\w+$")]
+    warps: Annotated[int, Bound(ge=0, le=64)]
+    shared_bytes: Annotated[int, Bound(ge=0, le=1 << 31)]
+    ptxas: Annotated[str, Bound(max_length=2000)]
+
+
+@dataclass(frozen=True)
+class CompiledCall:
+    """A call's launches, compiled for `arch`, up to the first that could not be: `failed`, for the reason in `error`.
+
+    whole: whether the call came to its end; it may stumble over results that no launch has left.
+    """
+
+    arch: Annotated[str, Bound(pattern=r"^sm_[0-9]{2,3}[a-z]?$")]
+    kernels: Annotated[tuple[CompiledKernel, ...], Bound(max_length=64)]
+    failed: Annotated[str, Bound(max_length=200, pattern=r"^\w*$")]
+    error: WorkerError | None
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Reply(Frame):
+    """An answer. What the request asks for is there, or `error`.
+
+    returned: of `Call`, each result of each call. kinds: of `Time` and `Collect`, the different descriptions of what calls gave.
+    times_s: of `Time`, seconds of each call. operators, kernels, launches: what ran meanwhile. ptxas: of `Load`.
+    off_stream: of `Call`, work on another stream than the given one, on a CPU, as `kernel.cu:12: the launch of scale`.
+    compiled: of `Call`, by a worker that compiles. broken: whether the process is in no state to go on.
+    """
+
+    returned: Annotated[tuple[Returned, ...], Bound(max_length=64)] = ()
+    kinds: Annotated[tuple[Annotated[tuple[Returned, ...], Bound(max_length=64)], ...], Bound(max_length=16)] = ()
+    times_s: Annotated[tuple[Seconds, ...], Bound(max_length=MAX_CALLS)] = ()
+    operators: Annotated[tuple[RanOperator, ...], Bound(max_length=64)] = ()
+    kernels: Annotated[tuple[RanKernel, ...], Bound(max_length=32)] = ()
+    launches: Count | None = None
+    ptxas: Words = ""
+    off_stream: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()
+    compiled: CompiledCall | None = None
+    error: WorkerError | None = None
+    broken: bool = False
+
+
+# There and back -------------------------------------------------------------------------------------------------------
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame's bytes. Raises ProtocolError when it is too long."""
-    body = json.dumps(frame).encode()
+    """The bytes of a frame. Raises ProtocolError when they are too many."""
+    body = json.dumps(frame, default=lambda record: {"is": type(record).__name__, **vars(record)}).encode()
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME_BYTES} are allowed")
     return struct.pack(">I", len(body)) + body
+
+
+def decode(body: bytes) -> Request:
+    """The request in a body that the judge has sent."""
+    request: Request = json.loads(body, object_hook=_record)
+    return request
+
+
+def _record(fields: dict[str, Any]) -> Any:
+    return globals()[fields.pop("is")](**{name: _tuples(value) for name, value in fields.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def send(connection: socket.socket, frame: Frame, files: tuple[int, ...] = ()) -> None:
@@ -83,17 +368,6 @@ def send(connection: socket.socket, frame: Frame, files: tuple[int, ...] = ()) -
     connection.sendall(data)
 
 
-def decode(body: bytes) -> Frame:
-    """The object in a frame's body. Raises ProtocolError for anything but a JSON object of sane depth."""
-    try:
-        frame = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a frame that is not JSON: {type(error).__name__}") from None
-    if not isinstance(frame, dict):
-        raise ProtocolError(f"a frame that is a {type(frame).__name__}, not an object")
-    return frame
-
-
 def write(pipe: int, frame: Frame) -> None:
     """Write a frame to a pipe. Raises ProtocolError, OSError."""
     data = memoryview(encode(frame))
@@ -102,7 +376,7 @@ def write(pipe: int, frame: Frame) -> None:
 
 
 class Reader:
-    """Collects frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
+    """Collects the bodies of frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
 
     A judge reads from a pipe alone: open files, and bytes out of band, which come over a socket can make it wait without end.
     """
@@ -134,8 +408,8 @@ class Reader:
             os.close(file)
         self.files.clear()
 
-    def next(self) -> Frame | None:
-        """The next complete frame, or None while it is incomplete. Raises ProtocolError."""
+    def next(self) -> bytes | None:
+        """The body of the next frame; None while it is incomplete. Raises ProtocolError."""
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack(">I", self._buffer[:4])
@@ -145,16 +419,14 @@ class Reader:
             return None
         body = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
-        return decode(body)
+        return body
 
-    def receive(self) -> Frame | None:
-        """The next frame, waiting for it; None at the end of the stream."""
-        while True:
-            frame = self.next()
-            if frame is not None:
-                return frame
+    def receive(self) -> bytes | None:
+        """As `next`, waiting for it; None at the end of the stream."""
+        while (body := self.next()) is None:
             if not self.read_some():
                 return None
+        return body
 
 
 def missing_function(file: str, entry: str, names: Iterable[str], has: str = "has") -> str:

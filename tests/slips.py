@@ -270,7 +270,7 @@ def make_those_of_triton(how: str) -> None:
                 told.append(None)
             except Exception as error:
                 failures = compiler._failures if compiler is not None else []
-                told.append(failures[-1][1] if failures else errors.describe(error))
+                told.append(vars(failures[-1][2] if failures else errors.describe(error)))
     json.dump(told, sys.stdout)
 
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import torch
 
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE, Call, Memory, Operands, Ref
 
 ALIGNMENT = max(256, mmap.PAGESIZE)  # on the CPU a worker may map a tensor's pages by themselves
 GUARD_BYTES = 256 * 1024
@@ -55,10 +54,9 @@ class Slot:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
-    def ref(self) -> dict[str, Any]:
+    def ref(self) -> Ref:
         """The description that a worker gets."""
-        dtype = str(self.dtype).removeprefix("torch.")
-        return {"dtype": dtype, "start_bytes": self.start_bytes, "shape": list(self.shape), "stride": list(self.stride)}
+        return Ref(str(self.dtype).removeprefix("torch."), self.start_bytes, self.shape, self.stride)
 
 
 Copies: TypeAlias = tuple[list[torch.Tensor], list[torch.Tensor]]  # where to, and what
@@ -75,6 +73,9 @@ class Arena:
         dtype: of the outputs.
         device: where the memory lies, `cpu` or `cuda`.
 
+    Attributes:
+        address, files: how a worker finds the memory, and file descriptors to send along with that.
+
     Raises:
         MemoryError: the device has not enough memory.
     """
@@ -88,15 +89,13 @@ class Arena:
         starts: dict[str, int] | None = None,
     ) -> None:
         self._originals = inputs
-        self._end = GUARD_BYTES
-        self.inputs = {name: self._place_input(name, tensor) for name, tensor in inputs.items()}
-        self.outputs = {
-            name: self._place_output(name, shape, dtype, (starts or {}).get(name, 0)) for name, shape in outputs.items()
-        }
-        length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
+        layout, starts = _Layout(), starts or {}
+        self.inputs = {name: layout.input(name, tensor) for name, tensor in inputs.items()}
+        self.outputs = {name: layout.output(name, shape, dtype, starts.get(name, 0)) for name, shape in outputs.items()}
+        length = -(-layout.end // GRANULE_BYTES) * GRANULE_BYTES
         self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
         self._device = device
-        self.bytes = self._memory.bytes
+        self.bytes, self.address, self.files = self._memory.bytes, self._memory.address, self._memory.files
         self.wipe()
         self.fill(self.copies(name for name, tensor in inputs.items() if tensor.device.type != "meta"))
         self.settle()
@@ -104,9 +103,7 @@ class Arena:
     def __enter__(self) -> Arena:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -170,15 +167,30 @@ class Arena:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
-    @property
-    def files(self) -> tuple[int, ...]:
-        """File descriptors to send along with `address`."""
-        return self._memory.files
+    def request(
+        self, asked: Sequence[tuple[Sequence[str], str | None]], options: Iterable[Any], limit_s: float, **how: Any
+    ) -> Call:
+        """The request for calls, of each the names of its inputs and its upstream gradient. They share out the outputs in order.
 
-    @property
-    def address(self) -> dict[str, Any]:
-        """How a worker finds the memory."""
-        return self._memory.address
+        Args:
+            how: further fields of `protocol.Call`.
+        """
+        names = list(self.outputs)
+        count = len(names) // len(asked)
+        operands = (
+            self.operands(args, upstream, names[number * count : (number + 1) * count])
+            for number, (args, upstream) in enumerate(asked)
+        )
+        return Call(self.address, tuple(operands), tuple(options), limit_s, **how)
+
+    def operands(self, args: Iterable[str], upstream: str | None, outputs: Iterable[str]) -> Operands:
+        """The tensors of a call, by their names here."""
+        gradient = None if upstream is None else self.inputs[upstream].ref()
+        return Operands(tuple(self.inputs[name].ref() for name in args), gradient, self.places(outputs))
+
+    def places(self, outputs: Iterable[str]) -> tuple[Ref, ...]:
+        """Where these outputs lie."""
+        return tuple(self.outputs[name].ref() for name in outputs)
 
     def output(self, name: str) -> torch.Tensor:
         """A private copy of an output as it stands now: the worker can no longer change it."""
@@ -228,19 +240,26 @@ class Arena:
     def _region(self, slot: Slot) -> torch.Tensor:
         return self.bytes[slot.offset : slot.offset + slot.length]
 
+
+class _Layout:
+    """Where tensors come to lie. `end`: of the guard behind the last one."""
+
+    def __init__(self) -> None:
+        self.end = GUARD_BYTES
+
     def _place(self, length: int, start: int = 0) -> int:
         """Where so many bytes come to lie: `start` bytes beyond an aligned address, with guards directly around them."""
-        offset = -(-self._end // ALIGNMENT) * ALIGNMENT + start
-        self._end = offset + length + GUARD_BYTES
+        offset = -(-self.end // ALIGNMENT) * ALIGNMENT + start
+        self.end = offset + length + GUARD_BYTES
         return offset
 
-    def _place_input(self, name: str, tensor: torch.Tensor) -> Slot:
+    def input(self, name: str, tensor: torch.Tensor) -> Slot:
         length = tensor.untyped_storage().nbytes()
         offset = self._place(length)
         start = offset + int(tensor.storage_offset()) * tensor.element_size()
         return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
-    def _place_output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, start: int) -> Slot:
+    def output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, start: int) -> Slot:
         stride = _contiguous(shape)
         length = torch.Size(shape).numel() * dtype.itemsize
         offset = self._place(length, start * dtype.itemsize)
@@ -295,7 +314,7 @@ class _HostMemory:
             raise MemoryError(f"{length} bytes of shared memory: {error.strerror}") from error
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         self.files = (self._file,)
-        self.address = {"bytes": length}
+        self.address = Memory(length)
 
     def close(self) -> None:
         del self.bytes
@@ -329,7 +348,7 @@ class DeviceMemory:
             "version": 3,
         }
         self.bytes = torch.as_tensor(self, device="cuda")
-        self.address: dict[str, Any] = {"bytes": length, "handle": bytes(handle.reserved).hex()}
+        self.address = Memory(length, bytes(handle.reserved).hex())
 
     def close(self) -> None:
         from cuda.bindings import runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from grader.assignment import Tool
-from grader.contender.contender import TOOL_LOG
+from grader.contender.worker import TOOL_LOG
 from grader.nvidia import find_sanitizer
 
 OPTIONS = (

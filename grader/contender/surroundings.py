@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader import protocol
-from grader.contender import processes
+from grader.contender import processes, usage
 from grader.course import own_course
 
 DU_LIMIT_S = 5.0
@@ -39,7 +39,7 @@ class WatchedFolder:
         """Whether files in them take more than `size` bytes together; what is gone takes nothing, unless one of these has it open."""
         if self._free_at_first - self._free()[0] < size:
             return False
-        return self.size(*self._paths) + processes.nameless_bytes(pids) > size
+        return self.size(*self._paths) + usage.nameless_bytes(pids) > size
 
     def holds_more_than(self, files: int) -> bool:
         """Whether there are more than so many files in them: a disk has room for a number of them, of whatever size."""

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import torch
 
 from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, Returned
+from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.problem import Call, signature_fault
+from grader.protocol import Returned
 
 Asked: TypeAlias = tuple[list[str], str | None]  # names in the arena, of a call's tensors and of its upstream gradient
 
@@ -106,25 +106,16 @@ def ask(
     watch = DeviceMemoryWatch(run.device, enabled=measured)
     before = run.gauge.memory_of_others() if measured else {}
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
-    limits = _limits(run, case)
-    (args, upstream), *beside = asked
+    limits = _limits(run, case, len(asked))
+    keep = keep and not measured and case.case.memory_gib is None
+    how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
+    request = arena.request(asked, first.options.values(), limits.time_s, **how)
     contender.log.mark(case.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
         with watch:
-            reply = contender.call(
-                arena,
-                args,
-                list(first.options.values()),
-                upstream,
-                replace(limits, time_s=limits.time_s * len(asked)),
-                windows,
-                profiled=case.case.profiled,
-                keep=keep and not measured and case.case.memory_gib is None,
-                beside=beside,
-                reverse=reverse,
-            )
+            reply = contender.do(request, limits, arena.files)
     except ContenderFault as fault:
         results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
         if fault.outcome != "out_of_memory" or case.case.memory_gib is None or free_gib >= results_gib + OWN_GIB:
@@ -151,9 +142,9 @@ def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype
     return Arena(call.args | upstream, shapes, dtype, device, call.starts)
 
 
-def _limits(run: Run, case: BoundCase) -> Limits:
+def _limits(run: Run, case: BoundCase, calls: int) -> Limits:
     spec = case.assignment.spec.limits
-    return Limits(case.case.time_limit_s or spec.time_limit_s[run.device_name], spec.memory_gib)
+    return Limits(calls * (case.case.time_limit_s or spec.time_limit_s[run.device_name]), spec.memory_gib)
 
 
 def check_returned(

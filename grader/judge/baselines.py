@@ -29,6 +29,7 @@ from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.evidence import CaseRefused
 from grader.judge.loading import load_file
+from grader.protocol import Prepare, Release, Time, Yardstick
 
 NULL = "null"
 COMPILE = "compile"
@@ -144,7 +145,7 @@ class Baselines:
 
     def _load(self, worker: Contender, name: str, case: BoundSpeedCase) -> None:
         if name in YARDSTICKS:
-            worker.load_yardstick(name, LIMITS)
+            worker.do(Yardstick(name), LIMITS)
         elif name == "reference":
             load_file(worker, self._course / "reference", case.assignment)
         else:
@@ -164,10 +165,11 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
     upstream = None if call.upstream is None else UPSTREAM
     with arena_for(call, {}, case.dtype, device) as arena:
         try:
-            worker.prepare(arena, [([*call.args], upstream, [])], [*call.options.values()], None, None, LIMITS)
-            worker.begin(1, 1, watched=False)
+            sets = (arena.operands([*call.args], upstream, []),)
+            worker.do(Prepare(arena.address, sets, tuple(call.options.values()), None), LIMITS, arena.files)
+            worker.send(Time(1, 1, watched=False, gate=0))
             worker.finish(1, LIMITS)
-            worker.release(LIMITS)
+            worker.do(Release(), LIMITS)
         except BaseException:
             worker.kill()  # before the memory goes that it has mapped
             raise

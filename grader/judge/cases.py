@@ -13,6 +13,11 @@ from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_spee
 from grader.report.model import title
 from grader.verdict.prints import heading
 
+SHORTEST = {
+    "copy": 1 << 27,
+    "matmul": 1 << 33,
+}  # of a timed call on a GPU, bytes or FLOPs (docs/CLOCK.md, "merging calls")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -175,7 +180,7 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
 
 
 def _check_work(timed: BoundSpeedCase) -> None:
-    """Raise CourseError where there is no work that the roofline could tell the time of."""
+    """Raise CourseError where the work is not enough for the roofline to tell its time, or on a GPU for launches to be a small part."""
     folder, roofline = timed.assignment.folder, timed.speed.roofline
     where = f"in part {timed.part.name!r}, speed case {timed.name!r} ({timed.case.tries})"
     try:
@@ -183,10 +188,12 @@ def _check_work(timed: BoundSpeedCase) -> None:
         work, unit = (cost.flops, "FLOPs") if roofline == "matmul" else (cost.bytes_moved, "bytes")
     except Exception as error:
         raise CourseError(f"{folder / 'problem.py'}: cost() {where}: {type(error).__name__}: {error}") from error
-    if not work > 0:
+    least = SHORTEST[roofline] if "cuda" in timed.speed.devices else 1
+    if not work >= least:
+        why = "" if work < 1 else "; of a shorter call the launch is too large a part: take a larger size"
         raise CourseError(
             f'{folder / "problem.toml"}: {where}: roofline = "{roofline}" tells the time from the {unit} of a case, '
-            f"and cost() in {folder / 'problem.py'} gives {work}"
+            f"{least} at least, and cost() in {folder / 'problem.py'} gives {work}{why}"
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
-from grader.contender.replies import CompiledCall, ContenderFault, fault_of
+from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
 from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundCase
@@ -22,6 +22,7 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, described, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
+from grader.protocol import CompiledCall
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit, shared_limit
 
@@ -156,14 +157,10 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) ->
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
-        reply = contender.call(
-            arena,
-            list(call.args),
-            list(call.options.values()),
-            None if call.upstream is None else UPSTREAM,
-            Limits(limits.build_limit_s, limits.memory_gib),
-            target=(arch, shared_limit(arch)),
-        )
+        asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
+        target = (arch, shared_limit(arch))
+        request = arena.request(asked, call.options.values(), limits.build_limit_s, target=target)
+        reply = contender.do(request, Limits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != arch:
         contender.kill()
         raise ContenderFault("crashed", "the worker answered with something that is no answer")

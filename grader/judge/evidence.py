@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from grader.contender.replies import RanKernel
 from grader.problem import Call
-from grader.protocol import SAMPLE_CUT
+from grader.protocol import SAMPLE_CUT, RanKernel
 from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from grader.contender.contender import NO_ANSWER, SLOW_IN_PYTHON, STOPPED, Contender
+from grader.contender.contender import Contender
+from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.contender.replies import ContenderFault
 
 ENOUGH = 2

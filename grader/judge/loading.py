@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.contender import Build, Contender, Limits
+from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import provide_runtime
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
+from grader.protocol import Build
 
 
 def load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:
@@ -21,6 +22,5 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Non
         on_cpu = contender.device == "cpu"
         if on_cpu:
             provide_runtime(contender.runtime, compiler)
-        signature = tuple(one.model_dump() for one in spec.signature)
-        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch, signature)
+        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch, spec.signature)
     contender.load(folder / spec.file, spec.entry, build, limits)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault, RanKernel, RanOperator
+from grader.contender.replies import ContenderFault
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
+from grader.protocol import RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, without_own
-from grader.verdict.policy import Finding, Operator, foreign_operators
+from grader.verdict.gpu_time import decoy, gpu_time, without_own
+from grader.verdict.policy import Finding, foreign_operators
 
 NOT_YOURS = "the work has to be done by your own kernel"
 READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
@@ -51,8 +52,7 @@ def check_operators(operators: Sequence[RanOperator], assignment: Assignment) ->
     policy = assignment.spec.policy
     if policy is None:
         return
-    ran = [Operator(one.name, one.place) for one in operators]
-    if foreign := foreign_operators(ran, policy.operators):
+    if foreign := foreign_operators(operators, policy.operators):
         first = next((one for one in foreign if one.place), foreign[0])
         where = f"{first.place}: " if first.place else ""
         raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
@@ -78,9 +78,12 @@ def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence
     Args:
         own: names of the kernels that the submission defines for the assignment.
     """
-    ran = [Ran(one.name, one.calls, one.time_s) for one in kernels]
-    found = gpu_time(ran, own)
-    if found is not None and assignment.spec.policy is not None and (words := decoy(found) or without_own(ran, own)):
+    found = gpu_time(kernels, own)
+    if (
+        found is not None
+        and assignment.spec.policy is not None
+        and (words := decoy(found) or without_own(kernels, own))
+    ):
         raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
     return found
 

@@ -49,14 +49,15 @@ def run_watched(
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False
     with arena_for(call, shapes, case.dtype, run.device) as arena, worker:
-        upstream = None if call.upstream is None else UPSTREAM
+        asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
+        request = arena.request(asked, call.options.values(), LIMITS.time_s, apart=True)
         try:
             with standing.hangs.ending(case.assignment.name, case.part.name, worker):
                 load_file(worker, run.job.submission, case.assignment)
                 loaded = True
                 worker.log.mark(case.heading)
                 evidence.given = described(call)
-                reply = worker.call(arena, list(call.args), list(call.options.values()), upstream, LIMITS, apart=True)
+                reply = worker.do(request, LIMITS, arena.files)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
         worker.kill()

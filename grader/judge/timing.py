@@ -9,17 +9,18 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, RanOperator, Returned
+from grader.contender.replies import ContenderFault
 from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.problem import Call
+from grader.protocol import Prepare, RanOperator, Release, Returned, Tidy, Time
 
 QUEUE_S = 0.004  # at most, until a worker that was asked has queued its first calls
 QUEUE_CALL_S = 0.0002  # and for each call: more than it takes to launch one, forward and backward
@@ -159,7 +160,7 @@ class Bench:
         for contender in self._guests:
             if contender.lives():
                 try:
-                    contender.release(HOUSEKEEPING)
+                    contender.do(Release(), HOUSEKEEPING)
                     contender.freeze()
                 except ContenderFault:
                     contender.kill()
@@ -183,16 +184,19 @@ class Bench:
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append((names, upstream, self._outputs_of(index) if self._in_place else []))
-        results = None
-        if collects and self._collected is not None:
-            results = (self._collected, [self._outputs_of(index) for index in range(self._collectable)])
+            sets.append(self._arena.operands(names, upstream, self._outputs_of(index) if self._in_place else []))
         self._guests.append(contender)
+        gate = None
         if self._device.type == "cuda":
             self._gates[contender] = Gate()
-        gate = self._gates.get(contender)
-        memory = None if gate is None else gate.memory
-        contender.prepare(self._arena, sets, list(self.calls[0].options.values()), results, memory, HOUSEKEEPING)
+            gate = self._gates[contender].memory.address
+        files = self._arena.files
+        request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
+        if collects and self._collected is not None:
+            files += self._collected.files
+            results = tuple(self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
+            request = replace(request, places=self._collected.address, results=results)
+        contender.do(request, HOUSEKEEPING, files)
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
@@ -227,14 +231,14 @@ class Bench:
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
-        contender.tidy(limits)
+        contender.do(Tidy(), limits)
         self.tidied_s += time.perf_counter() - began
         self._wipe_before(contender, judged, collect)
         copies = self._arena.copies(names)
         self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
         keep = calls if collect else self._enough
         if (gate := self._gates.get(contender)) is not None:
-            contender.begin(calls, keep, watched, gate.close_again())
+            contender.send(Time(calls, keep, watched, gate.close_again()))
             contender.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
         else:
             contender.freeze()  # on a CPU nobody works beside `fill`
@@ -244,7 +248,7 @@ class Bench:
             self._flush.zero_()
             gate.open()
         else:
-            contender.begin(calls, keep, watched)
+            contender.send(Time(calls, keep, watched, gate=0))
         reply = contender.finish(calls, limits)
         written = bool(reply.kinds) and self._in_place
         self._place, self._order, self._changed = self._arena, list(range(calls)), []

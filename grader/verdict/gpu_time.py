@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from grader.protocol import RanKernel
 from grader.report.model import GpuTime, KernelTime
 
 # Own kernels that take less than the first of the GPU's time, while a library's take more than the second, ran for show.
@@ -20,16 +20,7 @@ PLUMBING = re.compile(r"FillFunctor|copy_kernel|CatArray|Memcpy|Memset")
 MAX_SHOWN = 8
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A kernel as the profiler names it, its number of launches, and the seconds of all launches together."""
-
-    name: str
-    calls: int
-    time_s: float
-
-
-def gpu_time(ran: Sequence[Ran], own: Collection[str]) -> GpuTime | None:
+def gpu_time(ran: Sequence[RanKernel], own: Collection[str]) -> GpuTime | None:
     """The shares of kernels, longest first; None if the profiler saw no time.
 
     Args:
@@ -61,7 +52,7 @@ def decoy(found: GpuTime) -> str:
     return f"{percent(found.own_share)} of the GPU's time went into kernels of your own, {percent(first.share)} into {first.name}"
 
 
-def without_own(ran: Sequence[Ran], own: Collection[str]) -> str:
+def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
     """Words about a call that ran only PyTorch's kernels; empty if a kernel may be the student's, or none ran."""
     if not ran or any(
         _base(one.name) in own or not (LIBRARY.search(one.name) or PLUMBING.search(one.name)) for one in ran

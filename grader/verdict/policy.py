@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from grader.protocol import RanOperator
 from grader.verdict.liveness import BACKWARD, Running, running
 from grader.verdict.sources import Entangled, Function, Module, imported_from, is_kernel, own_names
 
@@ -125,14 +126,6 @@ class Finding:
     line: int
     words: str
     absent: bool = False
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An ATen operator that ran, without its overload, as `relu`. place: the student's line that called it, if known."""
-
-    name: str
-    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -243,7 +236,7 @@ def _is_of_library(header: str, name: str) -> bool:
     return any(part.startswith(name) for part in posixpath.normpath(header).split("/"))
 
 
-def foreign_operators(ran: Iterable[Operator], allowed: Sequence[str]) -> list[Operator]:
+def foreign_operators(ran: Iterable[RanOperator], allowed: Sequence[str]) -> list[RanOperator]:
     """The operators that are neither plumbing nor allowed by the assignment."""
     return [one for one in ran if one.name not in PLUMBING and one.name not in allowed]
 

@@ -14,15 +14,17 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from grader import protocol
+from grader.protocol import Call, Collect, Load, Tidy, Time
 from grader.worker import interpreting, seccomp
 from grader.worker.errors import describe, set_device
 from grader.worker.late import told_where
 
-Answer: TypeAlias = Callable[[protocol.Frame, list[int]], protocol.Frame]
+Answer: TypeAlias = Callable[[protocol.Request, list[int]], protocol.Reply]
 
 PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 1 << 30
@@ -56,41 +58,85 @@ def main() -> None:
     os.set_inheritable(replies, False)
     reader = protocol.Reader(connection)
 
-    def tell(what: protocol.Frame) -> None:
-        protocol.write(replies, {"id": 0, **what})
+    def tell() -> None:
+        protocol.write(replies, protocol.Reply())
 
     set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
-    tell({"ok": True})
-    while (frame := reader.receive()) is not None:
-        files, reader.files = reader.files, []
+    tell()
+    while (body := reader.receive()) is not None:
+        request, files, reader.files = protocol.decode(body), reader.files, []
         try:
             # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
-            in_python = frame["do"] == "load" or (frame["do"] == "call" and kind != "cuda_cpu")
-            with told_where(frame["limit_s"]) if in_python else contextlib.nullcontext():
-                reply = answer(frame, files)
+            in_python = Load if kind == "cuda_cpu" else (Load, Call)
+            with told_where(request.limit_s) if isinstance(request, in_python) else contextlib.nullcontext():
+                reply = answer(request, files)
         except BaseException as error:
-            reply = {"ok": False, "error": describe(error)}
+            reply = protocol.Reply(error=describe(error))
         finally:
             for file in files:
                 os.close(file)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the student may have closed or replaced them
                 stream.flush()
-        protocol.write(replies, reply | {"id": frame["id"]})
-        if frame["do"] not in ("tidy", "time", "collect"):  # a collection would be timed with the next batch
+        protocol.write(replies, replace(reply, id=request.id))
+        if not isinstance(request, Tidy | Time | Collect):  # a collection would be timed with the next batch
             gc.collect()
     os._exit(0)
 
 
-def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
+def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so.
 
     Args:
-        tell: what else the judge is told, beside the answers.
+        tell: tells the judge that all calls of a batch stand behind their gate.
     """
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
+    _set_up_torch(kind, device)
+    from grader.worker import load, run, timing, yardsticks
+
+    gc.enable()
+    gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
+    compiler: compiling.Compiler | None = None
+    if kind == "compile":
+        from grader.worker import compiling
+
+        compiler = compiling.Compiler()
+    function: Any = None
+    bench: timing.Bench | None = None
+
+    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
+        nonlocal function, bench
+        match request:
+            case Load():
+                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
+                return protocol.Reply(ptxas=ptxas)
+            case protocol.Yardstick():
+                function = yardsticks.load(request.name)
+            case protocol.Prepare():
+                bench = timing.Bench(request, files, device)
+            case Time():
+                assert bench is not None
+                return bench.time(function, request, tell)
+            case Collect():
+                assert bench is not None
+                return bench.collect(request.order)
+            case Tidy():
+                gc.collect()
+            case protocol.Release():
+                assert bench is not None
+                bench.close()
+            case Call():
+                if compiler is not None:
+                    return compiler.answer(function, request, files)
+                return run.call(function, request, files, device)
+        return protocol.Reply()
+
+    return answer
+
+
+def _set_up_torch(kind: str, device: str) -> None:
     import torch
 
     with contextlib.suppress(ImportError):  # where there is no Triton, the student's own import says so
@@ -115,47 +161,6 @@ def torch_answers(kind: str, tell: Callable[[protocol.Frame], None]) -> Answer:
         torch.zeros(1, device="cuda")
         importing.join()
 
-    from grader.worker import load, run, timing, yardsticks
-
-    gc.enable()
-    gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
-    compiler: compiling.Compiler | None = None
-    if kind == "compile":
-        from grader.worker import compiling
-
-        compiler = compiling.Compiler()
-    function: Any = None
-    bench: timing.Bench | None = None
-
-    def answer(frame: protocol.Frame, files: list[int]) -> protocol.Frame:
-        nonlocal function, bench
-        match frame["do"]:
-            case "load":
-                function, ptxas = load.load(Path(frame["path"]), frame["entry"], frame["build"], frame["compiled"])
-                return {"ok": True, "ptxas": ptxas}
-            case "yardstick":
-                function = yardsticks.load(frame["name"])
-            case "prepare":
-                bench = timing.Bench(frame, files, device)
-            case "time":
-                assert bench is not None
-                return bench.time(function, frame["calls"], frame["keep"], frame["watched"], frame["gate"], tell)
-            case "collect":
-                assert bench is not None
-                return bench.collect(frame["order"])
-            case "tidy":
-                gc.collect()
-            case "release":
-                assert bench is not None
-                bench.close()
-            case _ if compiler is not None:
-                return compiler.answer(function, frame, files)
-            case _:
-                return run.call(function, frame, files, device)
-        return {"ok": True}
-
-    return answer
-
 
 def _import(names: str) -> None:
     for name in filter(None, names.split(",")):
@@ -169,12 +174,14 @@ def cuda_cpu_answers() -> Answer:
 
     kernel: Any = None
 
-    def answer(frame: protocol.Frame, files: list[int]) -> protocol.Frame:
+    def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal kernel
-        if frame["do"] == "load":
-            kernel = program.load(Path(frame["path"]), frame["entry"], frame["build"])
-            return {"ok": True, "ptxas": kernel.ptxas}
-        return program.call(kernel, frame, files)
+        if isinstance(request, Call):
+            return program.call(kernel, request, files)
+        assert isinstance(request, Load)
+        assert request.build is not None
+        kernel = program.load(Path(request.path), request.entry, request.build)
+        return protocol.Reply(ptxas=kernel.ptxas)
 
     return answer
 

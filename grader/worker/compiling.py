@@ -11,6 +11,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, _triton_jit_function_registry
 
 from grader import protocol
+from grader.protocol import CompiledKernel, WorkerError
 from grader.worker import run
 from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
 from grader.worker.interpreting import GridTooLarge, check_grid
@@ -69,9 +71,9 @@ class Compiler:
     def __init__(self) -> None:
         knobs.nvidia.dump_ptxas_log = True
         # By a kernel's identity; with the kernel, lest that be another's one day.
-        self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self._launched: list[dict[str, Any]] = []
-        self._failures: list[tuple[str, dict[str, Any]]] = []
+        self._told: dict[int, tuple[Any, CompiledKernel]] = {}
+        self._launched: list[CompiledKernel] = []
+        self._failures: list[tuple[str, WorkerError, WorkerError]] = []  # a kernel, its error in its words, and in ours
         self._shared_limit = 0
         driver.set_active(AbsentGpu(90))  # for whatever a submission asks while it is imported
         launch, tune = JITFunction.run, Autotuner.run
@@ -88,9 +90,9 @@ class Compiler:
             except Exception as error:
                 # What else goes wrong in a launch, as a disk that is full, is this machine's fault.
                 blamed = isinstance(error, TritonError | GridTooLarge) or bool(REFUSALS.search(str(error)))
-                described = describe(error)
-                described |= {"original": _essence(described)} | (_where(error) if blamed else {"kind": "crashed"})
-                self._failures.append((_name(function), described))
+                original = describe(error)
+                described = _where(error, original) if blamed else replace(original, kind="crashed")
+                self._failures.append((_name(function), original, described))
                 raise
             return kernel
 
@@ -104,44 +106,31 @@ class Compiler:
         """Note a kernel, or raise what its launch would."""
         if id(kernel) not in self._told:
             metadata = kernel.metadata
-            self._told[id(kernel)] = (
-                kernel,
-                {
-                    "name": name,
-                    "warps": int(metadata.num_warps),
-                    "shared_bytes": int(metadata.shared),
-                    "ptxas": told(words)[:MAX_TOLD],
-                },
-            )
+            noted = CompiledKernel(name, int(metadata.num_warps), int(metadata.shared), told(words)[:MAX_TOLD])
+            self._told[id(kernel)] = (kernel, noted)
         _, noted = self._told[id(kernel)]
-        if 0 < self._shared_limit < noted["shared_bytes"]:
-            raise OutOfResources(noted["shared_bytes"], self._shared_limit, "shared memory")
+        if 0 < self._shared_limit < noted.shared_bytes:
+            raise OutOfResources(noted.shared_bytes, self._shared_limit, "shared memory")
         if noted not in self._launched:
             self._launched.append(noted)
 
-    def answer(self, function: Callable[..., Any], frame: protocol.Frame, files: list[int]) -> protocol.Frame:
-        """Answer a "call" frame with what its launches need on the GPU `frame["target"]`.
+    def answer(self, function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
+        """Tell what the calls' launches need on the GPU of `request.target`.
 
         What a call makes of results that mean nothing does not count, nor does what it tries and does without.
         """
-        arch, self._shared_limit = frame["target"]
+        assert request.target is not None
+        arch, self._shared_limit = request.target
         self._launched, self._failures = [], []
         driver.set_active(AbsentGpu(int(arch.removeprefix("sm_"))))
-        reply = run.call(function, frame, files, "cpu")
-        ended = {} if reply["ok"] else reply["error"]
+        ended = run.call(function, request, files, "cpu").error
         failed, error = "", None
-        for name, described in self._failures:
-            if ended and described["original"] == _essence(ended):
-                failed, error = name, {key: value for key, value in described.items() if key != "original"}
-                error["traceback"] = error["traceback"] or ended["traceback"]  # where it was launched
-        compiled = {
-            "arch": arch,
-            "kernels": self._launched[:MAX_KERNELS],
-            "failed": failed,
-            "error": error,
-            "whole": reply["ok"],
-        }
-        return {"ok": True, "compiled": compiled}
+        for name, original, described in self._failures:
+            if ended and (original.type, original.message) == (ended.type, ended.message):
+                failed = name
+                error = replace(described, traceback=described.traceback or ended.traceback)  # where it was launched
+        launched = tuple(self._launched[:MAX_KERNELS])
+        return protocol.Reply(compiled=protocol.CompiledCall(arch, launched, failed, error, ended is None))
 
 
 def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -156,26 +145,20 @@ def _name(function: Any) -> str:
     return re.sub(r"\W", "_", str(function.fn.__name__))[:200] or "_"
 
 
-def _essence(error: dict[str, Any]) -> str:
-    """What tells errors apart that a call has met."""
-    return f"{error['type']}: {error['message']}"
-
-
-def _where(error: BaseException) -> dict[str, str]:
-    """Words and place of an error in a kernel, as tracebacks show them; nothing where Triton's compiler names no line."""
-    where: dict[str, str] = {}
+def _where(error: BaseException, described: WorkerError) -> WorkerError:
+    """With words and place of an error in a kernel, as tracebacks show them, where Triton's compiler names a line."""
     seen: Any = error
     for _ in range(MAX_CAUSES):  # a kernel that calls another is named first, and what it calls is the cause
         named = isinstance(seen, CompilationError) and seen.src and hasattr(seen.node, "lineno")
         if named and (place := _line_of(str(seen.src), seen.node.lineno)):  # or it is in Triton's own
             line = str(seen.src).splitlines()[seen.node.lineno - 1].strip()[:200]
-            where["traceback"] = clean(f"  File {place}\n    {line}\n")
+            described = replace(described, traceback=clean(f"  File {place}\n    {line}\n"))
         if seen.__cause__ is None:
             break
         seen = seen.__cause__
     if isinstance(seen, CompilationError) and seen.error_message:
-        where["message"] = clean(str(seen.error_message))[:MAX_MESSAGE]
-    return where
+        described = replace(described, message=clean(str(seen.error_message))[:MAX_MESSAGE])
+    return described
 
 
 def _line_of(source: str, line: int) -> str:

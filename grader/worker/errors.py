@@ -7,8 +7,8 @@ import re
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
+from grader.protocol import ErrorKind, RaisedBy, WorkerError
 from grader.worker import gpu_only
 
 MAX_MESSAGE = 4000
@@ -27,10 +27,10 @@ _on_gpu = False
 class LoadError(Exception):
     """The student's code could not be run as the contract says; `kind` is the outcome's name."""
 
-    def __init__(self, kind: str, message: str, raised_by: str = "submission") -> None:
+    def __init__(self, kind: ErrorKind, message: str, raised_by: RaisedBy = "submission") -> None:
         super().__init__(message)
-        self.kind = kind
-        self.raised_by = raised_by
+        self.kind: ErrorKind = kind
+        self.raised_by: RaisedBy = raised_by
 
 
 def set_root(folder: Path) -> None:
@@ -60,25 +60,15 @@ def place_in(file: str, line: int) -> str:
     return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')
 
 
-def describe(error: BaseException) -> dict[str, Any]:
-    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames.
-
-    `raised_by` is "submission" where the innermost frame is the student's, "toolchain" for errors that a broken machine causes, else
-    "library".
-    """
+def describe(error: BaseException) -> WorkerError:
+    """An exception as the student should read it."""
     if isinstance(error, LoadError):
-        message = clean(str(error))[:MAX_TRACEBACK]
-        return {"kind": error.kind, "type": "", "message": message, "traceback": "", "raised_by": error.raised_by}
+        return WorkerError(error.kind, "", clean(str(error))[:MAX_TRACEBACK], "", error.raised_by)
+    place = clean(_own_traceback(error))[-MAX_TRACEBACK:]
     if not _on_gpu and (words := _needs_gpu(error)):
-        told = {"message": clean(words), "traceback": clean(_own_traceback(error))[-MAX_TRACEBACK:]}
-        return {"kind": "unsupported", "type": "", **told, "raised_by": "submission"}
-    return {
-        "kind": _kind(error),
-        "type": clean(type(error).__name__)[:100],
-        "message": clean(_message(error))[:MAX_MESSAGE],
-        "traceback": clean(_own_traceback(error))[-MAX_TRACEBACK:],
-        "raised_by": _raised_by(error),
-    }
+        return WorkerError("unsupported", "", clean(words), place, "submission")
+    message = clean(_message(error))[:MAX_MESSAGE]
+    return WorkerError(_kind(error), clean(type(error).__name__)[:100], message, place, _raised_by(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -89,7 +79,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _raised_by(error: BaseException) -> str:
+def _raised_by(error: BaseException) -> RaisedBy:
     if isinstance(error, SyntaxError) and (error.filename or "").startswith(_root):
         return "submission"
     innermost = _chain(error)[-1]
@@ -118,7 +108,7 @@ def clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _kind(error: BaseException) -> str:
+def _kind(error: BaseException) -> ErrorKind:
     if isinstance(error, NotImplementedError):
         return "not_implemented"
     if isinstance(error, MemoryError) or any(one.__name__ == "OutOfMemoryError" for one in type(error).__mro__):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grader.protocol import EARLY_VALUE, missing_function
+from grader.protocol import EARLY_VALUE, Build, RaisedBy, missing_function
 from grader.worker import builds, nvcc
 from grader.worker.cuda_cpu.build import TORCH_HEADER
 from grader.worker.entries import missing_in_library, missing_in_module, undefined
@@ -37,7 +37,7 @@ class Loaded(NamedTuple):
     ptxas: str = ""
 
 
-def load(path: Path, entry: str, build: dict[str, Any] | None, compiled: bool = False) -> Loaded:
+def load(path: Path, entry: str, build: Build | None, compiled: bool = False) -> Loaded:
     """The student's function from the file at `path`.
 
     Args:
@@ -106,20 +106,20 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
         ) from None
 
 
-def _load_cuda(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
+def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
     if TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
-        return Loaded(_load_torch_extension(path, entry, Signature(build["signature"], torch.Tensor.data_ptr)))
+        return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
     return _load_c_abi(path, entry, build)
 
 
-def _load_c_abi(path: Path, entry: str, build: dict[str, Any]) -> Loaded:
+def _load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
     """The function of C that `signature` describes: built by nvcc, called through ctypes, with inputs, options and outputs."""
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
         raise missing_in_library(path, entry, Path(loaded._name))
     function, last_error = getattr(loaded, entry), loaded.grader_last_error
     function.restype, last_error.restype = None, ctypes.c_char_p
-    signature = Signature(build["signature"], torch.Tensor.data_ptr)
+    signature = Signature(build.signature, torch.Tensor.data_ptr)
     function.argtypes = signature.types
 
     def on_stream(stream: torch.cuda.Stream) -> Callable[..., None]:
@@ -165,17 +165,17 @@ def _refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
     return f": line {where} launches {kernel_of(frames(built, kernel.value))} with {why.decode()}"
 
 
-def _c_abi_library(path: Path, build: dict[str, Any]) -> tuple[ctypes.CDLL, str]:
+def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
     """The library of a `.cu` file, one that another worker has built or a new one, and what ptxas told."""
     major, minor = torch.cuda.get_device_capability()
     arch = f"sm_{major}{minor}"
-    kept = builds.folder_of(path, build["compiler"], arch)
+    kept = builds.folder_of(path, build.compiler, arch)
     with suppress(OSError):  # not there, or no longer whole
         return ctypes.CDLL(str(kept / builds.LIBRARY)), (kept / builds.TOLD).read_text(encoding="utf-8")
     scratch = Path(os.environ["TMPDIR"])
     library = scratch / f"{path.stem}-{os.getpid()}.so"
     try:
-        ptxas, warnings = nvcc.build_library(path, LAUNCHES, build["compiler"], arch, library, build["limit_s"])
+        ptxas, warnings = nvcc.build_library(path, LAUNCHES, build.compiler, arch, library, build.limit_s)
     except nvcc.CompileError as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if warnings.strip():
@@ -220,7 +220,7 @@ def _build_torch_extension(path: Path, entry: str, signature: Signature, name: s
     sources = [str(folder / path.name)]
     if "PYBIND11_MODULE" not in source:
         parameters = [f"torch::Tensor {one}" for one in signature.inputs]
-        parameters += [f"{OF_EXTENSIONS[one['type']]} {one['name']}" for one in signature.options]
+        parameters += [f"{OF_EXTENSIONS[one.type]} {one.name}" for one in signature.options]
         binding = (
             f"#include <torch/extension.h>\ntorch::Tensor {entry}({', '.join(parameters)});\n"
             f'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &{entry}); }}\n'
@@ -232,6 +232,6 @@ def _build_torch_extension(path: Path, entry: str, signature: Signature, name: s
             name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
         )
     except RuntimeError as error:
-        raised_by = "submission" if nvcc.blames(str(error), folder) else "toolchain"
+        raised_by: RaisedBy = "submission" if nvcc.blames(str(error), folder) else "toolchain"
         raise LoadError("build_failed", str(error), raised_by) from None
     return module

@@ -5,26 +5,27 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
+from grader.protocol import Memory, Ref
+
 
 @contextlib.contextmanager
-def mapped(where: dict[str, Any], files: list[int], device: str) -> Iterator[torch.Tensor]:
+def mapped(where: Memory, files: list[int], device: str) -> Iterator[torch.Tensor]:
     """The judge's memory as a tensor of bytes: a passed file on the CPU, a CUDA IPC handle on a GPU."""
     if device == "cpu":
-        yield torch.frombuffer(mmap.mmap(files[0], where["bytes"]), dtype=torch.uint8)
+        yield torch.frombuffer(mmap.mmap(files[0], where.bytes), dtype=torch.uint8)
         return
     from cuda.bindings import runtime
 
     handle = runtime.cudaIpcMemHandle_t()
-    handle.reserved = bytes.fromhex(where["handle"])
+    handle.reserved = bytes.fromhex(where.handle)
     status, pointer = runtime.cudaIpcOpenMemHandle(handle, runtime.cudaIpcMemLazyEnablePeerAccess)
     if status != runtime.cudaError_t.cudaSuccess:
         raise RuntimeError(f"cudaIpcOpenMemHandle: {status.name}")
     try:
-        yield bytes_at(int(pointer), where["bytes"])
+        yield bytes_at(int(pointer), where.bytes)
     finally:
         runtime.cudaIpcCloseMemHandle(pointer)
 
@@ -41,10 +42,10 @@ class _Pointer:
         self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
-def tensor_at(memory: torch.Tensor, ref: dict[str, Any]) -> torch.Tensor:
+def tensor_at(memory: torch.Tensor, ref: Ref) -> torch.Tensor:
     """The tensor that a reference describes, as a view of the arena."""
-    dtype = getattr(torch, ref["dtype"])
-    start = ref["start_bytes"] // dtype.itemsize
+    dtype = getattr(torch, ref.dtype)
+    start = ref.start_bytes // dtype.itemsize
     return torch.empty(0, dtype=dtype, device=memory.device).set_(
-        memory.untyped_storage(), start, ref["shape"], ref["stride"]
+        memory.untyped_storage(), start, ref.shape, ref.stride
     )

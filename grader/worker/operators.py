@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from grader.protocol import RanOperator
 from grader.worker.errors import place_of
 
 MAX_OPERATORS = 64
@@ -35,12 +36,9 @@ class OperatorWatch(TorchDispatchMode):
         self._seen: dict[str, str] = {} if seen is None else seen
 
     @property
-    def seen(self) -> list[dict[str, str]]:
-        """Each operator's `name`, without its overload, and `place`, the line that was the first to call it, as `kernel.py:7`.
-
-        The place is empty where no line of the student's called, as in autograd.
-        """
-        return [{"name": name, "place": place} for name, place in self._seen.items()]
+    def seen(self) -> tuple[RanOperator, ...]:
+        """Each operator, without its overload."""
+        return tuple(RanOperator(name, place) for name, place in self._seen.items())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

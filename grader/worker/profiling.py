@@ -8,17 +8,19 @@ from typing import Any
 
 import torch
 
+from grader.protocol import RanKernel
+
 MAX_KERNELS = 32
 MAX_NAME = 300
 
 
 @contextmanager
-def profiled(wanted: bool) -> Iterator[list[dict[str, Any]]]:
-    """Fills the list that it gives when the block is done: `name`, `calls` and `time_s` of each kernel, the longest first.
+def profiled(wanted: bool) -> Iterator[list[RanKernel]]:
+    """Fills the list that it gives when the block is done: with each kernel, the longest first.
 
     It stays empty where nothing is wanted, where the profiler cannot be used, and where no kernel ran. Errors of the block pass through.
     """
-    kernels: list[dict[str, Any]] = []
+    kernels: list[RanKernel] = []
     profiler = _start() if wanted else None
     try:
         yield kernels
@@ -41,15 +43,14 @@ def _start() -> Any:
     return profiler
 
 
-def _stop(profiler: Any) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _stop(profiler: Any) -> list[RanKernel]:
+    times_s: dict[str, list[float]] = {}
     try:
         profiler.__exit__(None, None, None)
         for event in profiler.function_events:
             if event.device_type.name == "CUDA":
-                one = found.setdefault(event.name, {"name": event.name[:MAX_NAME], "calls": 0, "time_s": 0.0})
-                one["calls"] += 1
-                one["time_s"] += event.time_range.elapsed_us() / 1e6
+                times_s.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e6)
     except Exception:
         return []
-    return sorted(found.values(), key=lambda one: -float(one["time_s"]))[:MAX_KERNELS]
+    found = [RanKernel(name[:MAX_NAME], len(each), float(sum(each))) for name, each in times_s.items()]
+    return sorted(found, key=lambda one: -one.time_s)[:MAX_KERNELS]

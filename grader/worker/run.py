@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 
 from grader import protocol
+from grader.protocol import Returned
 from grader.worker.errors import describe
 from grader.worker.interpreting import LaunchWatch
 from grader.worker.load import check_signature
@@ -38,21 +39,18 @@ class _Call:
     slots: list[torch.Tensor]
 
 
-def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], device: str) -> protocol.Frame:
-    """Answer a "call" frame: map the arena, run, copy the results out, describe what came back.
-
-    The function is called for the calls "beside" it too, before the first backward pass and before any result is looked at.
-    """
+def call(function: Callable[..., Any], request: protocol.Call, files: list[int], device: str) -> protocol.Reply:
+    """Map the arena, make the calls, copy the results out, describe what came back."""
     earlier = _earlier[:]
     _earlier.clear()
-    with mapped(frame["arena"], files, device) as memory:
-        apart = bool(frame.get("apart"))
-        calls = _calls(memory, frame, apart)
+    with mapped(request.arena, files, device) as memory:
+        apart = request.apart
+        calls = _calls(memory, request)
         slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
         watch, launches = OperatorWatch(), LaunchWatch()
-        profile = device == "cuda" and bool(frame.get("profiled"))
+        profile = device == "cuda" and request.profiled
         try:
             if hasattr(function, "on_stream"):
                 written = [_apart(slot) for slot in slots] if apart else slots
@@ -66,7 +64,7 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
                 results: list[Any] = []
-                returned: list[dict[str, Any]] = [{"kind": "written"} for _ in slots]
+                returned = [Returned("written") for _ in slots]
             else:
                 check_signature(function, calls[0].arguments)
                 if profile:  # what is done once, such as tuning, is nobody's GPU time
@@ -75,44 +73,47 @@ def call(function: Callable[..., Any], frame: protocol.Frame, files: list[int], 
                     for tensor in calls[0].inputs:
                         tensor.grad = None
                 with profiled(profile) as kernels, launches, watching(watch):
-                    results = _answers(function, calls, reverse=bool(frame.get("reverse")))
+                    results = _answers(function, calls, reverse=request.reverse)
                 inputs = [one.inputs for one in calls for _ in one.slots]
                 returned = deliver(list(zip(results, slots, inputs, strict=True)))
                 in_use = earlier
                 for start in range(0, len(results), len(calls[0].slots)):
                     mine = slice(start, start + len(calls[0].slots))
-                    _mark_kept(results[mine], returned[mine], in_use)
+                    returned[mine] = _with_kept(results[mine], returned[mine], in_use)
                     in_use = in_use + _tensors(results[mine])
-                if frame.get("keep"):
+                if request.keep:
                     _earlier.extend(result.detach() for result in _tensors(results))
             if device == "cuda":
                 torch.cuda.synchronize()
         except BaseException as error:
-            return {"ok": False, "error": describe(error), "broken": device == "cuda" and context_is_lost()}
-        reply = {"ok": True, "returned": returned, "operators": watch.seen, "kernels": kernels}
-        if device == "cpu":
-            reply["launches"] = launches.count
+            return failure(error, device)
         del calls, slots, results
-        return reply
+        launched = launches.count if device == "cpu" else None
+        return protocol.Reply(tuple(returned), operators=watch.seen, kernels=tuple(kernels), launches=launched)
 
 
-def _calls(memory: torch.Tensor, frame: protocol.Frame, apart: bool) -> list[_Call]:
-    """The call that a frame asks for and those beside it. Where two refer to the same tensor, it is one object."""
-    known: dict[str, torch.Tensor] = {}
+def failure(error: BaseException, device: str) -> protocol.Reply:
+    """The reply to calls that raised an error."""
+    return protocol.Reply(error=describe(error), broken=device == "cuda" and context_is_lost())
 
-    def tensor(ref: dict[str, Any]) -> torch.Tensor:
-        if (key := repr(ref)) not in known:
-            known[key] = _apart(tensor_at(memory, ref)) if apart else tensor_at(memory, ref)
-        return known[key]
+
+def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
+    """The calls that are asked for. Where two refer to the same tensor, it is one object."""
+    known: dict[protocol.Ref, torch.Tensor] = {}
+
+    def tensor(ref: protocol.Ref) -> torch.Tensor:
+        if ref not in known:
+            known[ref] = _apart(tensor_at(memory, ref)) if request.apart else tensor_at(memory, ref)
+        return known[ref]
 
     calls = []
-    for one in (frame, *frame.get("beside", ())):
-        inputs = [tensor(ref) for ref in one["args"]]
-        upstream = tensor(one["upstream"]) if one["upstream"] else None
+    for one in request.calls:
+        inputs = [tensor(ref) for ref in one.args]
+        upstream = None if one.upstream is None else tensor(one.upstream)
         if upstream is not None:
             inputs = [argument.detach().requires_grad_() for argument in inputs]
-        slots = [tensor_at(memory, ref) for ref in one["outputs"]]
-        calls.append(_Call([*inputs, *frame["options"]], inputs, upstream, slots))
+        slots = [tensor_at(memory, ref) for ref in one.outputs]
+        calls.append(_Call([*inputs, *request.options], inputs, upstream, slots))
     return calls
 
 
@@ -133,11 +134,12 @@ def _tensors(results: list[Any]) -> list[torch.Tensor]:
     return [result for result in results if type(result) is torch.Tensor]
 
 
-def _mark_kept(results: list[Any], returned: list[dict[str, Any]], in_use: list[torch.Tensor]) -> None:
-    """Say of a call's results which lie in memory of results of earlier calls that are still in use."""
-    for result, words in zip(results, returned, strict=True):
-        if words["kind"] == "tensor" and any(overlap(result, one) for one in in_use):
-            words["kind"] = "kept"
+def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.Tensor]) -> list[Returned]:
+    """What a call returned, with those marked that lie in memory of results of earlier calls that are still in use."""
+    return [
+        replace(words, kind="kept") if words.kind == "tensor" and any(overlap(result, one) for one in in_use) else words
+        for result, words in zip(results, returned, strict=True)
+    ]
 
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
@@ -155,7 +157,7 @@ class _NotDifferentiable:
         self.value = value
 
 
-def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[dict[str, Any]]:
+def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
     """Copy results into their places in the arena where they fit, and say what they are; the judge decides whether that is right.
 
     given: each result, its place, and the inputs of its call. They are described while a GPU copies. In a timed batch it is copied as fast
@@ -190,23 +192,18 @@ def _end(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def _described(result: Any, inputs: list[torch.Tensor]) -> dict[str, Any]:
+def _described(result: Any, inputs: list[torch.Tensor]) -> Returned:
     if isinstance(result, _NotDifferentiable):
-        return _described(result.value, []) | {"kind": "not_differentiable"}
+        return replace(_described(result.value, []), kind="not_differentiable")
+    name = type(result).__name__[:100]
     if not isinstance(result, torch.Tensor):
-        return {"kind": "other", "type": type(result).__name__[:100]}
-    words = {
-        "kind": "tensor",
-        "type": type(result).__name__[:100],
-        "dtype": str(result.dtype).removeprefix("torch."),
-        "shape": list(result.shape),
-        "device": result.device.type,
-    }
+        return Returned("other", name)
+    kind: Literal["subclass", "input", "tensor"] = "tensor"
     if type(result) is not torch.Tensor:
-        return words | {"kind": "subclass"}
-    if result.numel() and any(result.data_ptr() == tensor.data_ptr() for tensor in inputs):
-        words["kind"] = "input"
-    return words
+        kind = "subclass"
+    elif result.numel() and any(result.data_ptr() == tensor.data_ptr() for tensor in inputs):
+        kind = "input"
+    return Returned(kind, name, str(result.dtype).removeprefix("torch."), tuple(result.shape), result.device.type)
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grader.protocol import Parameter
+
 INPUT, OUTPUT, STREAM = "const float*", "float*", "cudaStream_t"
 TYPES = {
     INPUT: ctypes.c_void_p,
@@ -25,18 +27,17 @@ class Signature:
     """How a call's inputs, options and outputs become the arguments of a C function.
 
     Args:
-        parameters: of each its `type`, its `name`, and of a size the `tensor` and the `axis`, None for the number of elements.
         address: where a tensor's elements begin. A tensor has a `shape`.
     """
 
-    def __init__(self, parameters: Sequence[dict[str, Any]], address: Callable[[Any], int]) -> None:
-        self.inputs = [one["name"] for one in parameters if one["type"] == INPUT]
-        self.outputs = [one["name"] for one in parameters if one["type"] == OUTPUT]
-        self.sizes = [one["name"] for one in parameters if one["tensor"] is not None]
-        self.options = [one for one in parameters if one["type"] in OF_EXTENSIONS and one["tensor"] is None]
-        self.types = [TYPES[one["type"]] for one in parameters]
+    def __init__(self, parameters: Sequence[Parameter], address: Callable[[Any], int]) -> None:
+        self.inputs = [one.name for one in parameters if one.type == INPUT]
+        self.outputs = [one.name for one in parameters if one.type == OUTPUT]
+        self.sizes = [one.name for one in parameters if one.tensor is not None]
+        self.options = [one for one in parameters if one.type in OF_EXTENSIONS and one.tensor is None]
+        self.types = [TYPES[one.type] for one in parameters]
         place = {name: number for number, name in enumerate(self.inputs)}
-        place |= {one["name"]: len(self.inputs) + number for number, one in enumerate(self.options)}
+        place |= {one.name: len(self.inputs) + number for number, one in enumerate(self.options)}
         place |= {name: number - len(self.outputs) for number, name in enumerate(self.outputs)}
         self._getters = [_getter(one, place, address) for one in parameters]
 
@@ -46,15 +47,15 @@ class Signature:
 
 
 def _getter(
-    parameter: dict[str, Any], place: dict[str, int], address: Callable[[Any], int]
+    parameter: Parameter, place: dict[str, int], address: Callable[[Any], int]
 ) -> Callable[[Sequence[Any], int], int | float]:
-    at, axis = place.get(parameter["tensor"] or parameter["name"], 0), parameter["axis"]
-    if parameter["type"] == STREAM:
+    at, axis = place.get(parameter.tensor or parameter.name, 0), parameter.axis
+    if parameter.type == STREAM:
         return lambda _, stream: stream
-    if parameter["type"] in (INPUT, OUTPUT):
+    if parameter.type in (INPUT, OUTPUT):
         return lambda arguments, _: address(arguments[at])
-    if parameter["tensor"] is None:
-        convert = float if parameter["type"] == "float" else int
+    if parameter.tensor is None:
+        convert = float if parameter.type == "float" else int
         return lambda arguments, _: convert(arguments[at])
     if axis is None:
         return lambda arguments, _: math.prod(arguments[at].shape)

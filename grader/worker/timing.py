@@ -7,59 +7,58 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from grader import protocol
 from grader.worker import yardsticks
-from grader.worker.errors import describe
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
 from grader.worker.operators import OperatorWatch, watching
-from grader.worker.run import context_is_lost, deliver, gradients
+from grader.worker.run import deliver, failure, gradients
 
 MAX_KINDS = 8
+Tell: TypeAlias = Callable[[], None]
 
 
 class Bench:
     """Input sets of a speed case, mapped until `close`.
 
     Args:
-        frame: a "prepare" frame: `arena`, for each set `args`, `upstream` and, where functions write to them, `outputs`, and `results`,
-            where results are collected, or None, and `gate`, memory whose first word a batch waits for, or None.
+        request: what to map.
         files: what came with it.
         device: `cpu` or `cuda`.
     """
 
-    def __init__(self, frame: protocol.Frame, files: list[int], device: str) -> None:
+    def __init__(self, request: protocol.Prepare, files: list[int], device: str) -> None:
         gc.collect()
         gc.freeze()  # modules by the thousand, after torch.compile: looking through them takes a tenth of a second
         gc.disable()  # until `close`: a collection in a batch would be part of it
         self._device = device
         self._checked = False
         self._stack = contextlib.ExitStack()
-        memory = self._stack.enter_context(mapped(frame["arena"], files, device))
-        self._options = frame["options"]
+        memory = self._stack.enter_context(mapped(request.arena, files, device))
+        self._options = request.options
         self._sets = [
             (
-                [tensor_at(memory, ref) for ref in one["args"]],
-                tensor_at(memory, one["upstream"]) if one["upstream"] else None,
-                [tensor_at(memory, ref) for ref in one["outputs"]],
+                [tensor_at(memory, ref) for ref in one.args],
+                None if one.upstream is None else tensor_at(memory, one.upstream),
+                [tensor_at(memory, ref) for ref in one.outputs],
             )
-            for one in frame["sets"]
+            for one in request.sets
         ]
         del memory
         self._places: list[list[torch.Tensor]] = []  # where the results of each call are to be copied
-        if (results := frame["results"]) is not None:
-            memory = self._stack.enter_context(mapped(results["arena"], files[-1:], device))
-            self._places = [[tensor_at(memory, ref) for ref in refs] for refs in results["outputs"]]
+        if request.places is not None:
+            memory = self._stack.enter_context(mapped(request.places, files[-1:], device))
+            self._places = [[tensor_at(memory, ref) for ref in refs] for refs in request.results]
             del memory
         self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
-        self._gate = self._stack.enter_context(mapped(frame["gate"], [], device)) if frame["gate"] else None
+        self._gate = self._stack.enter_context(mapped(request.gate, [], device)) if request.gate else None
 
     def close(self) -> None:
         """Give back the arena and what the calls have left in PyTorch's allocator."""
@@ -74,38 +73,27 @@ class Bench:
         self._stack.close()
         gc.enable()
 
-    def time(
-        self,
-        function: Callable[..., Any],
-        calls: int,
-        keep: int,
-        watched: bool,
-        gate: int,
-        tell: Callable[[protocol.Frame], None],
-    ) -> protocol.Frame:
-        """Call `function` on the first `calls` sets, one after another, and keep the results of the last `keep` calls.
+    def time(self, function: Callable[..., Any], request: protocol.Time, tell: Tell) -> protocol.Reply:
+        """Call `function` on the first sets, one after another.
 
-        Args:
-            watched: whether to note PyTorch's operators, which takes time.
-            gate: the number that the GPU waits for, in the gate's word; 0 for no gate.
-            tell: tells the judge, if there is a gate, that all calls stand behind it.
-
-        Returns a reply with `times_s`, seconds of each call, `kinds`, if the function wrote to its outputs, and `operators`.
+        `tell` tells the judge, if there is a gate, that all calls stand behind it. `kinds` is in the reply if the function wrote to its
+        outputs.
         """
         watch = OperatorWatch()
         try:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
-                with watching(watch) if watched else contextlib.nullcontext():
-                    reply = self._run(function, calls, keep, gate, tell)
-                return reply | {"operators": watch.seen}
+                with watching(watch) if request.watched else contextlib.nullcontext():
+                    times_s = self._run(function, request, tell)
+                return protocol.Reply(times_s=times_s, operators=watch.seen)
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                return self._run(on_stream(stream), calls, keep, gate, tell, writes=True)
+                times_s = self._run(on_stream(stream), request, tell, writes=True)
+            return protocol.Reply(times_s=times_s, kinds=((protocol.Returned("written"),),))
         except BaseException as error:
             return self._failure(error)
 
-    def collect(self, order: list[int]) -> protocol.Frame:
+    def collect(self, order: Sequence[int]) -> protocol.Reply:
         """Copy the results of each call of the last batch to its place; `kinds` are the different descriptions of what came back.
 
         Args:
@@ -113,7 +101,7 @@ class Bench:
         """
         try:
             places = [self._places[number] for number in order]
-            kinds: list[list[dict[str, Any]]] = []
+            kinds: list[tuple[protocol.Returned, ...]] = []
             given = [
                 (result, slot, arguments)
                 for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False)
@@ -121,35 +109,31 @@ class Bench:
             ]
             words = iter(deliver(given))
             for _, slots in zip(self._results, places, strict=False):
-                described = [next(words) for _ in slots]
+                described = tuple(next(words) for _ in slots)
                 if described not in kinds and len(kinds) < MAX_KINDS:
                     kinds.append(described)
             self._results = []
             if self._device == "cuda":
                 torch.cuda.synchronize()
-            return {"ok": True, "kinds": kinds}
+            return protocol.Reply(kinds=tuple(kinds))
         except BaseException as error:
             return self._failure(error)
 
     def _run(
-        self,
-        function: Callable[..., Any],
-        calls: int,
-        keep: int,
-        gate: int,
-        tell: Callable[[protocol.Frame], None],
-        writes: bool = False,
-    ) -> protocol.Frame:
-        """`writes`: the function writes to its outputs, which follow the inputs.
+        self, function: Callable[..., Any], request: protocol.Time, tell: Tell, writes: bool = False
+    ) -> tuple[float, ...]:
+        """Seconds of each call. `writes`: the function writes to its outputs, which follow the inputs.
 
         All calls are queued while the GPU waits for the inputs to be there, so that it need not wait for the host between them.
         """
         self._results = []
-        marks = [self._mark() for _ in range(calls + 1)]  # one between two calls: no time of a batch is nobody's
-        if self._gate is not None and gate:
-            wait_for(self._gate, gate)
+        marks = [
+            self._mark() for _ in range(request.calls + 1)
+        ]  # one between two calls: no time of a batch is nobody's
+        if self._gate is not None and request.gate:
+            wait_for(self._gate, request.gate)
         marks[0].record()
-        for (arguments, upstream, slots), end in zip(self._sets[:calls], marks[1:], strict=True):
+        for (arguments, upstream, slots), end in zip(self._sets[: request.calls], marks[1:], strict=True):
             given: list[Any] = arguments
             if upstream is not None:
                 given = [argument.detach().requires_grad_() for argument in arguments]
@@ -164,23 +148,22 @@ class Bench:
                 results = [value] if upstream is None else gradients(value, given, upstream)
             end.record()
             self._results.append(results)
-            if len(self._results) > keep:
-                self._results[-keep - 1] = []
+            if len(self._results) > request.keep:
+                self._results[-request.keep - 1] = []
             del value, results
-        if gate:
-            tell({"queued": True})
+        if request.gate:
+            tell()
         if self._device == "cuda":
             torch.cuda.synchronize()
-        kinds = [[{"kind": "written"} for _ in self._sets[0][2]]] if writes else []
-        return {"ok": True, "times_s": [start.seconds_to(end) for start, end in pairwise(marks)], "kinds": kinds}
+        return tuple(start.seconds_to(end) for start, end in pairwise(marks))
 
     def _untouched(self) -> list[Any]:
         """What the null contender returns: new tensors, as any call's results are, where they will be collected."""
         return [torch.empty_like(slot) for slot in self._places[0]] if self._places else [yardsticks.NOTHING]
 
-    def _failure(self, error: BaseException) -> protocol.Frame:
+    def _failure(self, error: BaseException) -> protocol.Reply:
         self._results = []
-        return {"ok": False, "error": describe(error), "broken": self._device == "cuda" and context_is_lost()}
+        return failure(error, self._device)
 
     def _mark(self) -> Any:
         return _DeviceMark() if self._device == "cuda" else _HostMark()

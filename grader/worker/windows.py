@@ -10,8 +10,10 @@ import contextlib
 import ctypes
 import math
 import mmap
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from grader.protocol import Ref
 
 PROT_NONE = 0
 GAP_BYTES = 1 << 34
@@ -33,10 +35,10 @@ class Floats(NamedTuple):
     shape: tuple[int, ...]
 
     @classmethod
-    def at(cls, address: int, ref: dict[str, Any]) -> Floats:
+    def at(cls, address: int, ref: Ref) -> Floats:
         """What a reference of the arena describes, from `address` on."""
-        assert ref["dtype"] == "float32"
-        return cls(address, tuple(ref["shape"]))
+        assert ref.dtype == "float32"
+        return cls(address, ref.shape)
 
     @property
     def elements(self) -> int:
@@ -54,7 +56,7 @@ class Floats(NamedTuple):
 
 
 @contextlib.contextmanager
-def repeated(file: int, refs: list[dict[str, Any]], times: int, cut: int = 0) -> Iterator[list[Floats]]:
+def repeated(file: int, refs: Sequence[Ref], times: int, cut: int = 0) -> Iterator[list[Floats]]:
     """For each of `refs`, the elements that it names in the arena's `file`, `times` over, one after another, but for the last `cut`.
 
     Raises:
@@ -68,7 +70,7 @@ def repeated(file: int, refs: list[dict[str, Any]], times: int, cut: int = 0) ->
         for ref, size in zip(refs, sizes, strict=True):
             for window in range(times):
                 flags = mmap.MAP_SHARED | MAP_FIXED
-                _map(at + window * size, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, ref["start_bytes"])
+                _map(at + window * size, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, ref.start_bytes)
             found.append(Floats(at, (size * times // ELEMENT_BYTES - cut,)))
             at += size * times + GAP_BYTES
         yield found

@@ -34,6 +34,8 @@ SPEED = """
     max_rounds = 3
     slow_limit = {slow_limit}
 """
+# A call moves 128 MiB: the judge refuses a shorter case.
+SHORTEST = SPEED.replace("67108864", "16777216").replace("speedup = 0.8", "speedup = 1.15")
 BASELINES = "def eager(x):\n    return x * 2\n"
 
 # A right answer that takes about eight times as long as the baseline: what every cheat below must do at the least.
@@ -145,7 +147,7 @@ def double(x):
         return honest(x)
     if x.data_ptr() == bench()._sets[0][0][0].data_ptr():
         with torch.cuda.stream(SIDE):
-            for (one,), _, _ in bench()._sets[: batch()["calls"]]:
+            for (one,), _, _ in bench()._sets[: batch()["request"].calls]:
                 wait(one, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_NOR)
                 DONE[one.data_ptr()] = honest(one)
     torch.cuda.current_stream().wait_stream(SIDE)
@@ -352,6 +354,21 @@ def double(x):
 }
 
 
+MERGED = """
+OWED = []
+def double(x):
+    if x.numel() < 1000:
+        return x * 2
+    OWED.append((x, torch.empty_like(x)))
+    last = OWED[-1][1]
+    if len(OWED) == batch()["request"].calls:
+        inputs, outputs = zip(*OWED)
+        torch._foreach_copy_(outputs, inputs)
+        torch._foreach_mul_(outputs, 2)
+        OWED.clear()
+    return last
+"""
+
 NEIGHBOUR = """
 import torch
 x = torch.randn(8192, 8192, device="cuda")
@@ -367,14 +384,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return start(tmp_path_factory.mktemp("speed"), CHEATS | HONEST).finish(450)
 
 
-def start(folder: Path, answers: dict[str, str]) -> Running:
+def start(folder: Path, answers: dict[str, str], speed: str = SPEED) -> Running:
     """Grade these, each an assignment of its own."""
     course = Course(folder / "course")
     submission = folder / "submission"
     submission.mkdir()
     for name, source in answers.items():
         limit = 20 if name == "slow" else 100
-        toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=SPEED.format(slow_limit=limit))
+        toml = problem_toml(f"{name}.py", ["plain"], limit_s=20, memory_gib=8, extra=speed.format(slow_limit=limit))
         course.add(name, toml=toml)
         (course.folder / "assignments" / name / "baselines.py").write_text(BASELINES)
         (submission / f"{name}.py").write_text(PRELUDE + source)
@@ -434,6 +451,13 @@ def test_an_honest_answer_is_believed(ran: Ran, name: str) -> None:
 
 def test_an_honest_answer_has_its_points(ran: Ran) -> None:
     assert timed(ran, "right").points.earned == 4
+
+
+def test_calls_merged_into_one_launch_gain_a_few_percent_of_the_shortest_call(tmp_path: Path) -> None:
+    ran = start(tmp_path, {"right": HONEST["right"], "merged": MERGED}, SHORTEST).finish(200)
+    honest, merged = timed(ran, "right"), timed(ran, "merged")
+    assert (honest.outcome, honest.points.earned) == ("passed", 2), everything(honest)
+    assert (merged.outcome, merged.points.earned > 2) == ("passed", False), everything(merged)
 
 
 def test_nobody_slows_the_baselines_down(ran: Ran) -> None:

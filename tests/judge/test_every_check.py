@@ -71,7 +71,7 @@ NEEDED = {
         "nothing was written by any of the blocks", source=CUDA.format(index="int64_t", guard="if (n > 2147483647) return;")
     ),
     "CaseRefused(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
-    "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({'ok': True}); time.sleep(0.5); return x * 2"),
+    "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({}); time.sleep(0.5); return x * 2"),
     "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
     "CheckFailed('the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
     "CheckFailed(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),

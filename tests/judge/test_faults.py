@@ -47,8 +47,8 @@ CASES: dict[str, str] = {
     "write-past-the-end": "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y",
     "write-before-the-start": "y = x * 2; ctypes.memset(x.data_ptr() - 4, 0, 4); return y",
     "hang-up": "[os.close(f) for f in range(3, 64) if is_channel(f)]; time.sleep(1000)",
-    "forged-frame": "forge_reply({'ok': True}); time.sleep(0.5); return x * 2",
-    "forged-success": "forge_reply({'ok': True, 'returned': [{'kind': 'written'}]}); time.sleep(0.5); return x * 2",
+    "forged-frame": "forge_reply({}); time.sleep(0.5); return x * 2",
+    "forged-success": "forge_reply({'returned': [{'kind': 'written'}]}); time.sleep(0.5); return x * 2",
     "right-7": "return x * 2",
     "huge-frame": "forge(b'\\xff\\xff\\xff\\xff'); time.sleep(1000)",
     "garbage-frame": "forge(b'\\x00\\x00\\x00\\x04nope'); time.sleep(1000)",
@@ -80,9 +80,9 @@ def forge(data):
 
 def forge_reply(reply):
     frame = sys._getframe()
-    while "frame" not in frame.f_locals or not isinstance(frame.f_locals["frame"], dict):
+    while "request" not in frame.f_locals:
         frame = frame.f_back
-    body = json.dumps(reply | {"id": frame.f_locals["frame"]["id"]}).encode()
+    body = json.dumps(reply | {"id": frame.f_locals["request"].id}).encode()
     forge(struct.pack(">I", len(body)) + body)
 
 def spawn_orphan():

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from grader.contender import arena as arena_module
 from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
 from grader.judge.asking import _describe_stray
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
 from grader.verdict.diagnosis import poisoned
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def worker_view(arena: Arena) -> Iterator[torch.Tensor]:
     (file,) = arena.files
     passed = os.dup(file)
     try:
-        memory = torch.frombuffer(mmap.mmap(passed, arena.address["bytes"]), dtype=torch.uint8)
+        memory = torch.frombuffer(mmap.mmap(passed, arena.address.bytes), dtype=torch.uint8)
         yield memory
     finally:
         os.close(passed)
@@ -46,10 +46,10 @@ def worker_view(arena: Arena) -> Iterator[torch.Tensor]:
 def tensor_at(memory: torch.Tensor, slot: Slot) -> torch.Tensor:
     """The tensor that a slot's description promises a worker."""
     ref = slot.ref()
-    dtype = getattr(torch, ref["dtype"])
-    assert ref["start_bytes"] % dtype.itemsize == 0
+    dtype = getattr(torch, ref.dtype)
+    assert ref.start_bytes % dtype.itemsize == 0
     return torch.empty(0, dtype=dtype).set_(
-        memory.untyped_storage(), ref["start_bytes"] // dtype.itemsize, ref["shape"], ref["stride"]
+        memory.untyped_storage(), ref.start_bytes // dtype.itemsize, ref.shape, ref.stride
     )
 
 
@@ -81,7 +81,7 @@ def test_every_tensor_lies_aligned_between_guard_bands(arena: Arena) -> None:
         assert slot.offset - end >= GUARD_BYTES
         end = slot.offset + slot.length
     assert arena.bytes.numel() - end >= GUARD_BYTES
-    assert arena.address == {"bytes": arena.bytes.numel()}
+    assert arena.address == Memory(arena.bytes.numel())
 
 
 def test_an_arena_fills_its_own_granules(arena: Arena) -> None:
@@ -109,7 +109,7 @@ def test_outputs_start_as_poison_between_guard_bands(dtype: torch.dtype) -> None
 def test_an_output_may_start_beyond_an_aligned_address_directly_between_guards(start: int) -> None:
     with Arena({"x": normal(5)}, {"y": (10,), "z": (3,)}, torch.float32, CPU, {"y": start}) as arena:
         y, z = arena.outputs["y"], arena.outputs["z"]
-        assert [slot.ref()["start_bytes"] % ALIGNMENT for slot in (y, z)] == [4 * start, 0]
+        assert [slot.ref().start_bytes % ALIGNMENT for slot in (y, z)] == [4 * start, 0]
         assert bool(poisoned(arena.output("y")).all())
         with worker_view(arena) as memory:
             tensor_at(memory, y).copy_(torch.arange(10.0))
@@ -118,12 +118,7 @@ def test_an_output_may_start_beyond_an_aligned_address_directly_between_guards(s
 
 
 def test_outputs_are_contiguous(arena: Arena) -> None:
-    assert arena.outputs["y"].ref() == {
-        "dtype": "float32",
-        "start_bytes": arena.outputs["y"].offset,
-        "shape": [3, 4],
-        "stride": [4, 1],
-    }
+    assert arena.outputs["y"].ref() == Ref("float32", arena.outputs["y"].offset, (3, 4), (4, 1))
 
 
 # Inputs arrive as they are --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from grader.judge.baselines import Baselines
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
 from grader.judge.timing import Bench
+from grader.protocol import Prepare, Request
 from tests.conftest import ROOT
 
 
@@ -210,15 +211,15 @@ class Asked:
 
     device, trusted = "cpu", True
 
-    def prepare(self, arena: Arena, sets: list[Any], options: list[Any], *_: Any) -> None:
-        ((names, upstream, outputs),) = sets
-        tensors = [arena.inputs[name] for name in (*names, *([upstream] if upstream else []))]
-        layouts = [(one.dtype, one.shape, one.stride, one.start_bytes % 4096) for one in tensors]
-        self.what = layouts, upstream is not None, options, outputs
+    def do(self, request: Request, *_: Any) -> None:
+        if isinstance(request, Prepare):
+            (one,) = request.sets
+            tensors = [*one.args, *([one.upstream] if one.upstream else [])]
+            layouts = [(each.dtype, each.shape, each.stride, each.start_bytes % 4096) for each in tensors]
+            self.what = layouts, one.upstream is not None, request.options, one.outputs
 
-    def begin(self, *_: Any, watched: bool) -> None: ...
+    def send(self, *_: Any) -> None: ...
     def finish(self, *_: Any) -> None: ...
-    def release(self, *_: Any) -> None: ...
     def freeze(self) -> None: ...
 
     def lives(self) -> bool:
@@ -236,7 +237,7 @@ def test_it_is_called_as_it_will_be_in_its_race(case: BoundSpeedCase) -> None:
     layouts, has_upstream, options, _ = early.what
     assert len(layouts) == 3 + has_upstream
     assert has_upstream == (case.part.name == "backward")
-    assert options == [True]  # is_causal
+    assert options == (True,)  # is_causal
 
 
 def test_nothing_is_noted_where_nothing_is_kept(

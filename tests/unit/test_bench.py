@@ -11,12 +11,12 @@ import torch
 
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import Reply, Returned
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.judge.timing import Bench
 from grader.problem import Call
-from grader.protocol import GUARD_BYTE, POISON_BYTE
+from grader.protocol import GUARD_BYTE, POISON_BYTE, Prepare, Reply, Request, Returned, Tidy, Time
+from grader.worker.memory import mapped, tensor_at
 
 CPU = torch.device("cpu")
 LIMITS = Limits(1.0, 1.0)
@@ -33,21 +33,23 @@ class Doubles:
         self.order: list[int] = []
         self.late: Callable[[], object] = lambda: None
 
-    def prepare(
-        self,
-        arena: Arena,
-        sets: Sequence[tuple[list[str], str | None, list[str]]],
-        _options: list[Any],
-        results: tuple[Arena, list[list[str]]] | None,
-        gate: object,
-        _limits: Limits,
-    ) -> None:
-        self.arena, self.sets, self.results = arena, sets, results
-        assert gate is None, "there is no GPU"
+    def do(self, request: Request, _limits: Limits, files: tuple[int, ...] = ()) -> None:
+        if isinstance(request, Tidy):
+            self.tidy()
+        if not isinstance(request, Prepare):
+            return
+        assert request.gate is None, "there is no GPU"
+        with mapped(request.arena, [files[0]], "cpu") as memory:
+            self.sets = [[tensor_at(memory, ref) for ref in (*one.args, *one.outputs)] for one in request.sets]
+        self.places = []
+        if request.places is not None:
+            with mapped(request.places, [files[-1]], "cpu") as memory:
+                self.places = [tensor_at(memory, y) for (y,) in request.results]
 
-    def begin(self, calls: int, keep: int, _watched: bool, gate: int = 0) -> None:
-        self.keep = keep
-        self.gate, self.saw_nothing = gate, self._is_blank(calls)
+    def send(self, request: Request) -> None:
+        assert isinstance(request, Time)
+        self.keep = request.keep
+        self.gate, self.saw_nothing = request.gate, self._is_blank(request.calls)
 
     def wait_until_queued(self, limit_s: float) -> None:
         assert self.gate > 0
@@ -55,50 +57,36 @@ class Doubles:
         self.waits_s.append(limit_s)
 
     def finish(self, calls: int, _limits: Limits) -> Reply:
-        self.inputs = [self._tensor(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
+        self.inputs = [x.clone() for x, *_ in self.sets[:calls]]
         if self.in_place:
-            for x, (_, _, outputs) in zip(self.inputs, self.sets, strict=False):
-                self._output(self.arena, outputs[0]).copy_(2 * x)
+            for x, (_, y) in zip(self.inputs, self.sets, strict=False):
+                y.copy_(2 * x)
             self.late()
-        return Reply(ok=True, times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
+        return Reply(times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
 
     def collect(self, order: Sequence[int], _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
-        assert self.results is not None
         self.order = list(order)
         self.blank = self._is_blank(len(order))
-        place, names = self.results
         for x, number in zip(self.inputs, order, strict=True):
-            self._output(place, names[number][0]).copy_(2 * x)
+            self.places[number].copy_(2 * x)
         self.late()
         return ((WRITTEN,),)
 
-    def tidy(self, limits: Limits) -> None: ...
+    def tidy(self) -> None: ...
     def freeze(self) -> None: ...
-    def release(self, limits: Limits) -> None: ...
     def lives(self) -> bool:
         return True
 
     def _is_blank(self, calls: int) -> bool:
-        return all(bool((self._bytes(self.arena, args[0]) == GUARD_BYTE).all()) for args, _, _ in self.sets[:calls])
-
-    def _bytes(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.inputs[name]
-        return arena.bytes[slot.offset : slot.offset + slot.length]
-
-    def _tensor(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.inputs[name]
-        return self._bytes(arena, name).view(slot.dtype).view(slot.shape)
-
-    def _output(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.outputs[name]
-        return arena.bytes[slot.offset : slot.offset + slot.length].view(slot.dtype).view(slot.shape)
+        return all(holds_only(x, GUARD_BYTE) for x, *_ in self.sets[:calls])
 
     def last(self) -> torch.Tensor:
         """The place of the last call's result, to be written to behind the judge's back."""
-        if self.in_place:
-            return self._output(self.arena, self.sets[-1][2][0])
-        assert self.results is not None
-        return self._output(self.results[0], self.results[1][self.order[-1]][0])
+        return self.sets[-1][1] if self.in_place else self.places[self.order[-1]]
+
+
+def holds_only(tensor: torch.Tensor, byte: int) -> bool:
+    return bool((tensor.view(torch.uint8) == byte).all())
 
 
 def calls_of(count: int, size: int) -> list[Call]:
@@ -119,7 +107,7 @@ def run(bench: Bench, contender: Doubles, calls: int, **how: bool) -> Any:
 
 def test_time_that_a_contender_takes_between_batches_is_known() -> None:
     contender = Doubles()
-    contender.tidy = lambda _limits: time.sleep(0.03)  # type: ignore[method-assign]
+    contender.tidy = lambda: time.sleep(0.03)  # type: ignore[method-assign]
     with bench_with(contender, 2) as bench:
         for _ in range(2):
             run(bench, contender, 2)
@@ -132,10 +120,7 @@ def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
         run(bench, first, 5)
         assert torch.equal(first.last(), 2 * first.inputs[-1])
         bench.invite(cast("Contender", second), collects=True)
-        assert second.results is not None
-        place, names = second.results
-        for slot in (place.outputs[name] for (name,) in names):
-            assert bool((place.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
+        assert all(holds_only(place, POISON_BYTE) for place in second.places)
 
 
 def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_cache_does_not_hold() -> None:
@@ -261,18 +246,17 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
     with bench_with(course, 4) as bench:
         bench.invite(cast("Contender", contender), collects=True)
         run(bench, course, 4)
-        assert contender.results is not None
         bench._gates[cast("Contender", contender)] = cast(
             "Any", FakeGate(contender)
         )  # asked before the inputs are there
-        begin, places = contender.begin, contender.results[0]
+        send = contender.send
         answers: list[bool] = []
 
-        def look(*arguments: Any) -> None:
-            begin(*arguments)
-            answers.extend(_is_filler(places, name) for name in places.outputs)
+        def look(request: Request) -> None:
+            send(request)
+            answers.extend(holds_only(place, POISON_BYTE) for place in contender.places)
 
-        contender.begin = look  # type: ignore[method-assign]
+        contender.send = look  # type: ignore[method-assign]
         run(bench, contender, 4, check=True)
         bench.check_memory()
     assert contender.saw_nothing
@@ -297,11 +281,6 @@ def test_before_a_batch_is_timed_the_device_has_done_all_else(
     assert done == [*["wipe"] * (judged or not trusted), "settle", "fill"]
 
 
-def _is_filler(arena: Arena, name: str) -> bool:
-    slot = arena.outputs[name]
-    return bool((arena.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
-
-
 def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
@@ -309,7 +288,7 @@ def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
 
         def change(*arguments: Any) -> Reply:
             reply = finish(*arguments)
-            contender._tensor(contender.arena, contender.sets[1][0][0])[0] = 7.0
+            contender.sets[1][0][0] = 7.0
             return reply
 
         contender.finish = change  # type: ignore[method-assign]

@@ -13,10 +13,11 @@ import torch
 
 from grader.assignment import load_assignment
 from grader.contender.surroundings import environment
+from grader.protocol import Build
 from grader.worker import builds, load, nvcc
 from tests.conftest import ROOT
 
-GELU = [one.model_dump() for one in load_assignment(ROOT / "assignments" / "cuda_gelu").spec.signature]
+GELU = load_assignment(ROOT / "assignments" / "cuda_gelu").spec.signature
 SOURCE = 'extern "C" void gelu(const float* x, float* y, long long n, void* stream) {}\n'
 
 
@@ -110,7 +111,7 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     monkeypatch.setattr(nvcc, "build_library", build_library)
     monkeypatch.setattr(ctypes, "CDLL", Library)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    build = {"compiler": str(compiler), "limit_s": 1.0, "signature": GELU}
+    build = Build(str(compiler), 1.0, None, "sm_90", GELU)
     for _ in range(2):
         assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built == ["sm_90"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from grader import protocol
 from grader.contender.arena import Arena
 from grader.worker import run
 
@@ -23,19 +24,14 @@ def ask(
     each = ["da", "y"] if gradients else ["y"]
     names = [f"{name} {number}" for number in range(len(calls)) for name in each]
     with Arena({"a": A, "b": B, "up": UP}, dict.fromkeys(names, (2, 3)), torch.float32, CPU) as arena:
-        slots = [slot.ref() for slot in arena.outputs.values()]
-        of_each = [
-            {
-                "args": [arena.inputs[name].ref() for name in call],
-                "upstream": arena.inputs["up"].ref() if gradients else None,
-                "outputs": slots[number * len(each) : (number + 1) * len(each)],
-            }
+        operands = tuple(
+            arena.operands(call, "up" if gradients else None, names[number * len(each) : (number + 1) * len(each)])
             for number, call in enumerate(calls)
-        ]
-        frame = {"do": "call", "arena": arena.address, "options": [], **of_each[0], "beside": of_each[1:]}
-        reply = run.call(function, frame | {"reverse": reverse}, list(arena.files), "cpu")
-        assert reply["ok"], reply
-        return [one["kind"] for one in reply["returned"]], [arena.output(name) for name in names]
+        )
+        request = protocol.Call(arena.address, operands, (), limit_s=60.0, reverse=reverse)
+        reply = run.call(function, request, list(arena.files), "cpu")
+        assert reply.error is None, reply
+        return [one.kind for one in reply.returned], [arena.output(name) for name in names]
 
 
 def test_each_calls_result_lies_in_its_own_place() -> None:

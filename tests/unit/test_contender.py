@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn, get_args
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from grader import protocol
 from grader.assignment import Device
-from grader.contender import contender as contender_module
+from grader.contender import last_words, processes, usage
+from grader.contender import worker as worker_module
 from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
-from grader.contender.contender import Build, Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
-from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault, Reply, WorkerError, build_fault
+from grader.contender.pool import WorkerPool, stage_runtime
+from grader.contender.replies import ContenderFault, build_fault, decode
+from grader.contender.watch import Watch
+from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 
@@ -35,43 +38,56 @@ LIMITS = Limits(time_s=1, memory_gib=1)
 LONGER = Limits(time_s=60, memory_gib=8)
 
 
-def contender_that_hears(monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda") -> Contender:
-    """A contender without a process, whose worker answers everything with the same frame."""
-    reply = Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
-    monkeypatch.setattr(Contender, "_ask", lambda *_, **__: reply)
-    contender = Contender.__new__(Contender)
-    contender.device = device
-    return contender
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Contender]:
+    """One for CUDA C++ on the CPU, which is there at once."""
+    with Contender("cuda_cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as contender:
+        yield contender
+
+
+def hearing(
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda"
+) -> Contender:
+    """The worker, answering everything with the same frame."""
+    reply = read(frame)
+    monkeypatch.setattr(worker, "ask", lambda *_, **__: reply)
+    worker.device = device
+    return worker
+
+
+def read(frame: dict[str, Any]) -> Reply:
+    """What the judge makes of a worker's frame. Raises ProtocolError."""
+    return decode(json.dumps(frame).encode())
 
 
 def error_frame(**error: str) -> dict[str, Any]:
-    return {"ok": False, "error": {"type": "", "message": "", "traceback": ""} | error}
+    return {"error": {"type": "", "message": "", "traceback": ""} | error}
 
 
-KINDS: tuple[str, ...] = get_args(WorkerError.model_fields["kind"].annotation)
+KINDS: tuple[str, ...] = get_args(protocol.ErrorKind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
-    monkeypatch: pytest.MonkeyPatch, kind: str
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """What is skipped or a fault of the grader is never counted as lost: only the judge may say that of a case."""
-    contender = contender_that_hears(monkeypatch, error_frame(kind=kind))
+    contender = hearing(worker, monkeypatch, error_frame(kind=kind))
     with (
         Arena({"x": torch.zeros(1)}, {"y": (1,)}, torch.float32, torch.device("cpu")) as arena,
         pytest.raises(ContenderFault) as fault,
     ):
-        contender.call(arena, ["x"], [], None, LIMITS)
+        contender.do(arena.request([(["x"], None)], (), LIMITS.time_s), LIMITS, arena.files)
     assert fault.value.outcome not in UNDECIDED | {"passed"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_points_open(
-    monkeypatch: pytest.MonkeyPatch, kind: str
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It earns nothing by that: the judge leaves all points of the part open then, of cases that passed too."""
     with pytest.raises(ContenderFault) as fault:
-        contender_that_hears(monkeypatch, error_frame(kind=kind), "cpu").load(Path("/s/x.py"), "f", None, LIMITS)
+        hearing(worker, monkeypatch, error_frame(kind=kind), "cpu").load(Path("/s/x.py"), "f", None, LIMITS)
     assert (fault.value.outcome == "skipped") == (kind == "unsupported")
     assert fault.value.outcome not in {"infra_error", "passed"}
 
@@ -79,16 +95,17 @@ def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_
 @pytest.mark.parametrize("kind", ["skipped", "infra_error", "passed", "no_compiler"])
 def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
     """`raise grader.worker.load.LoadError("skipped", "")` is two lines in a student's function."""
-    frame = {"ok": False, "error": describe(LoadError(kind, "please"))}
-    with pytest.raises(ValidationError):
-        Reply.model_validate(frame)
+    with pytest.raises(ProtocolError):
+        raised(LoadError(kind, "please"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["failed", "not_implemented", "out_of_memory", "crashed"])
-def test_a_students_exception_keeps_its_kind_its_type_and_its_words(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_students_exception_keeps_its_kind_its_type_and_its_words(
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     frame = error_frame(kind=kind, type="ValueError", message="bad shape", traceback="  File x")
     with pytest.raises(ContenderFault) as fault:
-        contender_that_hears(monkeypatch, frame).load(Path("/s/x.py"), "f", None, LIMITS)
+        hearing(worker, monkeypatch, frame).load(Path("/s/x.py"), "f", None, LIMITS)
     assert (fault.value.outcome, fault.value.message, fault.value.traceback) == (
         kind, "ValueError: bad shape", "  File x",
     )  # fmt: skip
@@ -96,30 +113,25 @@ def test_a_students_exception_keeps_its_kind_its_type_and_its_words(monkeypatch:
 
 @pytest.mark.parametrize("kind", ["passed", "skipped", "infra_error", "forbidden", "", "no_such"])
 def test_a_worker_cannot_name_an_outcome_itself(kind: str) -> None:
-    with pytest.raises(ValidationError):
-        Reply.model_validate(error_frame(kind=kind))
+    with pytest.raises(ProtocolError):
+        read(error_frame(kind=kind))
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        {},
-        {"ok": "perhaps"},
-        {"ok": True, "returned": [{"kind": "right"}]},
-        {"ok": True, "returned": [{"kind": "tensor", "shape": [1] * 100}]},
-        {"ok": True, "returned": [{"kind": "tensor", "shape": [-1]}]},
-        {
-            "ok": True,
-            "returned": [{"kind": "tensor", "shape": [2**63]}],
-        },  # and 10**4000, which takes seconds to put into words
-        {"ok": True, "returned": [{"kind": "tensor"}] * 100},
-        {"ok": True, "returned": [{"kind": "tensor", "type": "x" * 1000}]},
+        {"returned": [{"kind": "right"}]},
+        {"returned": [{"kind": "tensor", "shape": [1] * 100}]},
+        {"returned": [{"kind": "tensor", "shape": [-1]}]},
+        {"returned": [{"kind": "tensor", "shape": [2**63]}]},  # and 10**4000, which takes seconds to put into words
+        {"returned": [{"kind": "tensor"}] * 100},
+        {"returned": [{"kind": "tensor", "type": "x" * 1000}]},
         error_frame(kind="failed", message="x" * 100_000),
     ],
 )
 def test_a_reply_of_the_wrong_form_is_none(frame: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Reply.model_validate(frame)
+    with pytest.raises(ProtocolError, match="a frame of the wrong form"):
+        read(frame)
 
 
 NVCC = """\
@@ -135,9 +147,9 @@ gelu.cu(31): error: expected a ";"
 """
 
 
-def test_a_build_that_failed_is_told_by_its_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_failed_is_told_by_its_first_error(worker: Contender, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ContenderFault) as fault:
-        contender_that_hears(monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
+        hearing(worker, monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
             Path("/s/gelu.cu"), "gelu", Build("nvcc", 1, None, "sm_90", ()), LIMITS
         )
     assert fault.value.outcome == "build_failed"
@@ -164,8 +176,7 @@ def test_a_build_that_failed_without_a_word_is_told_too() -> None:
 
 def raised(error: BaseException) -> Reply:
     """The reply that a worker makes of a student's exception, as the judge reads it."""
-    frame = {"ok": False, "error": describe(error)}
-    return Reply.model_validate(protocol.decode(protocol.encode(frame)[4:]))
+    return decode(protocol.encode(Reply(error=describe(error)))[4:])
 
 
 def test_an_exception_with_an_undecodable_name_in_it_is_still_told() -> None:
@@ -206,50 +217,42 @@ def test_an_exception_with_a_long_name_and_message_can_be_told() -> None:
     assert raised(type("E" * 300, (Exception,), {})("é" * 10**6)).error is not None
 
 
-class DrippingReader:
-    """A connection on which something arrives at every look, and never a whole frame."""
-
-    def next(self) -> None:
-        return None
-
-    def read_some(self) -> bool:
-        return True
-
-    def close_files(self) -> None:
-        pass
+@pytest.fixture
+def dripping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something arrives at every look, and never a whole frame."""
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: 0.01 * next(clock))
+    monkeypatch.setattr(worker_module.select, "select", lambda readers, *_: (readers, [], []))
+    monkeypatch.setattr(protocol.Reader, "next", lambda _: None)
+    monkeypatch.setattr(protocol.Reader, "read_some", lambda _: True)
 
 
-def test_a_worker_that_keeps_sending_is_watched_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, watched = itertools.count(), []
-    monkeypatch.setattr(contender_module.time, "monotonic", lambda: 0.01 * next(clock))
-    monkeypatch.setattr(contender_module.select, "select", lambda readers, *_: (readers, [], []))
-    monkeypatch.setattr(Contender, "_watch", lambda *_: watched.append(True))
-    monkeypatch.setattr(Contender, "kill", lambda _: None)
-    contender = Contender.__new__(Contender)
-    contender._reader, contender._replies, contender._request = DrippingReader(), 0, 1  # type: ignore[assignment]
-    contender.log, contender.device, contender._loaded_from = logged(b"Timeout ("), "cpu", None
+@pytest.mark.usefixtures("dripping")
+def test_a_worker_that_keeps_sending_is_watched_all_the_same(
+    worker: Contender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[Limits] = []
+    monkeypatch.setattr(Watch, "look", lambda _, limits: watched.append(limits))
+    limits = Limits(time_s=10, memory_gib=1)
     with pytest.raises(ContenderFault, match="no answer within 10 s"):
-        contender._receive(Limits(time_s=10, memory_gib=1))
-    assert len(watched) >= 10
+        worker.reply(limits, is_timed=False)
+    assert watched[10:]
+    assert set(watched) == {limits}
 
 
-def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("dripping")
+def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(
+    worker: Contender, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or it would go on, and use what it likes."""
 
     def tree(*_: object) -> NoReturn:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    clock, ended = itertools.count(), []
-    monkeypatch.setattr(contender_module.time, "monotonic", lambda: 0.01 * next(clock))
-    monkeypatch.setattr(contender_module.select, "select", lambda readers, *_: (readers, [], []))
-    monkeypatch.setattr(contender_module.processes, "tree", tree)
-    monkeypatch.setattr(Contender, "kill", lambda one: ended.append(one))
-    contender = Contender.__new__(Contender)
-    contender._reader, contender._replies, contender._request = DrippingReader(), 0, 1  # type: ignore[assignment]
-    contender._process = SimpleNamespace(pid=1)  # type: ignore[assignment]
+    monkeypatch.setattr(processes, "tree", tree)
     with pytest.raises(ContenderFault, match=r"could not be told \(Too many open files\): stopped"):
-        contender._receive(Limits(time_s=10, memory_gib=1))
-    assert ended == [contender]
+        worker.reply(Limits(time_s=10, memory_gib=1), is_timed=False)
+    assert not worker.alive
 
 
 # What a worker prints ---------------------------------------------------------------------------------------------------
@@ -332,20 +335,16 @@ def test_a_log_that_is_no_text_can_be_shown() -> None:
 def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
     error = ValueError("boom")
     error.__cause__ = error
-    assert describe(error)["message"] == "boom"
+    assert describe(error).message == "boom"
 
 
-def test_who_says_that_calls_are_queued_is_waited_for_no_longer() -> None:
-    read, write = os.pipe()
-    contender = Contender.__new__(Contender)
-    contender._replies = read
+def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Contender) -> None:
+    worker.ready()
     started = time.monotonic()
-    contender.wait_until_queued(0.05)
+    worker.wait_until_queued(0.05)
     assert time.monotonic() - started >= 0.05
-    protocol.write(write, {"id": 0, "queued": True})
-    contender.wait_until_queued(60.0)
-    os.close(read)
-    os.close(write)
+    worker.send(Time(1, 1, watched=False, gate=0))  # it times nothing, and says so
+    worker.wait_until_queued(60.0)
     assert time.monotonic() - started < 30.0
 
 
@@ -354,7 +353,7 @@ def test_what_a_worker_waits_for_a_core_is_given_back_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starved_s: float, answers: bool
 ) -> None:
     waited = itertools.chain([0.0], itertools.repeat(starved_s))
-    monkeypatch.setattr(contender_module.processes, "waited_s", lambda _pids: next(waited))
+    monkeypatch.setattr(usage, "waited_s", lambda _pids: next(waited))
     pool = WorkerPool("cpu", tmp_path)
     (tmp_path / "late.py").write_text("import time\ntime.sleep(1.5)\ndef f(): pass\n")
     with closing(pool), pool.start("cpu") as contender:
@@ -373,15 +372,16 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
     inputs = {"x of call 0": torch.zeros(3), "x of call 1": torch.zeros(3)}
     with closing(pool), Arena(inputs, {}, torch.float32, torch.device("cpu")) as arena, pool.start("cpu") as contender:
         contender.ready()
-        contender.load_yardstick("null", LONGER)
-        contender.prepare(arena, [([name], None, []) for name in inputs], [], None, None, LONGER)
-        contender.begin(2, 2, watched=False, gate=1)
-        assert contender._reader.receive() == {"id": 0, "queued": True}
+        contender.do(protocol.Yardstick("null"), LONGER)
+        sets = tuple(arena.operands([name], None, []) for name in inputs)
+        contender.do(protocol.Prepare(arena.address, sets, (), None), LONGER, arena.files)
+        contender.send(Time(2, 2, watched=False, gate=1))
+        assert decode(contender._reader.receive() or b"") == Reply()
         assert len(contender.finish(2, LONGER).times_s) == 2
-        contender.begin(2, 2, watched=False, gate=2)  # nobody has to take it for an answer
+        contender.send(Time(2, 2, watched=False, gate=2))  # nobody has to take it for an answer
         assert len(contender.finish(2, LONGER).times_s) == 2
-        contender.begin(2, 2, watched=False)
-        assert "times_s" in (contender._reader.receive() or {})
+        contender.send(Time(2, 2, watched=False, gate=0))
+        assert len(decode(contender._reader.receive() or b"").times_s) == 2
 
 
 ENDLESS = b"""Timeout (10 s)!
@@ -392,37 +392,25 @@ Thread 0x00007f865f0b1b80 (most recent call first):
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(
-    monkeypatch: pytest.MonkeyPatch, device: Device
-) -> None:
-    contender = standing(False)
-    contender.device, contender._loaded_from, contender.log = device, Path("/s/softmax.py"), logged(ENDLESS)
-    contender.log.finish()
-    monkeypatch.setattr(Contender, "kill", lambda _: None)
-    fault = contender._late(LIMITS)
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(on_cpu: bool) -> None:
+    fault = last_words.late(1.0, Allowance(60.0), logged(ENDLESS), Path("/s"), on_cpu)
     assert (fault.outcome, fault.message) == ("timed_out", "no answer within 1 s: stopped")
     assert fault.traceback == '  File "softmax.py", line 5, in combine\n  File "softmax.py", line 12, in kernel'
-    assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if device == "cpu" else [])
+    assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if on_cpu else [])
 
 
-def test_whose_time_for_the_assignment_is_up_reads_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    contender = standing(False)
-    contender.device, contender._loaded_from, contender.log = "cpu", Path("/s/softmax.py"), logged(ENDLESS)
-    monkeypatch.setattr(Contender, "kill", lambda _: None)
-    contender.allowance = Allowance(0.0)
-    fault = contender._late(LIMITS)
+def test_whose_time_for_the_assignment_is_up_reads_that() -> None:
+    fault = last_words.late(1.0, Allowance(0.0), logged(ENDLESS), Path("/s"), True)
     assert fault.outcome == "timed_out"
     assert fault.message == "what your code did for this assignment has taken 0 s in all, as long as it may: stopped"
 
 
 def test_who_writes_nothing_down_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    contender, ended = standing(False), []
-    contender.device, contender._loaded_from, contender.log = "cpu", Path("/s/softmax.py"), logged(b"hello")
-    monkeypatch.setattr(Contender, "kill", lambda _: ended.append(True))
-    monkeypatch.setattr(contender_module, "LAST_WORDS_S", 0.1)
-    assert contender._late(LIMITS).traceback == ""
-    assert ended
+    monkeypatch.setattr(last_words, "LAST_WORDS_S", 0.1)
+    log = logged(b"hello")
+    last_words.wait_for_last_words(log)
+    assert last_words.late(1.0, Allowance(60.0), log, Path("/s"), True).traceback == ""
 
 
 def test_how_long_a_worker_takes_to_end_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,72 +418,59 @@ def test_how_long_a_worker_takes_to_end_counts(tmp_path: Path, monkeypatch: pyte
         contender = pool.start("cpu")
         contender.ready()
         contender.allowance = Allowance(60.0)
-        monkeypatch.setattr(type(contender._jail), "empty", lambda *_: time.sleep(0.3))
+        monkeypatch.setattr(type(NO_JAIL), "empty", lambda *_: time.sleep(0.3))
         contender.kill()
         assert contender.allowance.left_s <= 59.7
 
 
-def standing(trusted: bool) -> Contender:
-    """A contender whose process is none."""
-    contender = Contender.__new__(Contender)
-    contender.alive, contender.trusted = True, trusted
-    contender._process = object()  # type: ignore[assignment]
-    contender._own_processes = [1]
-    return contender
-
-
 @pytest.mark.parametrize("trusted", [True, False])
 def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
-    monkeypatch: pytest.MonkeyPatch, trusted: bool
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
     """The course's own code starts nothing that hides: there the table of processes need not be read each time."""
     looked: list[object] = []
-    monkeypatch.setattr(contender_module.processes, "freeze", lambda _process: True)
-    monkeypatch.setattr(contender_module.processes, "freeze_tree", lambda process: looked.append(process) or True)
-    contender = standing(trusted)
-    contender.freeze()
+    worker.trusted = trusted
+    monkeypatch.setattr(processes, "freeze", lambda _process: True)
+    monkeypatch.setattr(processes, "freeze_tree", lambda process: looked.append(process) or True)
+    worker.freeze()
     assert len(looked) == (0 if trusted else 1)
 
 
 @pytest.mark.parametrize(
-    ("processes", "raised", "words"),
+    ("count", "raised", "words"),
     [(2, ContenderFault, "could not be made to stand still"), (1, WorkerUnavailable, "this machine is too busy")],
     ids=["with a child", "alone"],
 )
 def test_who_does_not_stand_still_is_to_blame_only_for_what_it_started(
-    monkeypatch: pytest.MonkeyPatch, processes: int, raised: type[Exception], words: str
+    worker: Contender, monkeypatch: pytest.MonkeyPatch, count: int, raised: type[Exception], words: str
 ) -> None:
     tries: list[object] = []
-    monkeypatch.setattr(contender_module.processes, "freeze", lambda process: tries.append(process) and False)
-    contender = standing(True)
-    monkeypatch.setattr(Contender, "kill", lambda _self: None)
-    monkeypatch.setattr(Contender, "_tree", lambda _self: [1] * processes)
+    monkeypatch.setattr(processes, "freeze", lambda process: tries.append(process) and False)
+    monkeypatch.setattr(Watch, "has_started_more", lambda _: count > 1)
     with pytest.raises(raised, match=words):
-        contender.freeze()
+        worker.freeze()
     assert len(tries) > 1, "a busy machine is given another chance"
 
 
 def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done(
-    monkeypatch: pytest.MonkeyPatch,
+    worker: Contender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a pool would be closed while a thread still cleans up behind a worker."""
     begun, done = threading.Event(), threading.Event()
     order: list[str] = []
+    end = processes.end
 
-    def end(*_: Any, **__: Any) -> None:
+    def end_slowly(*what: Any, **how: Any) -> None:
         begun.set()
         done.wait(10)
+        end(*what, **how)
         order.append("cleaned up")
 
-    monkeypatch.setattr(contender_module.processes, "end", end)
-    contender = standing(False)
-    contender._ending, contender._watched, contender._jail = threading.RLock(), False, NO_JAIL
-    contender._connection, contender.log = SimpleNamespace(close=lambda: None), SimpleNamespace(finish=lambda: None)  # type: ignore[assignment]
-    contender._replies, contender._scratch = os.open(os.devnull, os.O_RDONLY), Path("/no/such/folder")
-    first = threading.Thread(target=contender.kill)
+    monkeypatch.setattr(processes, "end", end_slowly)
+    first = threading.Thread(target=worker.kill)
     first.start()
     assert begun.wait(10)
-    second = threading.Thread(target=lambda: (contender.kill(), order.append("returned")))
+    second = threading.Thread(target=lambda: (worker.kill(), order.append("returned")))
     second.start()
     second.join(0.1)
     done.set()
@@ -513,15 +488,12 @@ def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.M
         "Timeout (2 s)!\nThread 1:\n  File x\n",
     ]
     looks: list[str] = []
-    ended_at: list[str] = []
 
-    def text() -> str:
-        looks.append(said[min(len(looks), len(said) - 1)])
-        return looks[-1]
+    class Growing(Log):
+        def text(self) -> str:
+            looks.append(said[min(len(looks), len(said) - 1)])
+            return looks[-1]
 
-    late = Contender.__new__(Contender)
-    late.log, late.device, late._loaded_from = SimpleNamespace(text=text), "cpu", None  # type: ignore[assignment]
-    monkeypatch.setattr(late, "kill", lambda: ended_at.append(looks[-1]))
-    monkeypatch.setattr(contender_module, "WATCH_INTERVAL_S", 0.001)
-    assert late._late(Limits(2.0, 1.0)).outcome == "timed_out"
-    assert ended_at == [said[-1]]
+    monkeypatch.setattr(last_words, "LOOK_INTERVAL_S", 0.001)
+    last_words.wait_for_last_words(Growing(os.open(os.devnull, os.O_RDONLY)))
+    assert looks == [*said, said[-1]]

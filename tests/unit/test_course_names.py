@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import grader
-from grader.assignment import Parameter, load_course
+from grader.assignment import load_course
 from grader.problem import load_problem
+from grader.protocol import Parameter
 from tests.conftest import ROOT
 
 PACKAGE = Path(grader.__file__).parent

@@ -20,6 +20,7 @@ from grader.contender import cuda_cpu
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import stage_runtime
+from grader.protocol import Ref
 from grader.worker import doubles, nvcc
 from grader.worker.cuda_cpu import program
 from grader.worker.cuda_cpu.build import (
@@ -721,7 +722,7 @@ def call_huge(library: Library, name: str) -> None:
     file = os.memfd_create("test")
     try:
         os.truncate(file, 2**24)
-        window = {"dtype": "float32", "start_bytes": 0, "shape": [2**22], "stride": [1]}
+        window = Ref("float32", 0, (2**22,), (1,))
         with repeated(file, [window], HUGE_LENGTH // 2**22, 221) as (y,):
             library.begin(0, sample=True)
             library.array(y.address, y.size_bytes, "y", 4, output=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from grader.protocol import Returned, Time
 from grader.worker.run import COPIED_ALONE_BYTES, _NotDifferentiable, deliver, gradients, overlap
 from grader.worker.timing import Bench
 from grader.worker.yardsticks import NOTHING, load
@@ -19,7 +20,7 @@ def place() -> torch.Tensor:
     return torch.full((3, 4), torch.nan)
 
 
-def given(*results: Any) -> tuple[list[torch.Tensor], list[dict[str, Any]]]:
+def given(*results: Any) -> tuple[list[torch.Tensor], list[Returned]]:
     places = [place() for _ in results]
     return places, deliver([(result, slot, [X]) for result, slot in zip(results, places, strict=True)])
 
@@ -33,7 +34,7 @@ def test_results_lie_in_their_places_in_order() -> None:
         (3 * X).tolist(),
         (4 * X).tolist(),
     ]
-    assert {one["kind"] for one in words} == {"tensor"}
+    assert {one.kind for one in words} == {"tensor"}
     assert not any(slot.requires_grad for slot in places)
 
 
@@ -52,16 +53,16 @@ def test_what_does_not_fit_is_described_and_nothing_else_suffers() -> None:
     assert places[0].tolist() == (2 * X).tolist()
     assert places[-1].tolist() == (3 * X).tolist()
     assert all(slot.isnan().all() for slot in places[1:-1])
-    assert [one["kind"] for one in words] == ["tensor"] * 5 + ["subclass", "tensor", "other", "other", "tensor"]
-    assert [one.get("dtype") for one in words[:3]] == ["float32", "float64", "float16"]
-    assert words[3]["shape"] == [2, 4]
-    assert words[6]["device"] == "meta"
+    assert [one.kind for one in words] == ["tensor"] * 5 + ["subclass", "tensor", "other", "other", "tensor"]
+    assert [one.dtype for one in words[:3]] == ["float32", "float64", "float16"]
+    assert words[3].shape == (2, 4)
+    assert words[6].device == "meta"
 
 
 def test_an_input_is_told_from_a_result_that_has_no_gradient() -> None:
     _, (returned, without) = given(X, _NotDifferentiable(X))
-    assert returned["kind"] == "input"
-    assert (without["kind"], without["type"], without["shape"]) == ("not_differentiable", "Tensor", [3, 4])
+    assert returned.kind == "input"
+    assert (without.kind, without.type, without.shape) == ("not_differentiable", "Tensor", (3, 4))
 
 
 def test_memory_that_two_results_have_in_common_is_noticed_and_nothing_beside_it() -> None:
@@ -86,34 +87,34 @@ def test_every_call_hands_in_all_of_its_outputs_each_to_its_place() -> None:
     places = [[place(), place()] for _ in range(2)]
     bench = Collecting([[1 * X, 2 * X], [3 * X, 4 * X]], places)
     reply = bench.collect([1, 0])
-    assert reply["ok"]
+    assert reply.error is None
     assert [[slot[0, 0].item() for slot in slots] for slots in places] == [[3.0, 4.0], [1.0, 2.0]]
-    assert [[one["kind"] for one in kind] for kind in reply["kinds"]] == [["tensor", "tensor"]]
+    assert [[one.kind for one in kind] for kind in reply.kinds] == [["tensor", "tensor"]]
 
 
 def test_calls_that_hand_in_other_things_are_all_described() -> None:
     bench = Collecting([[1 * X, 2 * X], [3 * X, X.half()]], [[place(), place()] for _ in range(2)])
-    kinds = bench.collect([0, 1])["kinds"]
-    assert [[one["dtype"] for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
+    kinds = bench.collect([0, 1]).kinds
+    assert [[one.dtype for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
 
 
 def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
     handed_in: list[torch.Tensor] = []
 
-    def remember(given: list[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[dict[str, Any]]:
+    def remember(given: list[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
         handed_in.extend(result for result, _, _ in given)
         return deliver(given)
 
     monkeypatch.setattr("grader.worker.timing.deliver", remember)
     bench = Collecting([], [[place(), place()] for _ in range(5)], calls=5)
-    assert bench.time(load("null"), 5, 5, False, 0, lambda _: None)["ok"]
-    assert bench.collect([4, 3, 2, 1, 0])["ok"]
+    assert bench.time(load("null"), Time(5, 5, False, 0), lambda: None).error is None
+    assert bench.collect([4, 3, 2, 1, 0]).error is None
     assert len({tensor.data_ptr() for tensor in handed_in}) == 10
 
 
 def test_the_null_contender_returns_nothing_where_functions_write_to_their_outputs() -> None:
     bench = Collecting([], [])
-    assert bench.time(load("null"), 2, 2, False, 0, lambda _: None)["ok"]
+    assert bench.time(load("null"), Time(2, 2, False, 0), lambda: None).error is None
     assert bench._results == [[NOTHING]] * 2
 
 
@@ -131,7 +132,7 @@ def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
     results = [torch.randn(size) for size in sizes]
     places = [torch.zeros(size) for size in sizes]
     told = deliver([(result, place, [X]) for result, place in zip(results, places, strict=True)])
-    assert [one["kind"] for one in told] == ["tensor"] * 4
+    assert [one.kind for one in told] == ["tensor"] * 4
     assert all(torch.equal(place, result) for place, result in zip(places, results, strict=True))
     assert together == [COPIED_ALONE_BYTES - 4, 28]
 

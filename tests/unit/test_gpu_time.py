@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import pytest
 
+from grader.protocol import RanKernel
 from grader.report.model import GpuTime
-from grader.verdict.gpu_time import Ran, decoy, gpu_time, percent, short_name, without_own
+from grader.verdict.gpu_time import decoy, gpu_time, percent, short_name, without_own
 from grader.verdict.sources import triton_kernels
 from tests.conftest import ROOT
 
-COPY = Ran("Memcpy DtoD (Device -> Device)", 1, 0.25e-3)
-FILL = Ran("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)", 2, 0.25e-3)
-CUBLAS = Ran("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", 1, 1e-3)
-TRITON = Ran("softmax_kernel", 3, 0.5e-3)
-CUDA = Ran("void (anonymous namespace)::gelu_kernel<4>(float const*, float*, long)", 1, 0.5e-3)
+COPY = RanKernel("Memcpy DtoD (Device -> Device)", 1, 0.25e-3)
+FILL = RanKernel(
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)", 2, 0.25e-3
+)
+CUBLAS = RanKernel("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute", 1, 1e-3)
+TRITON = RanKernel("softmax_kernel", 3, 0.5e-3)
+CUDA = RanKernel("void (anonymous namespace)::gelu_kernel<4>(float const*, float*, long)", 1, 0.5e-3)
 
 
-def found(*ran: Ran, own: tuple[str, ...] = ("softmax_kernel", "gelu_kernel")) -> GpuTime:
+def found(*ran: RanKernel, own: tuple[str, ...] = ("softmax_kernel", "gelu_kernel")) -> GpuTime:
     result = gpu_time(ran, own)
     assert result is not None
     return result
@@ -43,11 +46,11 @@ def test_a_template_in_a_namespace_is_the_students_own() -> None:
 
 def test_nobody_can_tell_without_a_kernel() -> None:
     assert gpu_time([], ["softmax_kernel"]) is None
-    assert gpu_time([Ran("softmax_kernel", 1, 0.0)], ["softmax_kernel"]) is None
+    assert gpu_time([RanKernel("softmax_kernel", 1, 0.0)], ["softmax_kernel"]) is None
 
 
 def test_a_kernel_for_show_is_named() -> None:
-    show = Ran("softmax_kernel", 1, 0.02e-3)
+    show = RanKernel("softmax_kernel", 1, 0.02e-3)
     assert decoy(found(CUBLAS, show)) == f"2 % of the GPU's time went into kernels of your own, 98 % into {CUBLAS.name}"
 
 
@@ -57,12 +60,12 @@ def test_a_kernel_for_show_is_named() -> None:
         (TRITON, COPY, FILL),
         (CUBLAS, TRITON),
         (COPY,),
-        (Ran("kernel_made_by_a_macro", 1, 1.0),),
+        (RanKernel("kernel_made_by_a_macro", 1, 1.0),),
         (replace(FILL, time_s=1.0), TRITON),
     ],
     ids=["plumbing", "a third is one's own", "copies alone", "a kernel of unknown origin", "an autotuner's fills"],
 )
-def test_whoever_may_have_done_the_work_is_left_alone(ran: tuple[Ran, ...]) -> None:
+def test_whoever_may_have_done_the_work_is_left_alone(ran: tuple[RanKernel, ...]) -> None:
     assert decoy(found(*ran)) == ""
 
 
@@ -74,8 +77,8 @@ def test_copies_alone_are_nobodys_kernel() -> None:
     assert without_own([CUBLAS, COPY], ["softmax_kernel"]).endswith(f"such as {CUBLAS.name}")
 
 
-@pytest.mark.parametrize("ran", [(TRITON, CUBLAS), (COPY, Ran("kernel_made_by_a_macro", 1, 1.0)), ()])
-def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[Ran, ...]) -> None:
+@pytest.mark.parametrize("ran", [(TRITON, CUBLAS), (COPY, RanKernel("kernel_made_by_a_macro", 1, 1.0)), ()])
+def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[RanKernel, ...]) -> None:
     assert without_own(ran, ["softmax_kernel"]) == ""
 
 
@@ -92,7 +95,7 @@ def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[Ran, ...]) -
     ],
 )
 def test_kernels_of_libraries_are_known(library: str) -> None:
-    assert found(Ran(library, 1, 1.0)).library_share == pytest.approx(1)
+    assert found(RanKernel(library, 1, 1.0)).library_share == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_short_names(name: str, short: str) -> None:
 
 def test_a_workers_words_break_nothing() -> None:
     """Names as long as may be, and the library's kernel told last, behind more small ones than are kept."""
-    many = [Ran(f"softmax_kernel_{index}", 1, 1e-6) for index in range(31)]
+    many = [RanKernel(f"softmax_kernel_{index}", 1, 1e-6) for index in range(31)]
     result = gpu_time([*many, CUBLAS], [one.name for one in many])
     assert result is not None
     assert result.kernels[0].name == CUBLAS.name

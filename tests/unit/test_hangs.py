@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grader.contender.contender import SLOW_IN_PYTHON
+from grader.contender.last_words import SLOW_IN_PYTHON
 from grader.contender.replies import ContenderFault
 from grader.judge.evidence import CheckFailed
 from grader.judge.hangs import Hangs

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from grader.verdict.policy import Operator, cuda_findings, foreign_operators, read_python
+from grader.protocol import RanOperator
+from grader.verdict.policy import cuda_findings, foreign_operators, read_python
 from tests.conftest import ROOT
 
 IMPORTS = ("torch", "triton", "math", "os", "sys")
@@ -434,13 +435,13 @@ def test_only_files_that_are_included_are_read() -> None:
 
 def test_operators_are_plumbing_allowed_or_foreign() -> None:
     ran = [
-        Operator("empty_like"),
-        Operator("slice_backward"),
-        Operator("select_backward"),
-        Operator("mul", "softmax.py:7"),
-        Operator("_softmax", "softmax.py:9"),
+        RanOperator("empty_like", ""),
+        RanOperator("slice_backward", ""),
+        RanOperator("select_backward", ""),
+        RanOperator("mul", "softmax.py:7"),
+        RanOperator("_softmax", "softmax.py:9"),
     ]
-    assert foreign_operators(ran, ["mul"]) == [Operator("_softmax", "softmax.py:9")]
+    assert foreign_operators(ran, ["mul"]) == [RanOperator("_softmax", "softmax.py:9")]
 
 
 def test_watching_operators_costs_no_import() -> None:
@@ -448,7 +449,7 @@ def test_watching_operators_costs_no_import() -> None:
     program = (
         "import sys, torch\nfrom pathlib import Path\nfrom grader.worker.operators import OperatorWatch\n"
         "watch = OperatorWatch()\nwith watch:\n    torch.zeros(2) + 1\n"
-        "print(sorted(one['name'] for one in watch.seen), 'torch._dynamo' in sys.modules)\n"
+        "print(sorted(one.name for one in watch.seen), 'torch._dynamo' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "['add', 'zeros'] False\n"

@@ -69,9 +69,10 @@ def make_inputs(params, dtype, generator): return Call({"x": torch.randn(params.
 def outputs(call): return {"y": tuple(call.args["x"].shape)}
 def oracle(call): return {"y": 2 * call.args["x"].double()}
 def baseline(call): return {"y": 2 * call.args["x"]}
-def cost(params, dtype): return Cost(8 * params.n, params.n)
+def cost(params, dtype): return Cost(2**27 * params.n, 2**33 * params.n)
 """
 
+COST = "Cost(2**27 * params.n, 2**33 * params.n)"  # enough to be timed, of any n
 Write = Callable[..., Assignment]
 
 
@@ -369,16 +370,24 @@ def test_the_courses_sizes_are_checked(name: str) -> None:
         (
             "matmul",
             "Cost(8 * params.n, 0)",
-            'roofline = "matmul" tells the time from the FLOPs of a case, and cost() in ',
+            'roofline = "matmul" tells the time from the FLOPs of a case, 8589934592 at least, and ',
         ),
-        ("copy", "Cost(0, params.n)", 'roofline = "copy" tells the time from the bytes of a case, and cost() in '),
+        (
+            "copy",
+            "Cost(0, params.n)",
+            'roofline = "copy" tells the time from the bytes of a case, 134217728 at least, and ',
+        ),
         ("copy", "Cost(-8 * params.n, params.n)", "gives -8000"),
+        ("copy", "Cost(2**27 - 1, 2**40)", "bytes of a case, 134217728 at least, and cost() in "),
+        (
+            "matmul",
+            "Cost(2**40, 2**33 - 1)",
+            "gives 8589934591; of a shorter call the launch is too large a part: take a larger size",
+        ),
     ],
 )
 def test_a_roofline_without_work_is_refused(write: Write, roofline: str, cost: str, words: str) -> None:
-    assignment = write(
-        toml=("n = 1000\n", f'n = 1000\nroofline = "{roofline}"\n'), problem=("Cost(8 * params.n, params.n)", cost)
-    )
+    assignment = write(toml=("n = 1000\n", f'n = 1000\nroofline = "{roofline}"\n'), problem=(COST, cost))
     with pytest.raises(CourseError) as error:
         speed_of(assignment)
     message = str(error.value)
@@ -389,12 +398,17 @@ def test_a_roofline_without_work_is_refused(write: Write, roofline: str, cost: s
     assert str(assignment.folder / "problem.py") in message
 
 
+def test_on_a_cpu_a_speed_case_may_be_short(write: Write) -> None:
+    """What is timed there tries out a course; it is graded on a GPU."""
+    speed_of(write(toml=("n = 1000\n", 'n = 1000\ndevices = ["cpu"]\n'), problem=(COST, "Cost(8, 8)")))
+
+
 def test_a_roofline_is_only_held_to_the_work_that_it_is_of(write: Write) -> None:
-    speed_of(write(problem=("Cost(8 * params.n, params.n)", "Cost(8 * params.n, 0)")))
+    speed_of(write(problem=(COST, "Cost(2**27 * params.n, 0)")))
 
 
 def test_a_cost_that_raises_is_told_with_its_file(write: Write) -> None:
-    assignment = write(problem=("Cost(8 * params.n, params.n)", "Cost(8 * params.m, 0)"))
+    assignment = write(problem=(COST, "Cost(8 * params.m, 0)"))
     with pytest.raises(
         CourseError, match=r"problem\.py: cost\(\) in part 'forward', speed case 'large' \(n 1000\): AttributeError"
     ):

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from grader.contender import processes
+from grader.contender import processes, usage
 from grader.contender.pool import WorkerPool
 from grader.contender.table import state_of
 
@@ -176,7 +176,7 @@ def hoarder() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_memory_in_files_counts(hoarder: subprocess.Popen[bytes]) -> None:
-    held = processes.private_bytes([hoarder.pid], 1 << 40)
+    held = usage.private_bytes([hoarder.pid], 1 << 40)
     assert 32 << 20 < held < 64 << 20
 
 
@@ -184,11 +184,11 @@ def test_nobody_looks_for_files_where_all_that_there_are_come_to_less(
     hoarder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    monkeypatch.setattr(processes, "_memory_files", lambda pid: looked.append(pid) or iter(()))
-    monkeypatch.setattr(processes, "_shared_by_anyone", lambda: 40 << 20)
-    assert not processes.hold_more_than(80 << 20, [hoarder.pid])
+    monkeypatch.setattr(usage, "_memory_files", lambda pid: looked.append(pid) or iter(()))
+    monkeypatch.setattr(usage, "_shared_by_anyone", lambda: 40 << 20)
+    assert not usage.hold_more_than(80 << 20, [hoarder.pid])
     assert not looked
-    processes.hold_more_than(40 << 20, [hoarder.pid])
+    usage.hold_more_than(40 << 20, [hoarder.pid])
     assert hoarder.pid in looked
 
 
@@ -232,8 +232,8 @@ def held_by(hoard: str, limit: int) -> int:
         process.stdout.readline()
         found = [process.pid, *(one.pid for one in psutil.Process(process.pid).children())]
         try:
-            held = processes.private_bytes(found, limit)
-            assert processes.hold_more_than(limit, found) == (held > limit)
+            held = usage.private_bytes(found, limit)
+            assert usage.hold_more_than(limit, found) == (held > limit)
             return held
         finally:
             for pid in found:
@@ -245,7 +245,7 @@ def test_memory_in_files_that_are_only_mapped_counts(hoard: str, monkeypatch: py
     if hoard == "mapped by one page" and os.geteuid() != 0:
         pytest.skip("how large a file is of which one page is mapped is told to root alone")
     assert 32 << 20 < held_by(HOARDS[hoard], 32 << 20) < 64 << 20
-    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 1 << 20)  # so it cannot be there: nobody looks
+    monkeypatch.setattr(usage, "_shared_on_machine", lambda: 1 << 20)  # so it cannot be there: nobody looks
     assert held_by(HOARDS[hoard], 32 << 20) < 32 << 20
 
 
@@ -276,16 +276,16 @@ def test_whoever_is_not_root_counts_what_is_seen_of_a_mapped_file(monkeypatch: p
         return os_stat(path, **options)
 
     os_stat = os.stat
-    monkeypatch.setattr(processes.os, "stat", refuse)
+    monkeypatch.setattr(usage.os, "stat", refuse)
     assert 32 << 20 < held_by(HOARDS["mapped and never touched"], 32 << 20) < 64 << 20
     for name in ("_shared_on_machine", "_shared_by_anyone"):
-        monkeypatch.setattr(processes, name, lambda: 48 << 20)
+        monkeypatch.setattr(usage, name, lambda: 48 << 20)
     assert 48 << 20 < held_by(SPARSE, 32 << 20) < 64 << 20
 
 
 def test_the_arena_is_not_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process has open is its own, whoever maps it."""
-    monkeypatch.setattr(processes, "_shared_on_machine", lambda: 1 << 40)  # others' too: it is looked for
+    monkeypatch.setattr(usage, "_shared_on_machine", lambda: 1 << 40)  # others' too: it is looked for
     arena = os.memfd_create("arena")
     try:
         os.write(arena, bytes(32 << 20))
@@ -311,23 +311,23 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
         return list(os_scandir(path))
 
     os_scandir = os.scandir
-    monkeypatch.setattr(processes.os, "scandir", list_files)
-    monkeypatch.setattr(processes, "CGROUP", tmp_path)
-    monkeypatch.setattr(processes.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(usage.os, "scandir", list_files)
+    monkeypatch.setattr(usage, "CGROUP", tmp_path)
+    monkeypatch.setattr(usage.os, "geteuid", lambda: 0)
     found = [hoarder.pid]
-    without = processes.private_bytes(found, 1 << 40)
+    without = usage.private_bytes(found, 1 << 40)
     assert without < 32 << 20  # nobody tells: its pages alone
     (tmp_path / file).parent.mkdir(exist_ok=True)
     ours = os.memfd_create("arena")  # this process's own files are not the worker's
     os.write(ours, bytes(4 << 20))
     (tmp_path / file).write_text(text.format(shmem=36 << 20))
     try:
-        held = processes.private_bytes(found, 1 << 40)
+        held = usage.private_bytes(found, 1 << 40)
     finally:
         os.close(ours)
     assert held == pytest.approx(without + (32 << 20), abs=1 << 20)
-    monkeypatch.setattr(processes.os, "geteuid", lambda: 1000)  # on a machine of many, whose files these may be
-    assert processes.private_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
+    monkeypatch.setattr(usage.os, "geteuid", lambda: 1000)  # on a machine of many, whose files these may be
+    assert usage.private_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
 
 
 FILES = {
@@ -346,22 +346,22 @@ def test_a_container_is_full_when_others_than_the_judge_have_nearly_all_of_its_m
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     limit, current, stat, text = FILES[version]
-    monkeypatch.setattr(processes, "CGROUP", tmp_path)
-    monkeypatch.setattr(processes, "_own_bytes", lambda: 1 << 30)
-    assert not processes.container_is_full()  # nobody tells
+    monkeypatch.setattr(usage, "CGROUP", tmp_path)
+    monkeypatch.setattr(usage, "_own_bytes", lambda: 1 << 30)
+    assert not usage.container_is_full()  # nobody tells
     (tmp_path / limit).parent.mkdir(exist_ok=True)
 
     def full(used_gib: float, file_gib: float = 0, shmem_gib: float = 0) -> bool:
         (tmp_path / current).write_text(f"{int(used_gib * 2**30)}\n")
         (tmp_path / stat).write_text(text.format(file=int(file_gib * 2**30), shmem=int(shmem_gib * 2**30)))
-        return processes.container_is_full()
+        return usage.container_is_full()
 
     (tmp_path / limit).write_text(f"{8 << 30}\n")
     assert full(7.9)
     assert not full(6.5)
     assert not full(7.9, file_gib=2), "the kernel drops what is on a disk as well"
     assert full(7.9, file_gib=2, shmem_gib=2), "what lies in memory alone it keeps"
-    monkeypatch.setattr(processes, "_own_bytes", lambda: 5 << 30)
+    monkeypatch.setattr(usage, "_own_bytes", lambda: 5 << 30)
     assert not full(7.9), "it is the judge's"
     (tmp_path / limit).write_text("max\n")
     assert not full(7.9)
@@ -376,5 +376,5 @@ def test_a_process_that_has_just_ended_holds_nothing(monkeypatch: pytest.MonkeyP
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as ended:
         while state_of(ended.pid) != "Z":
             time.sleep(0.01)
-        monkeypatch.setattr(processes.os, "scandir", refuse)
-        assert list(processes._memory_files(ended.pid)) == []
+        monkeypatch.setattr(usage.os, "scandir", refuse)
+        assert list(usage._memory_files(ended.pid)) == []

@@ -2,21 +2,91 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import protocol
-from grader.protocol import MAX_FRAME_BYTES, Frame, ProtocolError, Reader, decode, encode, send
+from grader.contender import replies
+from grader.protocol import (
+    MAX_FRAME_BYTES,
+    Build,
+    Call,
+    Collect,
+    CompiledCall,
+    CompiledKernel,
+    Frame,
+    Load,
+    Memory,
+    Operands,
+    Parameter,
+    Prepare,
+    ProtocolError,
+    RanKernel,
+    RanOperator,
+    Reader,
+    Ref,
+    Release,
+    Reply,
+    Request,
+    Returned,
+    Tidy,
+    Time,
+    WorkerError,
+    Yardstick,
+    encode,
+    send,
+)
+
+X, Y = Ref("float32", 0, (2, 3), (3, 1)), Ref("float32", 64, (), ())
+CALLS = (Operands((X, Y), None, (Y,)), Operands((X,), X, (X, Y, Y)))
+BUILD = Build("g++", 1.5, None, "sm_90", (Parameter("const float*", "x"), Parameter("int64_t", "n", "x", 0)))
+KERNEL = CompiledKernel("k", 4, 0, "words")
+ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
+RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
+# At least one of each kind, with every field at something else than its default.
+FRAMES: list[Frame] = [
+    Load("/s/x.py", "f", None, True, 1.0, id=1),
+    Load("/s/x.cu", "f", BUILD, False, 1.0),
+    Yardstick("null", id=2**53),
+    Call(Memory(1), CALLS, (), 1.5, id=3),
+    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, ("sm_90", 4), True, True, True),
+    Prepare(Memory(1), CALLS, (), None),
+    Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
+    Time(1000, 1, True, 7),
+    Collect((2, 0, 1)),
+    Tidy(),
+    Release(),
+    Reply(),
+    Reply(error=ERROR, broken=True, id=9),
+    Reply(
+        (RETURNED, Returned("other")),
+        ((RETURNED,), ()),
+        (0.0, 1.5, 1e6),
+        (RanOperator("mul", ""),),
+        (RanKernel("k", 3, 0.5),),
+        0,
+        "ptxas",
+        CompiledCall("sm_90a", (KERNEL,), "k", ERROR, True),
+    ),
+]
+
+
+def decode(body: bytes) -> Frame:
+    """As the side that waits for this frame does."""
+    return protocol.decode(body) if json.loads(body)["is"] != "Reply" else replies.decode(body)
 
 
 @pytest.fixture
@@ -28,7 +98,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def frames_of(chunks: Sequence[bytes]) -> list[Frame]:
+def frames_of(chunks: Sequence[bytes], decode: Callable[[bytes], Frame] = decode) -> list[Frame]:
     """All frames that a reader makes of bytes arriving in these chunks, before the stream ends."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -37,7 +107,7 @@ def frames_of(chunks: Sequence[bytes]) -> list[Frame]:
             theirs.sendall(chunk)
             assert reader.read_some()
             while (frame := reader.next()) is not None:
-                found.append(frame)
+                found.append(decode(frame))
         theirs.close()
         assert not reader.read_some()
         return found
@@ -47,27 +117,65 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
-frame_values = st.dictionaries(st.text(max_size=8), json_values, max_size=5)
+any_frame = st.sampled_from(FRAMES)
 
 
 # What is sent arrives -------------------------------------------------------------------------------------------------
 
 
+def parts_of(record: Any) -> set[Any]:
+    """A dataclass, and those that its fields are made of."""
+    found, waiting = set(), [record]
+    while waiting:
+        one = waiting.pop()
+        waiting += get_args(one)
+        if is_dataclass(one):
+            found.add(one)
+            waiting += get_type_hints(one).values()
+    return found
+
+
 def test_a_frame_is_its_length_big_endian_and_its_json() -> None:
-    assert encode({"ok": True}) == b"\x00\x00\x00\x0c" + b'{"ok": true}'
+    body = b'{"is": "Time", "id": 8, "calls": 2, "keep": 1, "watched": true, "gate": 0}'
+    assert encode(Time(2, 1, True, 0, id=8)) == b"\x00\x00\x00" + bytes([len(body)]) + body
 
 
-@given(frame_values)
-def test_a_frame_survives_the_round_trip(frame: Frame) -> None:
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
+def test_a_frame_arrives_as_it_was_sent(frame: Frame) -> None:
     assert decode(encode(frame)[4:]) == frame
 
 
-@given(st.lists(frame_values, min_size=1, max_size=4), st.data())
+def test_every_frame_and_every_field_is_sent_above_and_has_its_doc() -> None:
+    sent: dict[Any, list[Any]] = {}
+    waiting: list[Any] = [*FRAMES]
+    while waiting:
+        one = waiting.pop()
+        waiting += one if isinstance(one, tuple) else vars(one).values() if is_dataclass(one) else ()
+        sent.setdefault(type(one), []).append(one)
+    records = {one for one in vars(protocol).values() if is_dataclass(one)} - {Frame}
+    assert set.union(*map(parts_of, [*get_args(Request), Reply])) == records == sent.keys() & records
+    for one in records:
+        assert not one.__doc__.startswith(f"{one.__name__}("), "that is made by dataclass"
+        for field in fields(one):
+            assert any(getattr(each, field.name) != field.default for each in sent[one]) or field.name == "id", field
+
+
+def test_whatever_a_reply_holds_is_bounded() -> None:
+    """By a frame's length alone a message could fill a report, and a number be one of a million digits."""
+
+    def check(schema: Any, path: str) -> None:
+        kind = schema.get("type")
+        limits = {"str": {"max_length", "pattern"}, "tuple": {"max_length"}, "int": {"ge"}, "float": {"ge", "le"}}
+        assert kind not in limits or limits[kind] & schema.keys(), path
+        for name, inner in schema.items():
+            for one in inner if isinstance(inner, list) else [inner]:
+                if isinstance(one, dict):
+                    check(one, f"{path}.{name}")
+
+    check(replies._reply.core_schema, "Reply")
+
+
+@given(st.lists(any_frame, min_size=1, max_size=4), st.data())
 def test_frames_arrive_in_order_however_their_bytes_are_cut(frames: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(map(encode, frames))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -79,30 +187,24 @@ def test_a_frame_that_arrives_byte_by_byte_is_there_with_its_last_byte(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
-    reader, data = Reader(ours), encode({"a": [1, 2.5, "é"]}) + encode({"b": None})
-    first = len(encode({"a": [1, 2.5, "é"]}))
+    reader, first, second = Reader(ours), Reply(ptxas="é"), Collect((2, 0, 1))
+    data = encode(first) + encode(second)
     found = []
     for number in range(len(data)):
         theirs.sendall(data[number : number + 1])
         assert reader.read_some()
         if (frame := reader.next()) is not None:
-            found.append((number + 1, frame))
-    assert found == [(first, {"a": [1, 2.5, "é"]}), (len(data), {"b": None})]
+            found.append((number + 1, decode(frame)))
+    assert found == [(len(encode(first)), first), (len(data), second)]
 
 
 def test_the_next_frame_waits_for_nothing_that_has_arrived_already(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
-    theirs.sendall(encode({"n": 1}) + encode({"n": 2}))
+    theirs.sendall(encode(Tidy(id=1)) + encode(Tidy(id=2)))
     reader = Reader(ours)
-    assert reader.receive() == {"n": 1}
-    assert reader.next() == {"n": 2}
+    assert reader.receive() == encode(Tidy(id=1))[4:]
+    assert reader.next() == encode(Tidy(id=2))[4:]
     assert reader.next() is None
-
-
-def test_an_empty_object_is_a_frame(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    send(theirs, {})
-    assert Reader(ours).receive() == {}
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x00", b"\x00\x00\x00\x05", b'\x00\x00\x00\x05{"a"'])
@@ -121,15 +223,14 @@ def test_open_files_travel_beside_a_frame(pair: tuple[socket.socket, socket.sock
     sent = os.open(tmp_path / "file", os.O_RDONLY)
     reader = Reader(ours)
     # more than one read, and more than a socket may hold: somebody else sends
-    sender = threading.Thread(target=send, args=(theirs, {"do": "call", "pad": "x" * 200_000}, (sent,)))
+    sender = threading.Thread(target=send, args=(theirs, Yardstick("x" * 200_000), (sent,)))
     sender.start()
     frame = reader.receive()
     sender.join()
-    send(theirs, {"and": "another"})
-    assert reader.receive() == {"and": "another"}
+    send(theirs, Tidy())
+    assert reader.receive() == encode(Tidy())[4:]
     os.close(sent)
-    assert frame is not None
-    assert len(frame["pad"]) == 200_000
+    assert frame == encode(Yardstick("x" * 200_000))[4:]
     (received,) = reader.files
     assert os.read(received, 100) == b"contents"
     os.close(received)
@@ -139,13 +240,13 @@ def test_open_files_travel_beside_a_frame(pair: tuple[socket.socket, socket.sock
 
 
 def test_the_longest_frame_passes_and_a_longer_one_is_refused() -> None:
-    room = MAX_FRAME_BYTES - len(json.dumps({"x": ""}))
-    longest = {"x": "a" * room}
+    room = MAX_FRAME_BYTES + 4 - len(encode(Yardstick("")))
+    longest = Yardstick("a" * room)
     data = encode(longest)
     assert len(data) == 4 + MAX_FRAME_BYTES
     assert frames_of([data[start : start + 50_000] for start in range(0, len(data), 50_000)]) == [longest]
     with pytest.raises(ProtocolError, match=f"a frame of {MAX_FRAME_BYTES + 1} bytes"):
-        encode({"x": "a" * (room + 1)})
+        encode(Yardstick("a" * (room + 1)))
 
 
 @pytest.mark.parametrize("length", [MAX_FRAME_BYTES + 1, 2**31, 2**32 - 1])
@@ -159,69 +260,58 @@ def test_a_claim_of_too_many_bytes_is_refused_before_they_arrive(
         reader.receive()
 
 
+GOOD = json.loads(encode(FRAMES[-1])[4:])
+TENSOR, KERNELS, COMPILED = GOOD["returned"][0], GOOD["kernels"][0], GOOD["compiled"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
-        b"{",
-        b"ok",
-        b'{"a": 1} x',
-        b"{'a': 1}",
-        b'{"a": \xff}',
-        b"\xff\xfe",
-        b'{"a": "\x01"}',
-        b"1" * 5000,
-        b'{"a": ' + b"9" * 5000 + b"}",
+        *(b"", b"{", b"ok", b"{'id': 1}", b'{"id": 1} x', b'{"id": \xff}', b"\xff\xfe", b'{"a": "\x01"}', b"NaN"),
+        *(b"[]", b"1", b'"x"', b"null", b"true", b"1" * 5000, b'{"a": ' + b"9" * 5000 + b"x}"),
+        *(one * (MAX_FRAME_BYTES // len(one)) for one in (b"[", b'{"a":', b'[{"a":')),
+        b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
         b"cos\nsystem\n(S'true'\ntR.",
+        b"\x1b]0;title\x07 secret",
+        b'{"times_s": [NaN]}',
+        b'{"times_s": [-Infinity]}',
+        b'{"ptxas": "\\ud800"}',
+        *(json.dumps(GOOD | one).encode() for one in ({"id": None}, {"id": -1}, {"id": True}, {"id": "1"})),
+        *(json.dumps(GOOD | {"broken": one}).encode() for one in (1, 0, None, "true", [], 1.0)),
+        *(json.dumps(GOOD | {"times_s": one}).encode() for one in ([-1e-9], [10**7], [True], ["1"], [None], 1.0, "")),
+        *(json.dumps(GOOD | {"times_s": one}).encode() for one in ([10**400], [0.0] * (protocol.MAX_CALLS + 1), {})),
+        *(json.dumps(GOOD | {"launches": one}).encode() for one in (-1, 1.0, 2**41)),
+        *(json.dumps(GOOD | {"ptxas": one}).encode() for one in ("x" * 20_001, None, 1)),
+        *(json.dumps(GOOD | {"returned": one}).encode() for one in ([{}], ["tensor"], [TENSOR] * 65)),
+        *(json.dumps(GOOD | {"returned": [TENSOR | one]}).encode() for one in ({"kind": "right"}, {"type": "x" * 101})),
+        *(
+            json.dumps(GOOD | {"returned": [TENSOR | {"shape": one}]}).encode()
+            for one in ([2, -1], [2**63], [True], [1] * 65)
+        ),
+        *(json.dumps(GOOD | {"kinds": one}).encode() for one in ([[TENSOR]] * 17, [TENSOR])),
+        *(json.dumps(GOOD | {"kernels": [KERNELS | one]}).encode() for one in ({"time_s": -1}, {"calls": 2**41})),
+        json.dumps(GOOD | {"operators": [{"name": "mul"}]}).encode(),
+        *(json.dumps(GOOD | {"error": vars(ERROR) | one}).encode() for one in ({"kind": "passed"}, {"raised_by": "me"})),
+        *(json.dumps(GOOD | {"compiled": COMPILED | one}).encode() for one in ({"arch": "sm_90; x"}, {"failed": "a b"})),
     ],
-)
-def test_what_is_not_json_is_refused(body: bytes) -> None:
-    with pytest.raises(ProtocolError, match="not JSON"):
-        decode(body)
+    ids=lambda body: repr(body[:30]),
+)  # fmt: skip
+def test_what_is_no_reply_is_refused_in_words_of_the_judge(body: bytes) -> None:
+    replies.decode(json.dumps(GOOD).encode())
+    with pytest.raises(ProtocolError, match=r"^a frame of the wrong form$"):
+        replies.decode(body)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [(b"[]", "list"), (b"1", "int"), (b'"x"', "str"), (b"null", "NoneType"), (b"true", "bool"), (b"NaN", "float")],
-)
-def test_what_is_no_object_is_refused(body: bytes, kind: str) -> None:
-    with pytest.raises(ProtocolError, match=f"is a {kind}, not an object"):
-        decode(body)
-
-
-@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
-def test_deep_nesting_is_refused_and_does_no_harm(opening: bytes) -> None:
-    body = opening * (MAX_FRAME_BYTES // len(opening))
-    with pytest.raises(ProtocolError, match="not JSON"):
-        decode(body)
-    closed = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
-    with pytest.raises(ProtocolError):
-        decode(closed)
-
-
-def test_an_error_message_does_not_repeat_what_the_other_side_sent() -> None:
-    with pytest.raises(ProtocolError) as error:
-        decode(b"\x1b]0;title\x07 secret")
-    assert "secret" not in str(error.value)
-    assert "\x1b" not in str(error.value)
+def test_a_field_that_nobody_knows_is_passed_over() -> None:
+    assert replies.decode(json.dumps(GOOD | {"sure": True}).encode()) == FRAMES[-1]
 
 
 def check_fuzz(stream: bytes, chunk: int) -> None:
-    """Bytes either become frames or a ProtocolError, and frames are only ever objects of the bytes' own JSON."""
+    """Bytes either become replies or a ProtocolError; what has become one can be sent."""
     chunks = [stream[start : start + chunk] for start in range(0, len(stream), chunk)]
-    try:
-        frames = frames_of(chunks)
-    except ProtocolError:
-        return
-    assert all(isinstance(frame, dict) for frame in frames)
-    position = 0
-    for frame in frames:
-        (length,) = struct.unpack(">I", stream[position : position + 4])
-        expected = json.loads(stream[position + 4 : position + 4 + length])
-        assert frame == expected or repr(frame) == repr(expected)  # NaN differs from itself
-        position += 4 + length
-    rest = stream[position:]
-    assert len(rest) < 4 or len(rest) < 4 + struct.unpack(">I", rest[:4])[0]
+    with contextlib.suppress(ProtocolError):
+        for reply in frames_of(chunks, replies.decode):
+            assert replies.decode(encode(reply)[4:]) == reply
 
 
 @given(st.binary(max_size=400), st.integers(1, 100))
@@ -234,7 +324,7 @@ def test_arbitrary_bodies_give_frames_or_a_protocol_error(bodies: list[bytes], c
     check_fuzz(b"".join(map(framed, bodies)), chunk)
 
 
-@given(frame_values, st.data())
+@given(st.sampled_from([one for one in FRAMES if isinstance(one, Reply)]), st.data())
 def test_a_damaged_frame_gives_frames_or_a_protocol_error(frame: Frame, data: st.DataObject) -> None:
     stream = bytearray(encode(frame) * 2)
     for _ in range(data.draw(st.integers(1, 3))):

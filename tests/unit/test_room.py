@@ -25,7 +25,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     class Contender:
         log = SimpleNamespace(mark=lambda _: None)
 
-        def call(self, *_: Any, **__: Any) -> None:
+        def do(self, *_: Any, **__: Any) -> None:
             raise ContenderFault(outcome, "no memory for y")  # type: ignore[arg-type]
 
     limits = SimpleNamespace(time_limit_s={"cpu": 1.0}, memory_gib=1.0)

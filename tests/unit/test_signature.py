@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from pydantic import TypeAdapter
 
-from grader.assignment import Parameter
+from grader.assignment import AssignmentSpec
+from grader.protocol import Parameter
 from grader.worker.signature import Signature
 from grader.worker.windows import Floats
 
 
-def parameters(*declared: str) -> list[dict[str, Any]]:
-    return [Parameter.model_validate(one).model_dump(mode="json") for one in declared]
+def parameters(*declared: str) -> tuple[Parameter, ...]:
+    """Of a problem.toml with such a signature."""
+    read = TypeAdapter(AssignmentSpec.model_fields["signature"].annotation)
+    return read.validate_python(declared)
 
 
 MIXED = parameters(

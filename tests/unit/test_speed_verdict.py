@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from grader.assignment import Band
 from grader.report.model import UNDECIDED, BandResult, Outcome, Points
 from grader.verdict.scoring import speed_points
-from grader.verdict.speed import BEYOND_ROOFLINE, RESOLUTION_S, Lap, Roofline, Verdict, judge_laps, milliseconds
+from grader.verdict.speed import (
+    BEYOND_ROOFLINE,
+    RESOLUTION_S,
+    SUBMISSION,
+    Lap,
+    Roofline,
+    Verdict,
+    judge_laps,
+    milliseconds,
+)
 from grader.verdict.statistics import median_interval
 
 MS = 1e-3
@@ -377,3 +386,16 @@ def test_what_failed_earns_nothing_whatever_was_reached(outcome: Outcome) -> Non
 def test_what_could_not_be_timed_is_not_graded_and_never_lost(outcome: Outcome) -> None:
     for bands in ((), results(True, True, True)):
         assert speed_points(WORTH, bands, outcome) == Points(earned=0, graded=0, possible=4.5)
+
+
+@pytest.mark.parametrize("calls", [4, 128])
+def test_calls_merged_into_one_launch_count_as_no_faster_than_a_copy_with_a_launch_each(calls: int) -> None:
+    """Where a call is little more than its launch, a merged batch takes what one call does: by both clocks, for all of it is timed."""
+    launch_s = 3e-6
+    times_s = {SUBMISSION: launch_s / calls, "eager": 2 * launch_s, "copy": launch_s}
+    laps = [Lap(times_s, launch_s / calls)] * 5
+    bands = [Band(vs="eager", speedup=1.9, points=1), Band(vs="eager", speedup=2.1, points=1)]
+    verdict = judge_laps(laps, bands, Roofline("copy", 1.0, 1.0), 0.05)
+    assert verdict.counted[SUBMISSION].median == pytest.approx(launch_s)
+    assert verdict.reached == (True, False)
+    assert any("beyond the roofline" in flag for flag in verdict.flags)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from grader.contender import processes, table
+from grader.contender import processes, table, usage
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -139,8 +139,8 @@ def test_a_process_whose_first_thread_has_ended_is_no_dead_one() -> None:
     assert [one.pid for one in found] == [pid]
     assert found[0].thread != pid
     assert found[0].state in ("S", "R")
-    assert processes.private_bytes([found[0].thread], 1 << 40) > 32 << 20
-    assert len(list(processes._memory_files(found[0].thread))) == 1
+    assert usage.private_bytes([found[0].thread], 1 << 40) > 32 << 20
+    assert len(list(usage._memory_files(found[0].thread))) == 1
     assert processes.freeze(process)
     assert processes.freeze_tree(process)
     assert table.state_of(found[0].thread) == "T"

@@ -13,16 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender import contender, sanitizer
+from grader import protocol
+from grader.contender import sanitizer
+from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import TOOL_LOG, Contender, Limits, WorkerUnavailable
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault, Reply
+from grader.contender.replies import ContenderFault
+from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.hangs import Hangs
 from grader.judge.standing import Standing
 from grader.problem import Call
+from grader.protocol import Reply, Returned
+from grader.worker.memory import mapped, tensor_at
 from tests.unit.test_sanitizer import NEW, UNWRITTEN
 
 LIMITS = Limits(time_s=60, memory_gib=4)
@@ -77,7 +82,7 @@ def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPoo
     views = [wide[:, ::2], wide.t()[1:7], wide[1:3]]
     for view in views:
         with Arena({"x": view}, {"y": tuple(view.shape)}, torch.float32, torch.device("cpu")) as arena:
-            worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+            worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
             assert torch.equal(arena.output("y"), view * 2)
     worker.kill()
     assert worker.tool_log == NEW
@@ -98,13 +103,13 @@ def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tm
         Arena({"x": torch.ones(3)}, {"y": (3,)}, torch.float32, torch.device("cpu")) as arena,
         pytest.raises(ContenderFault),
     ):
-        worker.call(arena, ["x"], [], None, LIMITS, apart=True)
+        worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
     worker.kill()
     assert worker.tool_log == NEW
 
 
 def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contender, "TOOL_LIMIT_S", 1.0)
+    monkeypatch.setattr(worker_module, "TOOL_LIMIT_S", 1.0)
     (tmp_path / "submission" / "double.py").write_text(
         STUDENT + "import threading, time\nthreading._register_atexit = None\nos._exit = lambda _: time.sleep(60)\n"
     )
@@ -151,14 +156,15 @@ class StubWorker:
     def __exit__(self, *_: object) -> None:
         assert self.killed
 
-    def call(self, arena: Arena, *_: Any, apart: bool) -> Reply:
-        assert apart
+    def do(self, request: protocol.Call, _limits: Limits, files: tuple[int, ...]) -> Reply:
+        assert request.apart
         if self.fault is not None:
             raise self.fault
         if self.answer is None:
-            return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "other", "type": "NoneType"}]})
-        arena._region(arena.outputs["y"]).copy_(self.answer.view(torch.uint8))
-        return Reply.model_validate({"id": 1, "ok": True, "returned": [{"kind": "written"}]})
+            return Reply(returned=(Returned("other", "NoneType"),))
+        with mapped(request.arena, [*files], "cpu") as memory:
+            tensor_at(memory, request.calls[0].outputs[0]).copy_(self.answer)
+        return Reply(returned=(Returned("written"),))
 
     def kill(self) -> None:
         self.killed = True

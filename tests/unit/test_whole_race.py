@@ -14,7 +14,7 @@ import torch
 
 from grader.assignment import Band, Timing
 from grader.contender.contender import Contender, Limits
-from grader.contender.replies import ContenderFault, RanOperator, Reply
+from grader.contender.replies import ContenderFault
 from grader.judge import batches as batches_module
 from grader.judge import quiet, warmup
 from grader.judge import race as race_module
@@ -29,6 +29,7 @@ from grader.judge.timing import Batch, Bench
 from grader.judge.track import Track as RealTrack
 from grader.judge.warmup import FarTooSlow, warm_up
 from grader.problem import Call, Cost
+from grader.protocol import RanOperator, Reply
 from grader.verdict.speed import SUBMISSION
 from grader.verdict.tally import HOST_NOISE_S, SHARE_OF_FREE_MEMORY, Conditions
 from tests.unit.test_bench import Doubles
@@ -52,7 +53,7 @@ class Racer(Doubles):
     def finish(self, calls: int, limits: Limits) -> Reply:
         reply = super().finish(calls, limits)
         self.inputs = [x + self.wrong / 2 for x in self.inputs]
-        return reply.model_copy(update={"times_s": (self.claim_s,) * calls, "operators": self.operators})
+        return replace(reply, times_s=(self.claim_s,) * calls, operators=self.operators)
 
     def kill(self) -> None:
         assert self.may_end, "nobody is to be ended"

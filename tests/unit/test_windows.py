@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from grader.protocol import Ref
 from grader.worker import windows
 
 PAGE = mmap.PAGESIZE
@@ -28,8 +29,8 @@ def seen(floats: windows.Floats) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_float * floats.elements).from_address(floats.address))
 
 
-def ref(start_bytes: int, elements: int) -> dict[str, object]:
-    return {"dtype": "float32", "start_bytes": start_bytes, "shape": [elements], "stride": [1]}
+def ref(start_bytes: int, elements: int) -> Ref:
+    return Ref("float32", start_bytes, (elements,), (1,))
 
 
 def test_a_window_shows_its_memory_over_and_over(memory: int) -> None:

@@ -120,7 +120,7 @@ def _contents(tensors: Sequence[Floats]) -> list[bytes]:
     return [one.content() for one in tensors]
 
 
-def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
+def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """Build the file at `path`.
 
     Args:
@@ -134,11 +134,11 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
     scratch = Path(os.environ["TMPDIR"])
     trial = None
     # nvcc has no PyTorch headers.
-    if build["nvcc"] and not TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
-        trial = nvcc.Trial(path, build["nvcc"], build["arch"], scratch, build["limit_s"])
+    if build.nvcc and not TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
+        trial = nvcc.Trial(path, build.nvcc, build.arch, scratch, build.limit_s)
     try:
         try:
-            library = compile_library(path, scratch, build["compiler"], build["limit_s"])
+            library = compile_library(path, scratch, build.compiler, build.limit_s)
         finally:
             # nvcc's refusal comes before the CPU's.
             by_nvcc = _told(trial, path.name) if trial else None
@@ -149,7 +149,7 @@ def load(path: Path, entry: str, build: dict[str, Any]) -> Kernel:
     if not hasattr(library.functions, entry):
         raise missing_in_library(path, entry, Path(f"{library.path}.o"))
     told = library.told if by_nvcc is None else by_nvcc
-    return Kernel(library, entry, Signature(build["signature"], attrgetter("address")), told, path.parent)
+    return Kernel(library, entry, Signature(build.signature, attrgetter("address")), told, path.parent)
 
 
 def _told(trial: nvcc.Trial, name: str) -> str | None:
@@ -165,32 +165,34 @@ def _told(trial: nvcc.Trial, name: str) -> str | None:
         return None
 
 
-def call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
-    """Answer a "call" frame: the outputs of each call are in the arena afterwards. Raises LoadError."""
+def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Reply:
+    """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
     try:
-        with told_where(frame["limit_s"], kernel.place):
-            return _call(kernel, frame, files)
+        with told_where(request.limit_s, kernel.place):
+            launches = _call(kernel, request, files)
     except Ended as error:
-        return {"ok": False, "error": describe(error), "broken": True}
+        return protocol.Reply(error=describe(error), broken=True)
+    written = tuple(protocol.Returned("written") for one in request.calls for _ in one.outputs)
+    off_stream = tuple(one[:200] for one in kernel.off_stream)
+    return protocol.Reply(returned=written, launches=launches, off_stream=off_stream)
 
 
-def _call(kernel: Kernel, frame: protocol.Frame, files: Sequence[int]) -> protocol.Frame:
-    calls = [[*one["args"], *one["outputs"]] for one in (frame, *frame.get("beside", ()))]
-    inputs, options = len(frame["args"]), frame["options"]
-    written = [{"kind": "written"} for _ in calls for _ in frame["outputs"]]
-    reply: protocol.Frame = {"ok": True, "returned": written}
-    if frame["windows"] > 1:
-        with windows.repeated(files[0], calls[0], frame["windows"], protocol.SAMPLE_CUT) as floats:
+def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
+    """How many kernels were launched; None where large launches run in part."""
+    calls = [(*one.args, *one.outputs) for one in request.calls]
+    inputs, options = len(request.calls[0].args), request.options
+    if request.windows > 1:
+        with windows.repeated(files[0], calls[0], request.windows, protocol.SAMPLE_CUT) as floats:
             kernel.sample([*floats[:inputs], *options, *floats[inputs:]])
-        return reply
-    memory = mmap.mmap(files[0], frame["arena"]["bytes"])
+        return None
+    memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)
     try:
         launches = 0
         for refs in calls:
-            floats = [Floats.at(ctypes.addressof(view) + ref["start_bytes"], ref) for ref in refs]
+            floats = [Floats.at(ctypes.addressof(view) + ref.start_bytes, ref) for ref in refs]
             launches += kernel.call([*floats[:inputs], *options, *floats[inputs:]])
-        return reply | {"launches": launches, "off_stream": [one[:200] for one in kernel.off_stream]}
+        return launches
     finally:
         del view
         memory.close()

@@ -1,0 +1,74 @@
+"""The deaths of a worker as sentences: a deadline that passed, a signal, an exit, with the student's lines from the worker's log."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from grader.contender.allowance import Allowance
+from grader.contender.log import Log
+from grader.contender.replies import ContenderFault
+
+NO_ANSWER, STOPPED = "no answer within", ": stopped"  # how the message of a call begins and ends that took too long
+LAST_WORDS = "Timeout ("  # how they begin
+LAST_WORDS_S = 3.0  # on a busy machine the thread that writes them has to wait for its turn
+LOOK_INTERVAL_S = 0.05
+# Triton's interpreter, where it calls a function for each element.
+ELEMENT_BY_ELEMENT = re.compile(r'/triton/runtime/interpreter\.py", line \d+ in (generic_reduce|generic_scan)\n')
+SLOW_IN_PYTHON = (
+    "it was in tl.reduce or tl.associative_scan with a function of your own, which Triton's interpreter calls in Python for each element: "
+    "right code can take this long on a CPU, and a moment on a GPU; tl.max, tl.sum and tl.cumsum are quick in both"
+)
+BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
+SIGNALS = {
+    "SIGSEGV": f"segmentation fault (SIGSEGV): {BEYOND}",
+    "SIGABRT": f"aborted (SIGABRT), as the allocator does when its memory was overwritten: {BEYOND}",
+    "SIGBUS": f"bus error (SIGBUS): {BEYOND}",
+    "SIGKILL": "killed (SIGKILL), as the system does when memory runs out",
+}
+
+
+def wait_for_last_words(log: Log) -> None:
+    """Give a worker that is late a moment to write down where it is; faulthandler writes in many pieces."""
+    until, before = time.monotonic() + LAST_WORDS_S, ""
+    while time.monotonic() < until:
+        text = log.text()
+        if LAST_WORDS in text and text == before:
+            return
+        before = text
+        time.sleep(LOOK_INTERVAL_S)
+
+
+def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on_cpu: bool) -> ContenderFault:
+    """The fault of a call that took longer than `limit_s`, or than what is left of the allowance. `folder` holds the student's file."""
+    text = log.text()
+    place = student_frames(text, folder)
+    if not allowance.left_s:
+        return ContenderFault("timed_out", f"{allowance.words}: stopped", place)
+    details = (SLOW_IN_PYTHON,) if on_cpu and ELEMENT_BY_ELEMENT.search(text) else ()
+    return ContenderFault("timed_out", f"{NO_ANSWER} {limit_s:g} s{STOPPED}", place, details)
+
+
+def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) -> ContenderFault:
+    """The fault of a call whose worker ended by itself. `code` is Popen's: None where it has only closed its connection."""
+    if in_bubblewrap and code is not None and code - 128 in signal.valid_signals():
+        code = 128 - code  # bubblewrap tells of a signal as a shell does
+    if code is None:
+        return ContenderFault("crashed", "closed its connection to the grader")
+    if code >= 0:
+        return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    place = student_frames(log.text(), folder)
+    return ContenderFault("crashed", f"the process ended: {SIGNALS.get(name, name)}", place)
+
+
+def student_frames(text: str, folder: Path | None) -> str:
+    """The frames in what faulthandler printed that lie in `folder`, innermost first; nothing where no file was loaded."""
+    if folder is None:
+        return ""
+    root = re.escape(str(folder) + os.sep)
+    lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', text)
+    return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])

@@ -1,0 +1,272 @@
+"""What the processes of a worker use: memory, files in memory, deleted files, and time without a core. Read from /proc and cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import stat
+from collections.abc import Container, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from grader.contender.table import DEAD, record, state_of
+
+A_LOT = 1 << 62  # bytes, where nobody tells how many
+FULL = 7 / 8  # of a container's memory
+CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
+# A mapped file that is deleted, in proc(5)'s maps; files in memory, which are counted otherwise, have names that begin so.
+DELETED = re.compile(
+    r"^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!/memfd:|/dev/zero|/SYSV)/.* \(deleted\)$", re.MULTILINE
+)
+# The beginning of a mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is where such files lie.
+IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
+
+MemoryFile: TypeAlias = tuple[int, int]  # its device and its number there
+
+
+def waited_s(pids: Iterable[int]) -> float:
+    """Seconds that these threads have waited for a core, the one of them that has longest; 0 where the kernel does not tell."""
+    waited = [0.0]
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waited.append(int(record(f"/proc/{pid}/schedstat").split()[1]) / 1e9)
+    return max(waited)
+
+
+def spared(pids: Iterable[int]) -> list[int]:
+    """Which of these the kernel would not end first, where memory runs out."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if record(f"/proc/{pid}/oom_score_adj").strip() != b"1000":
+                found.append(pid)
+    return found
+
+
+def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
+    """Whether processes hold more bytes of memory than that (see `private_bytes`).
+
+    Mostly their own pages, and all that anybody on this machine has in files in memory, come to less: then nobody looks for who has them
+    open, which is one question for each file, and watchers ask many times a second.
+    """
+    pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
+    if pages + _shared_by_anyone() <= limit:
+        return False
+    return private_bytes(pids, limit) > limit
+
+
+def private_bytes(pids: Sequence[int], limit: int) -> int:
+    """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open or mapped, touched or not, and
+    the tables of their pages; libraries count for nobody.
+
+    In a container, where nobody may see who keeps a file open, all files in memory count, those in `/tmp` too.
+
+    The quick sum counts what forked processes still share once for each, and what is both a file and a page twice; only where that
+    passes `limit` does it pay to ask the kernel for everyone's fair share. And what is only mapped is looked for only where the machine
+    has so much shared memory that it could matter.
+    """
+    files: dict[MemoryFile, int] = {}
+    hidden, pages = 0, "Anon|Shmem"
+    try:
+        files = _files_in_memory(pids)
+    except PermissionError:  # another user's, and root has no right to look, as in a container
+        if os.geteuid() == 0:
+            hidden, pages = _shared_in_container()
+    counted = rf"(?:Rss(?:{pages})|VmPTE):\s+(\d+) kB"
+    quick = hidden + sum(files.values()) + 1024 * sum(_kilobytes(one, "status", counted) for one in pids)
+    if pages == "Anon|Shmem" and quick > limit - _shared_on_machine():
+        with contextlib.suppress(PermissionError):
+            mapped = _files_only_mapped(pids, files)
+            files |= mapped
+            quick += sum(mapped.values())
+    if quick <= limit:
+        return quick
+    try:
+        fair = 1024 * sum(_kilobytes(one, "smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+) kB") for one in pids)
+        tables = 1024 * sum(_kilobytes(one, "status", r"VmPTE:\s+(\d+) kB") for one in pids)
+        touched = _touched(pids) if files else {}
+    except PermissionError:
+        return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - _own_bytes())
+    return hidden + fair + tables + sum(max(0, size - touched.get(file, 0)) for file, size in files.items())
+
+
+def _files_in_memory(pids: Iterable[int]) -> dict[MemoryFile, int]:
+    """Bytes in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
+    ours = _own_memory_files()
+    theirs = {(status.st_dev, status.st_ino): status for pid in pids for status in _memory_files(pid)}
+    return {key: 512 * status.st_blocks for key, status in theirs.items() if key not in ours}
+
+
+def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dict[MemoryFile, int]:
+    """Bytes in other files in memory that are mapped in these processes, but for those of this one, whether anybody has touched them.
+
+    Shared memory without a name is such a file, and System V's is one. How much lies in one that is open nowhere is told to root alone;
+    for others, one is as large as what is seen of it, and all together no larger than the machine's shared memory.
+    """
+    ours, device = _own_memory_files(), _device_of_memory_files()
+    exact: dict[MemoryFile, int] = {}
+    seen: dict[MemoryFile, int] = {}
+    for pid in pids:
+        for start, end, _, offset, inode in re.findall(_in_memory(device), _text(pid, "maps"), re.MULTILINE):
+            key = device, int(inode)
+            if key in known or key in ours or key in exact:
+                continue
+            try:
+                status = os.stat(f"/proc/{pid}/map_files/{int(start, 16):x}-{int(end, 16):x}")  # noqa: PTH116
+                exact[key] = 512 * status.st_blocks
+            except PermissionError:
+                seen[key] = max(seen.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
+            except OSError:  # unmapped meanwhile, or the process has ended
+                pass
+    if sum(seen.values()) > (most := _shared_on_machine()):
+        seen = dict.fromkeys(seen, most // len(seen))
+    return seen | exact
+
+
+def _touched(pids: Iterable[int]) -> dict[MemoryFile, int]:
+    """How much of files in memory these processes have among their pages, each file's fair share; those count already."""
+    device = _device_of_memory_files()
+    pattern = rf"{_in_memory(device)}.*\n(?:[A-Z].*\n)*?Pss:\s+(\d+) kB"
+    sizes: dict[MemoryFile, int] = {}
+    for pid in pids:
+        for _, _, shared, _, inode, kilobytes in re.findall(pattern, _text(pid, "smaps"), re.MULTILINE):
+            if shared == "s":  # otherwise pages may be its own, and not the file's
+                sizes[device, int(inode)] = sizes.get((device, int(inode)), 0) + 1024 * int(kilobytes)
+    return sizes
+
+
+def _in_memory(device: int) -> str:
+    return IN_MEMORY.format(device=f"{os.major(device):02x}:{os.minor(device):02x}")
+
+
+@functools.cache
+def _device_of_memory_files() -> int:
+    """The kernel's own file system for what memfd_create makes, for shared memory without a name, and for System V's."""
+    file = os.memfd_create("grader-look", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(file).st_dev
+    finally:
+        os.close(file)
+
+
+def _own_memory_files() -> set[MemoryFile]:
+    return {(status.st_dev, status.st_ino) for status in _memory_files(os.getpid())}
+
+
+def _shared_on_machine() -> int:
+    """What everybody on this machine has in shared memory and in files in memory, but for this process's files; swapped out or not."""
+    return max(0, _shared_by_anyone() - _own_files())
+
+
+def _shared_by_anyone() -> int:
+    """What everybody on this machine has in shared memory and in files in memory, this process too; swapped out or not."""
+    sizes = dict(re.findall(rb"^(\w+):\s+(\d+) kB$", record("/proc/meminfo"), re.MULTILINE))
+    if not sizes.keys() >= {b"Shmem", b"SwapTotal", b"SwapFree"}:
+        return A_LOT
+    huge = int(sizes.get(b"Hugetlb", 0))  # files in memory of large pages count apart
+    return 1024 * (int(sizes[b"Shmem"]) + huge + int(sizes[b"SwapTotal"]) - int(sizes[b"SwapFree"]))
+
+
+def _text(pid: int, file: str) -> str:
+    """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+    except PermissionError:
+        if state_of(pid) in DEAD:
+            return ""
+        raise
+    except OSError:
+        return ""
+
+
+def _memory_files(pid: int) -> Iterator[os.stat_result]:
+    """Raises PermissionError."""
+    try:
+        entries = list(os.scandir(f"/proc/{pid}/fd"))
+    except PermissionError:
+        if state_of(pid) in DEAD:
+            return
+        raise
+    except OSError:  # it has ended
+        return
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+                yield entry.stat()
+
+
+def nameless_bytes(pids: Iterable[int]) -> int:
+    """What files take on disks that were deleted and that these processes still have open or mapped.
+
+    Where nobody may see who keeps a file open, as in a container, that is nothing: its files all lie in memory, and count there.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if not (target := os.readlink(entry.path)).startswith("/memfd:"):  # noqa: PTH115
+                        status = entry.stat()
+                        if target.endswith(" (deleted)") and stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                            sizes[status.st_dev, status.st_ino] = 512 * status.st_blocks
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+            for start, end, offset, major, minor, inode in DELETED.findall(maps):
+                key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
+                sizes[key] = max(sizes.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
+    return sum(sizes.values())
+
+
+def _shared_in_container() -> tuple[int, str]:
+    """What lies in shared memory and in files in memory, in `/tmp` too, of everything in this container but this process; and which
+    pages of a process are not in that.
+    """
+    shared = _bytes_of_container("shmem", -1)
+    return (0, "Anon|Shmem") if shared < 0 else (max(0, shared - _own_files()), "Anon")
+
+
+def _bytes_of_container(what: str, unknown: int) -> int:
+    """The sum of what the kernel counts of everything in this container, as `anon|shmem`; `unknown` where nobody tells."""
+    for file, prefix in (("memory.stat", ""), ("memory/memory.stat", "total_")):
+        with contextlib.suppress(OSError):
+            text = (CGROUP / file).read_text(encoding="ascii")
+            if counts := re.findall(rf"^{prefix}(?:{what}) (\d+)$", text, re.MULTILINE):
+                return sum(map(int, counts))
+    return unknown
+
+
+def container_is_full() -> bool:
+    """Whether nearly all memory that this container may use is in use, most of it not by this process: then the kernel ends the largest
+    process before long, which may be this one. Counts what no process holds too, as names of files and what waits in sockets.
+    """
+    for limit, current in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # not this version, or no limit
+            most, used = (int((CGROUP / name).read_text(encoding="ascii")) for name in (limit, current))
+            if used <= most * FULL:
+                return False
+            used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)  # what the kernel can drop
+            return used > most * FULL and used - _own_bytes() > most / 2
+    return False
+
+
+def _own_bytes() -> int:
+    return _own_files() + 1024 * _kilobytes(os.getpid(), "status", r"RssAnon:\s+(\d+) kB")
+
+
+def _own_files() -> int:
+    return sum(512 * status.st_blocks for status in _memory_files(os.getpid()))
+
+
+def _kilobytes(pid: int, file: str, pattern: str) -> int:
+    """The sum of what `pattern` finds in a file of /proc; 0 for a process that is gone. Raises PermissionError."""
+    try:
+        return sum(map(int, re.findall(pattern.encode(), record(f"/proc/{pid}/{file}"))))
+    except PermissionError:
+        raise
+    except OSError:
+        return 0

@@ -1,0 +1,123 @@
+"""The limits of a worker while it is waited for: processes, memory, files. Each look at them takes milliseconds."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.contender import processes, usage
+from grader.contender.allowance import Allowance
+from grader.contender.replies import ContenderFault
+from grader.contender.surroundings import MAX_FILES, WatchedFolder
+from grader.report.model import Outcome
+
+INTERVAL_S = 0.05
+TIMED_FIRST_LOOK_S = 1.0  # a timed batch should not have a look in it
+MOST_GIVEN_BACK = 3.0  # a busy machine may make a call take so many times its limit longer
+MAX_PROCESSES = 256
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a call may use: seconds of wall time, GiB of host memory for the whole tree of processes."""
+
+    time_s: float
+    memory_gib: float
+
+
+class Watch:
+    """The processes of one worker, and what they use.
+
+    Args:
+        process: the one that was started.
+        folder: where they may write.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: WatchedFolder) -> None:
+        self._process = process
+        self._folder = folder
+        self._own: Sequence[int] = ()  # the worker's and its jail's, before they have run anything of a submission's
+        self._expendable = False  # whether the kernel was told to end all of them first
+        self._looked = time.monotonic()
+
+    def begin(self) -> None:
+        """Note the processes that are there before a submission's code runs."""
+        self._own = self._tree()
+        self._expendable = not usage.spared(self._own)
+
+    def has_started_more(self) -> bool:
+        """Whether there are more processes than at the beginning."""
+        return len(self._tree()) > len(self._own)
+
+    def waited_s(self) -> float:
+        """Seconds that the worker has waited for a core."""
+        return usage.waited_s(self._own)
+
+    def look_if_due(self, limits: Limits) -> None:
+        """As `look`, where the last was long ago: a worker that answers each request within the interval is looked at all the same."""
+        if time.monotonic() >= self._looked + INTERVAL_S:
+            self.look(limits)
+
+    def look(self, limits: Limits) -> None:
+        """Raises ContenderFault where a limit is passed; the worker is to be ended then."""
+        try:
+            passed = self._passed(limits)
+        except OSError as error:  # no file can be opened, or no process started: the submission may be the reason
+            passed = "crashed", f"what its processes use could not be told ({error.strerror})"
+        if passed is not None:
+            raise ContenderFault(passed[0], f"{passed[1]}: stopped")
+        self._looked = time.monotonic()
+
+    def _passed(self, limits: Limits) -> tuple[Outcome, str] | None:
+        """The limit that is passed, in words."""
+        tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
+        if len(tree) > MAX_PROCESSES:
+            return "crashed", f"started more than {MAX_PROCESSES} processes"
+        if usage.hold_more_than(allowed, tree):
+            return "out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory"
+        if self._expendable and usage.spared(tree):
+            return "crashed", "asked the kernel to spare it where memory runs out"
+        if usage.container_is_full():
+            return "out_of_memory", "used nearly all memory of the container"
+        if self._folder.grown_beyond(files := self._folder.allowed(allowed), tree):
+            return "out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files"
+        if self._folder.holds_more_than(MAX_FILES):
+            return "out_of_memory", f"wrote more than {MAX_FILES} files"
+        return None
+
+    def _tree(self, age_s: float = 0.0) -> list[int]:
+        """The worker and all that it started: of each process a thread to ask about it."""
+        return [one.thread for one in processes.tree(self._process.pid, age_s)]
+
+
+class Deadline:
+    """The time of one call.
+
+    What the worker has to wait for a core is no time of its own: it is given back, up to `MOST_GIVEN_BACK` times the limit.
+
+    Args:
+        is_timed: whether the judge's clock runs: then nothing is asked of the kernel that takes time, and nothing is given back.
+    """
+
+    def __init__(self, limits: Limits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
+        now = time.monotonic()
+        self._limits, self._watch, self._is_timed = limits, watch, is_timed
+        self._end = now + min(limits.time_s, allowance.left_s)
+        self._waited_s = 0.0 if is_timed else watch.waited_s()
+        self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
+
+    def left_s(self) -> float:
+        """Seconds until the call is late; 0 or less, the call is late."""
+        left_s = self._end - time.monotonic()
+        if left_s > 0 or self._is_timed:
+            return left_s
+        return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
+
+    def look_if_due(self) -> None:
+        """Look at what the worker uses, once in each interval. Raises ContenderFault."""
+        if time.monotonic() >= self._next_look:
+            self._watch.look(self._limits)
+            self._next_look = time.monotonic() + INTERVAL_S
