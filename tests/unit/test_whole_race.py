@@ -509,3 +509,11 @@ def test_results_are_handed_in_one_way(track: Track) -> None:
     ran.run(bench, lineup.submission, 4)
     with pytest.raises(CheckFailed, match="in some batches"):
         ran.run(bench, lineup.submission, 4)
+
+
+def test_a_heat_ends_with_a_watched_batch_and_without_the_submission(track: Track) -> None:
+    submission = on_a_gpu(track)
+    heat(track)
+    last = [batch for batch in track.log if batch["name"] == SUBMISSION][-1]
+    assert (last["calls"], last["watched"], last["check"]) == (8, True, True)
+    assert submission.ended
