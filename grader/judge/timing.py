@@ -113,7 +113,7 @@ class Bench:
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self._gates: dict[Contender, Gate] = {}
-        self._arena = Arena(self._inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
+        self._arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
         self._collected: Arena | None = None
         try:
             if collected:
@@ -137,9 +137,6 @@ class Bench:
             if place is not None and place.outputs
         }
         self._taken = False  # whether the outputs of the last batch were
-
-    def _inputs(self, calls: Sequence[Call]) -> dict[str, torch.Tensor]:
-        return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
 
     def _outputs_of(self, index: int) -> list[str]:
         return [_of(name, index) for name in self._shapes]
@@ -205,7 +202,7 @@ class Bench:
         self.calls = ()
         self._arena.forget()
         self.calls = draw(count)
-        self._arena.replace(self._inputs(self.calls))
+        self._arena.replace(_inputs(self.calls))
 
     def run(
         self,
@@ -331,6 +328,11 @@ class Bench:
 
 
 HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
+
+
+def _inputs(calls: Sequence[Call]) -> dict[str, torch.Tensor]:
+    """The tensors of all sets by their names in the arena."""
+    return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
 
 
 def _tensors(call: Call, index: int) -> dict[str, torch.Tensor]:

@@ -25,6 +25,7 @@ def test_a_call_that_is_far_too_slow_twice_is_stopped_with_the_shorter_time() ->
     looks = Looks(2.5, 2.0)
     assert shortest_s(looks, LIMIT_S) == 2.0
     assert looks.calls == [1, 1]
+    assert shortest_s(Looks(2.0, 2.5), LIMIT_S) == 2.0
 
 
 def test_one_hiccup_of_the_host_stops_nobody() -> None:

@@ -405,6 +405,17 @@ def test_a_race_has_its_first_rounds_and_further_ones_if_the_clocks_disagree_a_l
     assert len(found.measured.rounds) == 3 + 4
 
 
+def test_a_submission_that_takes_its_time_between_batches_has_no_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it could have the doubt of a wide interval."""
+    track = Track(monkeypatch, budget_s=1e-6)
+    track.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
+    with track.race() as race:
+        track.rounds(race, 3)
+        assert not race.wants_another_round()
+        race.bench.tidied_s = 100.0
+        assert race.wants_another_round()
+
+
 def test_after_a_quick_grading_three_rounds_are_enough(track: Track) -> None:
     track.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
     track.run.job.effort = "quick"
@@ -499,3 +510,11 @@ def test_results_are_handed_in_one_way(track: Track) -> None:
     ran.run(bench, lineup.submission, 4)
     with pytest.raises(CheckFailed, match="in some batches"):
         ran.run(bench, lineup.submission, 4)
+
+
+def test_a_heat_ends_with_a_watched_batch_and_without_the_submission(track: Track) -> None:
+    submission = on_a_gpu(track)
+    heat(track)
+    last = [batch for batch in track.log if batch["name"] == SUBMISSION][-1]
+    assert (last["calls"], last["watched"], last["check"]) == (8, True, True)
+    assert submission.ended
