@@ -79,6 +79,7 @@ FRAMES: list[Frame] = [
         (RanKernel("k", 3, 0.5),),
         0,
         "ptxas",
+        ("kernel.cu:12: the launch of scale",),
         CompiledCall("sm_90a", (KERNEL,), "k", ERROR, True),
     ),
 ]
@@ -282,6 +283,7 @@ TENSOR, KERNELS, COMPILED = GOOD["returned"][0], GOOD["kernels"][0], GOOD["compi
         *(json.dumps(GOOD | {"times_s": one}).encode() for one in ([10**400], [0.0] * (protocol.MAX_CALLS + 1), {})),
         *(json.dumps(GOOD | {"launches": one}).encode() for one in (-1, 1.0, 2**41)),
         *(json.dumps(GOOD | {"ptxas": one}).encode() for one in ("x" * 20_001, None, 1)),
+        *(json.dumps(GOOD | {"off_stream": one}).encode() for one in (["x" * 201], ["x"] * 9, [1], "x")),
         *(json.dumps(GOOD | {"returned": one}).encode() for one in ([{}], ["tensor"], [TENSOR] * 65)),
         *(json.dumps(GOOD | {"returned": [TENSOR | one]}).encode() for one in ({"kind": "right"}, {"type": "x" * 101})),
         *(
