@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grader.protocol import MAX_CALLS
 
+T = TypeVar("T")
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
@@ -27,6 +30,16 @@ Tool = Literal["memcheck", "racecheck", "initcheck"]  # of compute-sanitizer
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Points = Annotated[Number, Field(ge=0, le=100)]
+
+
+def _count(most: int, description: str) -> Any:
+    """A field: a whole number from 1, which is the default, to `most`."""
+    return Field(default=1, strict=True, ge=1, le=most, description=description)
+
+
+def _twice(names: Iterable[T]) -> list[T]:
+    """What stands there more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 class CourseError(Exception):
@@ -153,24 +166,16 @@ class Case(Keyed):
         default=False,
         description="Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them",
     )
-    calls: int = Field(default=1, strict=True, ge=1, le=10, description="calls in a row, each with new data")
-    repeats: int = Field(
-        default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
-    )
-    together: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=8,
-        description="calls on different data, that on the first twice, all made before the first result is looked at, "
+    calls: int = _count(10, "calls in a row, each with new data")
+    repeats: int = _count(10, "calls on the same data, whose answers must be the same bits")
+    together: int = _count(
+        8,
+        "calls on different data, that on the first twice, all made before the first result is looked at, "
         "and before the first backward pass; these in both orders",
     )
-    pieces: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=4096,
-        description="make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them",
+    pieces: int = _count(
+        4096,
+        "make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them",
     )
     profiled: bool = Field(
         default=False,
@@ -189,27 +194,19 @@ class Case(Keyed):
     max_extra_mib: Number | None = Field(
         default=None, gt=0, description="GPU memory the call may take beside its tensors"
     )
-    cpu_windows: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=4096,
-        description="CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only "
-        "where accesses go is looked at",
+    cpu_windows: int = _count(
+        4096,
+        "CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only where accesses go "
+        "is looked at",
     )
     degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
     cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
 
     @model_validator(mode="after")
-    def _tools_need_a_gpu(self) -> Case:
+    def _consistent(self) -> Case:
         if self.tool is not None and self.devices != ("cuda",):
             raise ValueError(f'tool = "{self.tool}" needs devices = ["cuda"]')
-        return self
-
-    @model_validator(mode="after")
-    def _each_is_made_in_one_way(self) -> Case:
-        ways = {"repeats": self.repeats > 1, "together": self.together > 1, "pieces": self.pieces > 1}
-        asked = [name for name, is_asked in (ways | {"tool": self.tool is not None}).items() if is_asked]
+        asked = [name for name in ("repeats", "together", "pieces", "tool") if getattr(self, name) not in (1, None)]
         if len(asked) > 1:
             raise ValueError(f"{' and '.join(asked)} cannot go together: each makes calls in a way of its own")
         return self
@@ -250,7 +247,13 @@ class Band(Strict):
     points: Points
 
 
-class SpeedCase(Keyed):
+class SpeedSize(Keyed):
+    """A size of a speed case."""
+
+    memory_gib: Number | None = Field(default=None, gt=0, description="GPU memory that timing this size needs")
+
+
+class SpeedCase(SpeedSize):
     """A speed case: an input on which the submission is timed, and its bands."""
 
     name: Slug
@@ -261,23 +264,29 @@ class SpeedCase(Keyed):
     vendor: tuple[Slug, ...] = Field(
         default=(), description="functions of baselines.py, the best there is; timed with --table"
     )
-    memory_gib: Number | None = Field(default=None, gt=0, description="GPU memory that timing this size needs")
-    smaller: tuple[dict[str, Any], ...] = Field(
+    smaller: tuple[SpeedSize, ...] = Field(
         default=(), description="what to take where memory is short, in order: keys of `problem.py`, and memory_gib"
     )
 
     @model_validator(mode="after")
-    def _names_are_their_own(self) -> SpeedCase:
+    def _consistent(self) -> SpeedCase:
         if taken := sorted(set(self.vendor) & TAKEN):
             raise ValueError(f"vendor: {taken[0]} is what another contender is called")
-        if len({(band.vs, band.speedup) for band in self.bands}) < len(self.bands):
+        if _twice((band.vs, band.speedup) for band in self.bands):
             raise ValueError("bands: the same band is there twice")
-        return self
-
-    @model_validator(mode="after")
-    def _matrix_products_need_a_gpu(self) -> SpeedCase:
         if self.roofline == "matmul" and self.devices != ("cuda",):
             raise ValueError('roofline = "matmul" needs devices = ["cuda"]: the matrix product is a GPU\'s')
+        for index, (before, size) in enumerate(pairwise([self, *self.smaller])):
+            most, needed = before.memory_gib, size.memory_gib
+            if most is None:
+                raise ValueError(
+                    f"smaller.{index} is never taken: the size before it has no memory_gib, so it always fits"
+                )
+            if needed is not None and needed >= most:
+                raise ValueError(
+                    f"smaller.{index}.memory_gib = {needed:g} is not below {most:g}, that of the size before it: where that one does "
+                    "not fit, neither does this one"
+                )
         return self
 
 
@@ -325,8 +334,13 @@ class Part(Strict):
         return sum(band.points for case in self.speed for band in case.bands)
 
     @property
-    def cases(self) -> Iterator[Case]:
-        return (case for group in self.groups for case in group.cases)
+    def cases(self) -> list[Case]:
+        return [case for group in self.groups for case in group.cases]
+
+    @property
+    def answers(self) -> list[Case | SpeedCase]:
+        """All cases, those of speed too."""
+        return [*self.cases, *self.speed]
 
 
 class Policy(Strict):
@@ -390,85 +404,69 @@ class AssignmentSpec(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> AssignmentSpec:
-        names = [part.name for part in self.parts]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two parts have the same name: {names}")
-        if self.tolerance.floor.keys() != self.tolerance.floor_rms.keys():
-            raise ValueError("[tolerance] floor and floor_rms must name the same precisions")
-        if unknown := sorted(set(self.tolerance.may_vary) - set(self.tolerance.scale)):
-            raise ValueError(f"[tolerance] may_vary names {unknown[0]!r}, which scale does not")
-        for part in self.parts:
-            cases = [case.name for case in part.cases]
-            twice = sorted({name for name in cases if cases.count(name) > 1})
-            if twice:
-                raise ValueError(f"part {part.name!r} has two cases named {twice[0]!r}")
-            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
-            for one in answers:
-                if one.dtype not in self.tolerance.floor:
-                    raise ValueError(f"case {one.name!r} is {one.dtype}, but [tolerance] floor has no {one.dtype}")
-            checks = [check for group in part.groups for check in group.checks]
-            for name in checks:
-                if name in cases or checks.count(name) > 1:
-                    raise ValueError(f"part {part.name!r} has two cases or checks named {name!r}")
-            for timed in part.speed:
-                for band in timed.bands:
-                    if band.speedup * self.timing.slow_limit <= 1:
-                        raise ValueError(
-                            f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
-                            f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
-                        )
-            speed = [case.name for case in part.speed]
-            if len(set(speed)) != len(speed):
-                raise ValueError(f"part {part.name!r} has two speed cases of the same name: {speed}")
-        for key, by_device in (("[limits] time_limit_s", self.limits.time_limit_s), ("examples", self.examples)):
-            missing = [device for device in get_args(Device) if device not in by_device]
-            if missing:
-                raise ValueError(f"{key} needs a number for {missing[0]!r} too")
-        for case in (case for part in self.parts for case in part.cases):
-            if case.cpu_windows > 1 and self.language != "cuda":
-                raise ValueError(f"case {case.name!r}: cpu_windows is for the language cuda")
-            if case.compiled and self.language != "triton":
-                raise ValueError(f"case {case.name!r}: compiled is for the language triton")
-        if (self.language == "cuda") != self.file.endswith(".cu"):
-            raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
+        if fault := next(chain(self._faults(), self._faults_of_signature()), None):
+            raise ValueError(fault)
         return self
 
-    @model_validator(mode="after")
-    def _signature_goes_with_the_rest(self) -> AssignmentSpec:
-        if (self.language == "cuda") != bool(self.signature):
-            raise ValueError(f"signature is for the language cuda, which needs one: {PARAMETER_FORMS}")
-        if not self.signature:
-            return self
-        names, outputs = [one.name for one in self.signature], self.names_of("float*")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"signature: two parameters are called {twice[0]!r}")
-        if self.names_of("cudaStream_t") != names[-1:] or not self.names_of("const float*") or not outputs:
-            raise ValueError(
-                "signature needs an input (const float*), an output (float*), and one cudaStream_t, which is the last"
-            )
-        if set(outputs) != set(self.tolerance.scale):
-            raise ValueError(
-                f"signature: the outputs (float*) are {outputs}, and those that [tolerance] scale names {list(self.tolerance.scale)}"
-            )
-        if len(self.names_of("float")) > MAX_FLOATS:
-            raise ValueError(f"signature: more than {MAX_FLOATS} parameters are floats")
-        tensors = [*self.names_of("const float*"), *outputs]
-        for one in self.signature:
-            if one.tensor is not None and one.tensor not in tensors:
-                raise ValueError(
-                    f"signature: {one.name} is a size of {one.tensor!r}; the tensors are {', '.join(tensors)}"
-                )
+    def _faults(self) -> Iterator[str]:
+        """Contradictions between keys, in words."""
+        tolerance = self.tolerance
+        if (self.language == "cuda") != self.file.endswith(".cu"):
+            yield f"language {self.language!r} does not go with the file {self.file!r}"
+        if tolerance.floor.keys() != tolerance.floor_rms.keys():
+            yield "[tolerance] floor and floor_rms must name the same precisions"
+        for name in sorted(set(tolerance.may_vary) - set(tolerance.scale)):
+            yield f"[tolerance] may_vary names {name!r}, which scale does not"
+        for key, by_device in (("[limits] time_limit_s", self.limits.time_limit_s), ("examples", self.examples)):
+            for device in sorted(set(get_args(Device)) - by_device.keys()):
+                yield f"{key} needs a number for {device!r} too"
+        for name in _twice(part.name for part in self.parts):
+            yield f"two parts are named {name!r}"
         for part in self.parts:
-            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
-            for answer in answers:
-                if answer.dtype != "float32":
-                    raise ValueError(
-                        f"case {answer.name!r} is {answer.dtype}, and tensors of the language cuda are float32"
+            for name in _twice(name for group in part.groups for name in group.names):
+                yield f"part {part.name!r} has two cases or checks named {name!r}"
+            for name in _twice(case.name for case in part.speed):
+                yield f"part {part.name!r} has two speed cases named {name!r}"
+            for one in part.answers:
+                if one.dtype not in tolerance.floor:
+                    yield f"case {one.name!r} is {one.dtype}, but [tolerance] floor has no {one.dtype}"
+            for case in part.cases:
+                if case.cpu_windows > 1 and self.language != "cuda":
+                    yield f"case {case.name!r}: cpu_windows is for the language cuda"
+                if case.compiled and self.language != "triton":
+                    yield f"case {case.name!r}: compiled is for the language triton"
+            for timed, band in ((one, band) for one in part.speed for band in one.bands):
+                if band.speedup * self.timing.slow_limit <= 1:
+                    yield (
+                        f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
+                        f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
                     )
+
+    def _faults_of_signature(self) -> Iterator[str]:
+        if (self.language == "cuda") != bool(self.signature):
+            yield f"signature is for the language cuda, which needs one: {PARAMETER_FORMS}"
+        if not self.signature:
+            return
+        names = [one.name for one in self.signature]
+        inputs, outputs = self.names_of("const float*"), self.names_of("float*")
+        for name in _twice(names):
+            yield f"signature: two parameters are called {name!r}"
+        if self.names_of("cudaStream_t") != names[-1:] or not inputs or not outputs:
+            yield "signature needs an input (const float*), an output (float*), and one cudaStream_t, which is the last"
+        if set(outputs) != set(scaled := list(self.tolerance.scale)):
+            yield f"signature: the outputs (float*) are {outputs}, and those that [tolerance] scale names {scaled}"
+        if len(self.names_of("float")) > MAX_FLOATS:
+            yield f"signature: more than {MAX_FLOATS} parameters are floats"
+        for one in self.signature:
+            if one.tensor not in (None, *inputs, *outputs):
+                yield f"signature: {one.name} is a size of {one.tensor!r}; the tensors are {', '.join(inputs + outputs)}"
+        for part in self.parts:
+            for answer in part.answers:
+                if answer.dtype != "float32":
+                    yield f"case {answer.name!r} is {answer.dtype}, and tensors of the language cuda are float32"
             for case in part.cases:
                 if case.cpu_windows > 1 and any(one.axis is not None for one in self.signature):
-                    raise ValueError(f"case {case.name!r}: cpu_windows needs a signature whose sizes are all numel()")
-        return self
+                    yield f"case {case.name!r}: cpu_windows needs a signature whose sizes are all numel()"
 
 
 @dataclass(frozen=True)
@@ -538,7 +536,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             continue  # pydantic also reports a list as too short if its only item is refused
         key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         if problem["type"] == "extra_forbidden":
-            allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))
+            fields = _model_at(model, problem["loc"][:-1]).model_fields
+            allowed = ", ".join(field.alias or name for name, field in fields.items())
             lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
         else:
             got = "" if isinstance(problem["input"], dict) else f" (got {str(problem['input'])[:80]!r})"
@@ -546,24 +545,12 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
     """The model at `location` of an error in `model`."""
     for step in location:
-        if isinstance(step, int):
-            continue
-        field = next((f for name, f in model.model_fields.items() if step in (name, f.alias)), None)
-        if field is None:
-            return model
-        inner = [
-            arg
-            for arg in (field.annotation, *get_args(field.annotation))
-            if isinstance(arg, type) and issubclass(arg, BaseModel)
-        ]
-        if not inner:
-            return model
-        model = inner[0]
+        for name, field in model.model_fields.items():
+            if step in (name, field.alias):
+                types = (field.annotation, *get_args(field.annotation))
+                model = next((one for one in types if isinstance(one, type) and issubclass(one, BaseModel)), model)
+                break
     return model
