@@ -350,28 +350,30 @@ def _shared_by_anyone() -> int:
     return 1024 * (int(sizes[b"Shmem"]) + huge + int(sizes[b"SwapTotal"]) - int(sizes[b"SwapFree"]))
 
 
+@contextlib.contextmanager
+def _while_it_lives(pid: int) -> Iterator[None]:
+    """Look into a process's folder in /proc; the block ends early where the process is gone. Raises PermissionError."""
+    try:
+        yield
+    except PermissionError:
+        if state_of(pid) not in DEAD:
+            raise
+    except OSError:
+        pass
+
+
 def _text(pid: int, file: str) -> str:
     """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
-    try:
+    with _while_it_lives(pid):
         return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
-    except PermissionError:
-        if state_of(pid) in DEAD:
-            return ""
-        raise
-    except OSError:
-        return ""
+    return ""
 
 
 def _memory_files(pid: int) -> Iterator[os.stat_result]:
     """Raises PermissionError."""
-    try:
+    entries: list[os.DirEntry[str]] = []
+    with _while_it_lives(pid):
         entries = list(os.scandir(f"/proc/{pid}/fd"))
-    except PermissionError:
-        if state_of(pid) in DEAD:
-            return
-        raise
-    except OSError:  # it has ended
-        return
     for entry in entries:
         with contextlib.suppress(OSError):
             if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
@@ -445,12 +447,9 @@ def _own_files() -> int:
 
 def _kilobytes(pid: int, file: str, pattern: str) -> int:
     """The sum of what `pattern` finds in a file of /proc; 0 for a process that is gone. Raises PermissionError."""
-    try:
+    with _while_it_lives(pid):
         return sum(map(int, re.findall(pattern.encode(), record(f"/proc/{pid}/{file}"))))
-    except PermissionError:
-        raise
-    except OSError:
-        return 0
+    return 0
 
 
 def _collect(pid: int) -> None:

@@ -107,7 +107,7 @@ def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
         asking.start()
         asking.join()
         time.sleep(0.3)
-        assert pool._spares[0].lives()
+        assert pool.take().lives()
     finally:
         pool.close()
 
@@ -116,7 +116,7 @@ def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
     pool = WorkerPool("cpu", tmp_path)
     try:
         pool.prepare()
-        dead = pool._spares[0]
+        dead = pool._ready[0][1]
         psutil.Process(dead.pid).kill()
         psutil.Process(dead.pid).wait(10)
         assert pool.take() is not dead
