@@ -25,21 +25,23 @@ DType = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 Scale = Literal["element", "row", "all"]
 Language = Literal["cuda", "triton"]
+Devices = Annotated[tuple[Device, ...], Field(min_length=1)]
 Tool = Literal["memcheck", "racecheck", "initcheck"]  # of compute-sanitizer
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Points = Annotated[Number, Field(ge=0, le=100)]
-
-
-def _count(most: int, description: str) -> Any:
-    """A field: a whole number from 1, which is the default, to `most`."""
-    return Field(default=1, strict=True, ge=1, le=most, description=description)
+NotNegative = Annotated[Number, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+Points = Annotated[NotNegative, Field(le=100)]
 
 
 def _twice(names: Iterable[T]) -> list[T]:
     """What stands there more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _whole(least: int, most: int) -> Any:
+    return Field(strict=True, ge=least, le=most)
 
 
 class CourseError(Exception):
@@ -99,42 +101,39 @@ class Parameter(Strict):
 
 
 class Limits(Strict):
-    """Limits of the student's code: of a call, an import, a build, and of all workers together."""
+    """Limits of the student's code.
 
-    time_limit_s: dict[Device, Annotated[Number, Field(gt=0)]]
-    memory_gib: Number = Field(gt=0, description="host memory of the worker and everything it starts")
-    import_limit_s: Number = Field(default=20, gt=0, description="time for importing the student's file")
-    build_limit_s: Number = Field(
-        default=180, gt=0, description="time for compiling a .cu file, or the launches of a case for all architectures"
-    )
-    total_limit_s: Number = Field(
-        default=600,
-        gt=0,
-        le=800,  # four assignments must fit into the hour of a grading (`RUN_LIMIT_S`)
-        description="time that all of it may take together, in wall time: imports, builds, calls, and the ends of its workers",
-    )
+    time_limit_s: of a call, by device.
+    memory_gib: host memory of the worker and everything it starts.
+    import_limit_s: of importing the student's file.
+    build_limit_s: of compiling a .cu file, or the launches of a case for all architectures.
+    total_limit_s: of all of it together, in wall time: imports, builds, calls, and the ends of its workers.
+    """
+
+    time_limit_s: dict[Device, Positive]
+    memory_gib: Positive
+    import_limit_s: Positive = 20
+    build_limit_s: Positive = 180
+    total_limit_s: Annotated[Positive, Field(le=800)] = 600  # four assignments must fit into a grading (`RUN_LIMIT_S`)
 
 
 class Tolerance(Strict):
     """The error budget: k times the larger of PyTorch's and the reference kernel's error, plus a floor.
 
-    `scale`, by output: errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
-    last dimension), or to the root mean square over `all` outputs with this scale. The floors, of the worst element and of the root mean
-    square, are given for each precision.
+    reference_cap: a reference kernel off by more than this many budgets is a fault of the course.
+    scale: by output; errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
+        last dimension), or to the root mean square over `all` outputs with this scale.
+    may_vary: outputs that may differ from call to call within their budget, as sums in no fixed order do.
+    floor, floor_rms: of the worst element and of the root mean square, for each precision.
     """
 
-    k: Number = Field(gt=0)
-    reference_cap: Number = Field(
-        default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course"
-    )
+    k: Positive
+    reference_cap: Annotated[Number, Field(ge=1)] = 10.0
     scale: dict[str, Scale]
-    unit: Number = Field(default=1.0, gt=0)
-    may_vary: tuple[str, ...] = Field(
-        default=(),
-        description="outputs that may differ from call to call within their budget, as sums in no fixed order do",
-    )
-    floor: dict[Precision, Annotated[Number, Field(ge=0)]]
-    floor_rms: dict[Precision, Annotated[Number, Field(ge=0)]]
+    unit: Positive = 1.0
+    may_vary: tuple[str, ...] = ()
+    floor: dict[Precision, NotNegative]
+    floor_rms: dict[Precision, NotNegative]
 
     def precision(self, dtype: DType, device: Device) -> Precision:
         """The precision whose floor counts: `tf32` for float32 on a GPU, if the assignment allows TF32 products by declaring that floor."""
@@ -156,51 +155,42 @@ class Keyed(Strict):
 
 
 class Case(Keyed):
-    """A correctness case: inputs that the judge makes, and the way of calling the submission on them."""
+    """A correctness case: inputs that the judge makes, and the way of calling the submission on them.
+
+    tries: what this case is there to find; the student reads it.
+    compiled: Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them.
+    calls: in a row, each with new data.
+    repeats: calls on the same data, whose answers must be the same bits.
+    together: calls on different data, that on the first twice, all made before the first result is looked at, and before the first
+        backward pass; these in both orders.
+    pieces: make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them.
+    profiled: on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show.
+    tool: run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer.
+    memory_gib: GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free.
+    max_extra_mib: GPU memory the call may take beside its tensors.
+    cpu_windows: CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only where accesses go
+        is looked at.
+    degenerate: why a trivial answer (zeros, ones, a copy) is right here.
+    cpu: keys of `problem.py` that differ on the CPU.
+    """
 
     name: Slug
-    tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
+    tries: Annotated[str, Field(min_length=1)]
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = Field(default=("cpu", "cuda"), min_length=1)
-    compiled: bool = Field(
-        default=False,
-        description="Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them",
-    )
-    calls: int = _count(10, "calls in a row, each with new data")
-    repeats: int = _count(10, "calls on the same data, whose answers must be the same bits")
-    together: int = _count(
-        8,
-        "calls on different data, that on the first twice, all made before the first result is looked at, "
-        "and before the first backward pass; these in both orders",
-    )
-    pieces: int = _count(
-        4096,
-        "make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them",
-    )
-    profiled: bool = Field(
-        default=False,
-        description="on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show",
-    )
-    tool: Tool | None = Field(
-        default=None,
-        description="run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer",
-    )
-    time_limit_s: Number | None = Field(default=None, gt=0)
-    memory_gib: Number | None = Field(
-        default=None,
-        gt=0,
-        description="GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free",
-    )
-    max_extra_mib: Number | None = Field(
-        default=None, gt=0, description="GPU memory the call may take beside its tensors"
-    )
-    cpu_windows: int = _count(
-        4096,
-        "CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only where accesses go "
-        "is looked at",
-    )
-    degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
-    cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
+    devices: Devices = ("cpu", "cuda")
+    compiled: bool = False
+    calls: Annotated[int, _whole(1, 10)] = 1
+    repeats: Annotated[int, _whole(1, 10)] = 1
+    together: Annotated[int, _whole(1, 8)] = 1
+    pieces: Annotated[int, _whole(1, 4096)] = 1
+    profiled: bool = False
+    tool: Tool | None = None
+    time_limit_s: Positive | None = None
+    memory_gib: Positive | None = None
+    max_extra_mib: Positive | None = None
+    cpu_windows: Annotated[int, _whole(1, 4096)] = 1
+    degenerate: str | None = None
+    cpu: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Case:
@@ -220,13 +210,16 @@ class Case(Keyed):
 
 
 class Group(Strict):
-    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong."""
+    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong.
+
+    checks: test functions of this assignment's test_*.py files.
+    """
 
     name: Slug
     title: str
     points: Points
     cases: tuple[Case, ...] = ()
-    checks: tuple[str, ...] = Field(default=(), description="test functions of this assignment's test_*.py files")
+    checks: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _not_empty(self) -> Group:
@@ -243,30 +236,31 @@ class Band(Strict):
     """Points for being at least `speedup` times as fast as a baseline."""
 
     vs: Literal["eager", "compile"]
-    speedup: Number = Field(gt=0)
+    speedup: Positive
     points: Points
 
 
 class SpeedSize(Keyed):
-    """A size of a speed case."""
+    """A size of a speed case. memory_gib: GPU memory that timing this size needs."""
 
-    memory_gib: Number | None = Field(default=None, gt=0, description="GPU memory that timing this size needs")
+    memory_gib: Positive | None = None
 
 
 class SpeedCase(SpeedSize):
-    """A speed case: an input on which the submission is timed, and its bands."""
+    """A speed case: an input on which the submission is timed, and its bands.
+
+    roofline: what shows this machine's limit.
+    vendor: functions of baselines.py, the best there is; timed with --table.
+    smaller: what to take where memory is short, in order.
+    """
 
     name: Slug
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = Field(default=("cuda",), min_length=1)
-    bands: tuple[Band, ...] = Field(min_length=1)
-    roofline: Literal["copy", "matmul"] = Field(default="copy", description="what shows this machine's limit")
-    vendor: tuple[Slug, ...] = Field(
-        default=(), description="functions of baselines.py, the best there is; timed with --table"
-    )
-    smaller: tuple[SpeedSize, ...] = Field(
-        default=(), description="what to take where memory is short, in order: keys of `problem.py`, and memory_gib"
-    )
+    devices: Devices = ("cuda",)
+    bands: Annotated[tuple[Band, ...], Field(min_length=1)]
+    roofline: Literal["copy", "matmul"] = "copy"
+    vendor: tuple[Slug, ...] = ()
+    smaller: tuple[SpeedSize, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> SpeedCase:
@@ -291,21 +285,21 @@ class SpeedCase(SpeedSize):
 
 
 class Timing(Strict):
-    """The rules of measuring speed (see docs/CLOCK.md)."""
+    """The rules of measuring speed (see docs/CLOCK.md).
 
-    batch_s: Number = Field(
-        default=0.008, gt=0, le=10, description="how long the calls of a batch should take together"
-    )
-    max_calls: Annotated[int, Field(strict=True, ge=4, le=MAX_CALLS)] = 128
-    rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 5
-    max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
-    budget_s: Number = Field(
-        default=12,
-        gt=0,
-        description="no more rounds, four at a time, are begun after so long, but for what the workers take between batches",
-    )
-    margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
-    slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")
+    batch_s: how long the calls of a batch should take together.
+    budget_s: no more rounds, four at a time, are begun after so long, but for what the workers take between batches.
+    margin: how far a claim may lie below the judge's time.
+    slow_limit: stop at a call that takes so many times the baseline's.
+    """
+
+    batch_s: Annotated[Positive, Field(le=10)] = 0.008
+    max_calls: Annotated[int, _whole(4, MAX_CALLS)] = 128
+    rounds: Annotated[int, _whole(3, 200)] = 5
+    max_rounds: Annotated[int, _whole(3, 1000)] = 60
+    budget_s: Positive = 12
+    margin: Annotated[Positive, Field(lt=1)] = 0.05
+    slow_limit: Annotated[Number, Field(gt=1)] = 20
 
     @model_validator(mode="after")
     def _ordered(self) -> Timing:
@@ -315,13 +309,11 @@ class Timing(Strict):
 
 
 class Part(Strict):
-    """A part of an assignment with points of its own, such as the backward pass."""
+    """A part of an assignment with points of its own, such as the backward pass. defaults: keys of `problem.py` for all of its cases."""
 
     name: Slug
     title: str
-    defaults: dict[str, Any] = Field(
-        default_factory=dict, description="keys of `problem.py` for every case of the part"
-    )
+    defaults: dict[str, Any] = {}
     groups: tuple[Group, ...] = Field(alias="group", min_length=1)
     speed: tuple[SpeedCase, ...] = ()
 
@@ -346,51 +338,42 @@ class Part(Strict):
 class Policy(Strict):
     """The uses of libraries that an assignment allows. PyTorch's allocations, copies and views are always allowed
     (`grader/verdict/policy.py`).
+
+    imports: packages that a submission's Python files may import, beside its own files.
+    forbidden: names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; in CUDA C++
+        also the beginnings of headers' names.
+    operators: ATen operators that may run beside the student's kernels, as `mul`.
     """
 
-    imports: tuple[str, ...] = Field(
-        default=USUAL_IMPORTS, description="packages that a submission's Python files may import, beside its own files"
-    )
-    forbidden: tuple[str, ...] = Field(
-        default=(),
-        description="names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; "
-        "in CUDA C++ also the beginnings of headers' names",
-    )
-    operators: tuple[str, ...] = Field(
-        default=(), description="ATen operators that may run beside the student's kernels, as `mul`"
-    )
+    imports: tuple[str, ...] = USUAL_IMPORTS
+    forbidden: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
 
 class AssignmentSpec(Strict):
-    """A `problem.toml`."""
+    """A `problem.toml`.
+
+    order: place of the assignment in the course.
+    signature: in CUDA C++, the parameters of the entry, which returns nothing.
+    arch: the GPU that submissions are graded on: what is compiled where there is no GPU to ask.
+    architectures: other GPUs that Triton kernels are compiled for where there is none; the report tells of it.
+    examples: inputs that each property is tried on (`grader/judge/properties.py`).
+    policy: None allows everything.
+    """
 
     title: str
-    order: int = Field(default=100, description="place of the assignment in the course")
+    order: int = 100
     file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
     entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     language: Language
-    signature: tuple[Parameter, ...] = Field(
-        default=(),
-        max_length=MAX_PARAMETERS,
-        description="CUDA C++: the parameters of the entry, which returns nothing",
-    )
-    arch: str = Field(
-        default="sm_90",
-        pattern=r"^sm_\d+[a-z]?$",
-        description="the GPU that submissions are graded on: what is compiled where there is no GPU to ask",
-    )
-    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = Field(
-        default=(),
-        description="other GPUs that Triton kernels are compiled for where there is none; the report tells of it",
-    )
+    signature: Annotated[tuple[Parameter, ...], Field(max_length=MAX_PARAMETERS)] = ()
+    arch: Annotated[str, Field(pattern=r"^sm_\d+[a-z]?$")] = "sm_90"
+    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = ()
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()
-    examples: dict[Device, Annotated[int, Field(strict=True, ge=1, le=1000)]] = Field(
-        default={"cpu": 4, "cuda": 4},
-        description="inputs that each property is tried on (`grader/judge/properties.py`)",
-    )
-    policy: Policy | None = Field(default=None, description="absent: anything may be used")
+    examples: dict[Device, Annotated[int, _whole(1, 1000)]] = {"cpu": 4, "cuda": 4}
+    policy: Policy | None = None
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
     def names_of(self, kind: str) -> list[str]:
