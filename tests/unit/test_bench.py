@@ -27,6 +27,15 @@ LIMITS = Limits(1.0, 1.0)
 WRITTEN = Returned(kind="written")
 
 
+def entries(arena: Arena, name: str) -> torch.Tensor:
+    """An input or output, where it lies."""
+    return arena.entries(name, 0, 1 << 30)
+
+
+def arena_bytes(arena: Arena, name: str) -> torch.Tensor:
+    return entries(arena, name).view(torch.uint8)
+
+
 class Doubles:
     """y = 2 x, by what `prepare` has told it. `late` is called when results have been collected, or written in place."""
 
@@ -59,10 +68,10 @@ class Doubles:
         self.waits_s.append(limit_s)
 
     def finish(self, calls: int, _limits: Limits) -> Reply:
-        self.inputs = [self._tensor(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
+        self.inputs = [entries(self.arena, args[0]).clone() for args, _, _ in self.sets[:calls]]
         if self.in_place:
             for x, (_, _, outputs) in zip(self.inputs, self.sets, strict=False):
-                self._output(self.arena, outputs[0]).copy_(2 * x)
+                entries(self.arena, outputs[0]).copy_(2 * x)
             self.late()
         return Reply(ok=True, times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
 
@@ -72,7 +81,7 @@ class Doubles:
         self.blank = self._is_blank(len(order))
         place, names = self.results
         for x, number in zip(self.inputs, order, strict=True):
-            self._output(place, names[number][0]).copy_(2 * x)
+            entries(place, names[number][0]).copy_(2 * x)
         self.late()
         return ((WRITTEN,),)
 
@@ -83,26 +92,15 @@ class Doubles:
         return True
 
     def _is_blank(self, calls: int) -> bool:
-        return all(bool((self._bytes(self.arena, args[0]) == GUARD_BYTE).all()) for args, _, _ in self.sets[:calls])
-
-    def _bytes(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.inputs[name]
-        return arena.bytes[slot.offset : slot.offset + slot.length]
-
-    def _tensor(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.inputs[name]
-        return self._bytes(arena, name).view(slot.dtype).view(slot.shape)
-
-    def _output(self, arena: Arena, name: str) -> torch.Tensor:
-        slot = arena.outputs[name]
-        return arena.bytes[slot.offset : slot.offset + slot.length].view(slot.dtype).view(slot.shape)
+        inputs = (arena_bytes(self.arena, args[0]) for args, _, _ in self.sets[:calls])
+        return all(bool((one == GUARD_BYTE).all()) for one in inputs)
 
     def last(self) -> torch.Tensor:
         """The place of the last call's result, to be written to behind the judge's back."""
         if self.in_place:
-            return self._output(self.arena, self.sets[-1][2][0])
+            return entries(self.arena, self.sets[-1][2][0])
         assert self.results is not None
-        return self._output(self.results[0], self.results[1][self.order[-1]][0])
+        return entries(self.results[0], self.results[1][self.order[-1]][0])
 
 
 def calls_of(count: int, size: int) -> list[Call]:
@@ -138,8 +136,7 @@ def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
         bench.invite(cast("Contender", second), collects=True)
         assert second.results is not None
         place, names = second.results
-        for slot in (place.outputs[name] for (name,) in names):
-            assert bool((place.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
+        assert all(bool((arena_bytes(place, name) == POISON_BYTE).all()) for (name,) in names)
 
 
 def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_cache_does_not_hold() -> None:
@@ -177,11 +174,11 @@ def test_nobody_knows_before_where_a_result_goes() -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_inputs_are_gone_when_results_are_collected() -> None:
+def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there_and_they_are_gone_when_results_are_collected() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
         run(bench, contender, 4)
-    assert contender.blank
+    assert (contender.gate, contender.saw_nothing, contender.waits_s, contender.blank) == (0, False, [], True)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -252,13 +249,6 @@ def test_after_a_submission_one_looks_thoroughly_whether_the_gpu_is_quiet(monkey
     assert looks == [False, True]
 
 
-def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there() -> None:
-    contender = Doubles()
-    with bench_with(contender, 4) as bench:
-        run(bench, contender, 4)
-    assert (contender.gate, contender.saw_nothing, contender.waits_s) == (0, False, [])
-
-
 def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_has_its_turn() -> None:
     """Nothing is wiped for baselines themselves: that takes longer than their batches."""
     course, contender = Doubles(trusted=True), Doubles()
@@ -274,7 +264,7 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
 
         def look(*arguments: Any) -> None:
             begin(*arguments)
-            answers.extend(_is_filler(places, name) for name in places.outputs)
+            answers.extend(bool((arena_bytes(places, name) == POISON_BYTE).all()) for name in places.outputs)
 
         contender.begin = look  # type: ignore[method-assign]
         run(bench, contender, 4, check=True)
@@ -301,11 +291,6 @@ def test_before_a_batch_is_timed_the_device_has_done_all_else(
     assert done == [*["wipe"] * (judged or not trusted), "settle", "fill"]
 
 
-def _is_filler(arena: Arena, name: str) -> bool:
-    slot = arena.outputs[name]
-    return bool((arena.bytes[slot.offset : slot.offset + slot.length] == POISON_BYTE).all())
-
-
 def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
@@ -313,7 +298,7 @@ def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
 
         def change(*arguments: Any) -> Reply:
             reply = finish(*arguments)
-            contender._tensor(contender.arena, contender.sets[1][0][0])[0] = 7.0
+            entries(contender.arena, contender.sets[1][0][0])[0] = 7.0
             return reply
 
         contender.finish = change  # type: ignore[method-assign]
@@ -341,17 +326,15 @@ def race_of(walls_s: list[float], nothing_s: list[float]) -> Race:
     return race
 
 
-def judged_ms(race: Race) -> list[float]:
-    return [lap.judged_s * 1e3 for lap in race.laps]
-
-
-def test_what_a_batch_of_nothing_takes_is_subtracted() -> None:
-    race = race_of([0.0140, 0.0150], [0.004, 0.004])
-    assert judged_ms(race) == pytest.approx([1.0, 1.1])
-
-
-def test_one_stall_of_the_null_contender_changes_nothing() -> None:
-    assert judged_ms(race_of([0.014] * 3, [0.004, 0.020, 0.004])) == pytest.approx([1.0] * 3)
+@pytest.mark.parametrize(
+    ("walls_s", "nothing_s", "judged"),
+    [([0.0140, 0.0150], [0.004, 0.004], [1.0, 1.1]), ([0.014] * 3, [0.004, 0.020, 0.004], [1.0] * 3)],
+    ids=["usual", "one stall"],
+)
+def test_what_a_batch_of_nothing_usually_takes_is_subtracted(
+    walls_s: list[float], nothing_s: list[float], judged: list[float]
+) -> None:
+    assert [lap.judged_s * 1e3 for lap in race_of(walls_s, nothing_s).laps] == pytest.approx(judged)
 
 
 def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -57,6 +57,20 @@ def assert_says(finding: Finding, state: str, words: str, mend: str) -> None:
     assert finding.mend.count("`") % 2 == 0, finding
 
 
+def table(*rows: tuple[Any, ...]) -> pytest.MarkDecorator:
+    """A test for each row: what is given, and the name, state, words and mend of the finding that it must lead to."""
+    cases = [(row[:-4], row[-4:]) for row in rows]
+    return pytest.mark.parametrize(
+        ("given", "says"), cases, ids=[f"{name}: {words}" for _, (name, _, words, _) in cases]
+    )
+
+
+def assert_finds(findings: Iterable[Finding], names: Sequence[str], says: tuple[str, str, str, str]) -> None:
+    found = list(findings)
+    assert [one.name for one in found] == list(names)
+    assert_says(named(found, says[0]), *says[1:])
+
+
 # Other programs -------------------------------------------------------------------------------------------------------
 
 
@@ -81,37 +95,30 @@ def test_a_program_that_is_not_there_is_no_traceback() -> None:
 # Python, PyTorch, Triton, compilers -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("seen", "on_gpu", "name", "state", "words", "mend"),
-    [
-        (CPU, False, "PyTorch", "fine", "2.13.0+cpu, for CPUs", ""),
-        (GPU, True, "PyTorch", "fine", "2.13.0, CUDA 13.0", ""),
-        (replace(CPU, torch="2.10.0"), False, "PyTorch", "fault", "works with 2.11 to 2.13", "'torch>=2.11,<2.14'`"),
-        (replace(CPU, torch="2.14.0a0+git1"), False, "PyTorch", "fault", "2.14.0a0", "'torch>=2.11,<2.14'`"),
-        ("ImportError: libc10.so", False, "PyTorch", "fault", "ImportError: libc10.so", "bootstrap.sh"),
-        ("ImportError: libc10.so", True, "nvcc", "unneeded", "PyTorch comes first", ""),
-        (CPU, False, "Triton", "fine", "3.7.1, interpreted", ""),
-        (GPU, True, "Triton", "fine", "3.7.1, compiled", ""),
-        (replace(CPU, triton=None), False, "Triton", "fault", "is not installed", "'triton>=3.6,<3.9'`"),
-        (replace(CPU, triton="3.9.0"), False, "Triton", "fault", "works with 3.6 to 3.8", "'triton>=3.6,<3.9'`"),
-        (
-            replace(CPU, triton="3.6.0", triton_fault="triton 3.6.0 runs on the CPU only with numpy below 2.4"),
-            False, "Triton", "fault", "numpy below 2.4", "'numpy<2.4'`",
-        ),
-        (replace(CPU, triton_fault="cannot be imported"), False, "Triton", "fault", "imported", "'triton>=3.6,<3.9'`"),
-        (CPU, False, "C++ compiler", "fine", "/usr/bin/g++", ""),
-        (replace(CPU, cxx=None), False, "C++ compiler", "fault", "neither", "`sudo apt install g++`"),
-        (CPU, False, "nvcc", "unneeded", "not needed without a GPU", ""),
-        (replace(GPU, nvcc=None), True, "nvcc", "fault", "cannot be graded", "CUDA toolkit 13.0"),
-    ],
+@table(
+    (CPU, False, "PyTorch", "fine", "2.13.0+cpu, for CPUs", ""),
+    (GPU, True, "PyTorch", "fine", "2.13.0, CUDA 13.0", ""),
+    (replace(CPU, torch="2.10.0"), False, "PyTorch", "fault", "works with 2.11 to 2.13", "'torch>=2.11,<2.14'`"),
+    (replace(CPU, torch="2.14.0a0+git1"), False, "PyTorch", "fault", "2.14.0a0", "'torch>=2.11,<2.14'`"),
+    ("ImportError: libc10.so", False, "PyTorch", "fault", "ImportError: libc10.so", "bootstrap.sh"),
+    ("ImportError: libc10.so", True, "nvcc", "unneeded", "PyTorch comes first", ""),
+    (CPU, False, "Triton", "fine", "3.7.1, interpreted", ""),
+    (GPU, True, "Triton", "fine", "3.7.1, compiled", ""),
+    (replace(CPU, triton=None), False, "Triton", "fault", "is not installed", "'triton>=3.6,<3.9'`"),
+    (replace(CPU, triton="3.9.0"), False, "Triton", "fault", "works with 3.6 to 3.8", "'triton>=3.6,<3.9'`"),
+    (
+        replace(CPU, triton="3.6.0", triton_fault="triton 3.6.0 runs on the CPU only with numpy below 2.4"),
+        False, "Triton", "fault", "numpy below 2.4", "'numpy<2.4'`",
+    ),
+    (replace(CPU, triton_fault="cannot be imported"), False, "Triton", "fault", "imported", "'triton>=3.6,<3.9'`"),
+    (CPU, False, "C++ compiler", "fine", "/usr/bin/g++", ""),
+    (replace(CPU, cxx=None), False, "C++ compiler", "fault", "neither", "`sudo apt install g++`"),
+    (CPU, False, "nvcc", "unneeded", "not needed without a GPU", ""),
+    (replace(GPU, nvcc=None), True, "nvcc", "fault", "cannot be graded", "CUDA toolkit 13.0"),
 )  # fmt: skip
-def test_software(
-    monkeypatch: pytest.MonkeyPatch, seen: Seen | str, on_gpu: bool, name: str, state: str, words: str, mend: str
-) -> None:
+def test_software(monkeypatch: pytest.MonkeyPatch, given: tuple[Any, ...], says: tuple[str, str, str, str]) -> None:
     monkeypatch.setattr(software, "ask", lambda *_: (True, "release 13.0, V13.0.88", ""))
-    found = list(software.findings(seen, on_gpu, 13))
-    assert [one.name for one in found] == list(NAMES[1:5])
-    assert_says(named(found, name), state, words, mend)
+    assert_finds(software.findings(*given, 13), NAMES[1:5], says)
 
 
 @pytest.mark.parametrize(
@@ -294,47 +301,40 @@ def test_an_nvml_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, silent: s
 BUSY = replace(H200, used_gib=70, users=("process 12 (anna, python, 69.2 GiB)",))
 
 
-@pytest.mark.parametrize(
-    ("there", "driver", "seen", "name", "state", "words", "mend"),
-    [
-        ("none", Driver(), CPU, "NVIDIA driver", "unneeded", "no NVIDIA GPU", ""),
-        ("none", Driver(), CPU, "GPU", "unneeded", "correctness is graded on the CPU", ""),
-        ("none", Driver(), CPU, "other GPU users", "unneeded", "no NVIDIA GPU", ""),
-        ("card", Driver(), CPU, "NVIDIA driver", "caution", "no driver", "`sudo ubuntu-drivers install`"),
-        ("card", Driver(), CPU, "GPU", "unneeded", "CPU", ""),
-        ("driver", DRIVER, GPU, "NVIDIA driver", "fine", "580.65.06, CUDA up to 13.0", ""),
-        ("driver", Driver(trouble="mismatch"), GPU, "NVIDIA driver", "caution", "does not answer: mismatch", "restart"),
-        ("driver", DRIVER, GPU, "GPU", "fine", "NVIDIA H200, sm_90, 140 GiB", ""),
-        ("driver", Driver(trouble="mismatch"), GPU, "GPU", "fine", "PyTorch uses, sm_90", ""),
-        ("driver", replace(DRIVER, cards=(H200, H200)), GPU, "GPU", "fine", "the first of 2", ""),
-        ("driver", DRIVER, CPU, "GPU", "fault", "build for CPUs", "--force-reinstall 'torch==2.13.0'`"),
-        (
-            "driver", DRIVER, replace(GPU, arch=None, gpu_fault="driver is too old"),
-            "GPU", "fault", "driver is too old", "a driver that knows CUDA 13.0",
-        ),
-        (
-            "driver", replace(DRIVER, cards=(replace(H200, exclusive=True),)), GPU,
-            "GPU", "fault", "admits one process", "`sudo nvidia-smi --compute-mode=DEFAULT`",
-        ),
-        ("driver", DRIVER, "ImportError", "GPU", "unneeded", "PyTorch comes first", ""),
-        ("driver", DRIVER, GPU, "other GPU users", "fine", "none", ""),
-        ("driver", Driver(trouble="x"), GPU, "other GPU users", "caution", "unknown", "mend the driver first"),
-        (
-            "driver", replace(DRIVER, cards=(H200, BUSY)), GPU,
-            "other GPU users", "caution", "GPU 1: process 12 (anna, python, 69.2 GiB)", "`nvidia-smi -L`",
-        ),
-        (
-            "driver", replace(DRIVER, cards=(replace(H200, used_gib=70),)), GPU,
-            "other GPU users", "caution", "GPU 0: 70.0 GiB are taken", "--gpu UUID",
-        ),
-    ],
+@table(
+    ("none", Driver(), CPU, "NVIDIA driver", "unneeded", "no NVIDIA GPU", ""),
+    ("none", Driver(), CPU, "GPU", "unneeded", "correctness is graded on the CPU", ""),
+    ("none", Driver(), CPU, "other GPU users", "unneeded", "no NVIDIA GPU", ""),
+    ("card", Driver(), CPU, "NVIDIA driver", "caution", "no driver", "`sudo ubuntu-drivers install`"),
+    ("card", Driver(), CPU, "GPU", "unneeded", "CPU", ""),
+    ("driver", DRIVER, GPU, "NVIDIA driver", "fine", "580.65.06, CUDA up to 13.0", ""),
+    ("driver", Driver(trouble="mismatch"), GPU, "NVIDIA driver", "caution", "does not answer: mismatch", "restart"),
+    ("driver", DRIVER, GPU, "GPU", "fine", "NVIDIA H200, sm_90, 140 GiB", ""),
+    ("driver", Driver(trouble="mismatch"), GPU, "GPU", "fine", "PyTorch uses, sm_90", ""),
+    ("driver", replace(DRIVER, cards=(H200, H200)), GPU, "GPU", "fine", "the first of 2", ""),
+    ("driver", DRIVER, CPU, "GPU", "fault", "build for CPUs", "--force-reinstall 'torch==2.13.0'`"),
+    (
+        "driver", DRIVER, replace(GPU, arch=None, gpu_fault="driver is too old"),
+        "GPU", "fault", "driver is too old", "a driver that knows CUDA 13.0",
+    ),
+    (
+        "driver", replace(DRIVER, cards=(replace(H200, exclusive=True),)), GPU,
+        "GPU", "fault", "admits one process", "`sudo nvidia-smi --compute-mode=DEFAULT`",
+    ),
+    ("driver", DRIVER, "ImportError", "GPU", "unneeded", "PyTorch comes first", ""),
+    ("driver", DRIVER, GPU, "other GPU users", "fine", "none", ""),
+    ("driver", Driver(trouble="x"), GPU, "other GPU users", "caution", "unknown", "mend the driver first"),
+    (
+        "driver", replace(DRIVER, cards=(H200, BUSY)), GPU,
+        "other GPU users", "caution", "GPU 1: process 12 (anna, python, 69.2 GiB)", "`nvidia-smi -L`",
+    ),
+    (
+        "driver", replace(DRIVER, cards=(replace(H200, used_gib=70),)), GPU,
+        "other GPU users", "caution", "GPU 0: 70.0 GiB are taken", "--gpu UUID",
+    ),
 )  # fmt: skip
-def test_gpus(
-    there: gpus.Presence, driver: Driver, seen: Seen | str, name: str, state: str, words: str, mend: str
-) -> None:
-    found = list(gpus.findings(there, driver, seen))
-    assert [one.name for one in found] == list(NAMES[5:8])
-    assert_says(named(found, name), state, words, mend)
+def test_gpus(given: tuple[Any, ...], says: tuple[str, str, str, str]) -> None:
+    assert_finds(gpus.findings(*given), NAMES[5:8], says)
 
 
 @pytest.mark.parametrize(
@@ -375,67 +375,50 @@ def test_memory_of_a_cpu_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
 # Bubblewrap and user namespaces ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("jail", "programs", "root", "switch", "name", "state", "words", "mend"),
-    [
-        ("bubblewrap", "bwrap", False, None, "bubblewrap", "fine", "0.8.0, confines", ""),
-        ("bubblewrap", "bwrap", False, None, "user namespaces", "fine", "allowed", ""),
-        ("bubblewrap", "bwrap", True, None, "user namespaces", "fine", "root needs none", ""),
-        ("none", "", False, None, "bubblewrap", "caution", "nothing confines", "`sudo apt install bubblewrap`"),
-        ("uid", "setpriv", True, None, "bubblewrap", "caution", "another user", "`sudo apt install bubblewrap`"),
-        ("none", "bwrap", True, None, "bubblewrap", "caution", "lacks setpriv", "`sudo apt install util-linux`"),
-        ("none", "bwrap", False, None, "bubblewrap", "caution", "No permissions", "the next line"),
-        ("none", "unshare", False, None, "user namespaces", "fine", "allowed", ""),
-        (
-            "none", "bwrap", False, ("kernel/unprivileged_userns_clone", 0),
-            "user namespaces", "caution", "kernel.unprivileged_userns_clone is 0", "unprivileged_userns_clone=1 | sudo tee",
-        ),
-        (
-            "none", "bwrap", False, ("user/max_user_namespaces", 0),
-            "user namespaces", "caution", "user.max_user_namespaces is 0", "max_user_namespaces=10000 | sudo tee",
-        ),
-        (
-            "none", "bwrap", False, ("kernel/apparmor_restrict_unprivileged_userns", 1),
-            "user namespaces", "caution", "apparmor_restrict_unprivileged_userns is 1", "/etc/apparmor.d/bwrap",
-        ),
-        (
-            "none", "bwrap refusing-unshare", False, ("kernel/apparmor_restrict_unprivileged_userns", 0),
-            "user namespaces", "caution", "in most containers", "--sandbox docker",
-        ),
-        (
-            "none", "bwrap", False, None,
-            "user namespaces", "caution", "could not be tried: there is no unshare", "`sudo apt install util-linux`",
-        ),
-    ],
+@table(
+    ("bubblewrap", "bwrap", False, None, "bubblewrap", "fine", "0.8.0, confines", ""),
+    ("bubblewrap", "bwrap", False, None, "user namespaces", "fine", "allowed", ""),
+    ("bubblewrap", "bwrap", True, None, "user namespaces", "fine", "root needs none", ""),
+    ("none", "", False, None, "bubblewrap", "caution", "nothing confines", "`sudo apt install bubblewrap`"),
+    ("uid", "setpriv", True, None, "bubblewrap", "caution", "another user", "`sudo apt install bubblewrap`"),
+    ("none", "bwrap", True, None, "bubblewrap", "caution", "lacks setpriv", "`sudo apt install util-linux`"),
+    ("none", "bwrap", False, None, "bubblewrap", "caution", "No permissions", "the next line"),
+    ("none", "unshare", False, None, "user namespaces", "fine", "allowed", ""),
+    (
+        "none", "bwrap", False, ("kernel/unprivileged_userns_clone", 0),
+        "user namespaces", "caution", "kernel.unprivileged_userns_clone is 0", "unprivileged_userns_clone=1 | sudo tee",
+    ),
+    (
+        "none", "bwrap", False, ("user/max_user_namespaces", 0),
+        "user namespaces", "caution", "user.max_user_namespaces is 0", "max_user_namespaces=10000 | sudo tee",
+    ),
+    (
+        "none", "bwrap", False, ("kernel/apparmor_restrict_unprivileged_userns", 1),
+        "user namespaces", "caution", "apparmor_restrict_unprivileged_userns is 1", "/etc/apparmor.d/bwrap",
+    ),
+    (
+        "none", "bwrap refusing-unshare", False, ("kernel/apparmor_restrict_unprivileged_userns", 0),
+        "user namespaces", "caution", "in most containers", "--sandbox docker",
+    ),
+    (
+        "none", "bwrap", False, None,
+        "user namespaces", "caution", "could not be tried: there is no unshare", "`sudo apt install util-linux`",
+    ),
 )  # fmt: skip
 def test_walls(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    jail: Any,
-    programs: str,
-    root: bool,
-    switch: tuple[str, int] | None,
-    name: str,
-    state: str,
-    words: str,
-    mend: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: tuple[Any, ...], says: tuple[str, str, str, str]
 ) -> None:
+    jail, programs, root, switch = given
+    bwrap = "[ $1 = --version ] && { echo bubblewrap 0.8.0; exit; }\necho 'bwrap: No permissions to create' >&2; exit 1"
+    scripts = {"bwrap": ("bwrap", bwrap), "refusing-unshare": ("unshare", "exit 1")}
     for one in programs.split():
-        refused = "echo 'bwrap: No permissions to create new namespace' >&2; exit 1"
-        script = (
-            f'[ "$1" = --version ] && {{ echo bubblewrap 0.8.0; exit; }}\n{refused}' if one == "bwrap" else "exit 0"
-        )
-        if one == "refusing-unshare":
-            one, script = "unshare", "exit 1"
-        program(tmp_path, one, script)
+        program(tmp_path, *scripts.get(one, (one, "exit 0")))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(walls.os, "geteuid", lambda: 0 if root else 1000)
     if switch is not None:
         (tmp_path / switch[0]).parent.mkdir(parents=True)
         (tmp_path / switch[0]).write_text(f"{switch[1]}\n")
-    found = list(walls.findings(Jail(jail), settings=tmp_path))
-    assert [one.name for one in found] == ["bubblewrap", "user namespaces"]
-    assert_says(named(found, name), state, words, mend)
+    assert_finds(walls.findings(Jail(jail), settings=tmp_path), ["bubblewrap", "user namespaces"], says)
 
 
 # Docker ---------------------------------------------------------------------------------------------------------------
@@ -519,44 +502,32 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     return says
 
 
-@pytest.mark.parametrize(
-    ("device", "info", "answer", "on_gpu", "there", "name", "state", "words", "mend"),
-    [
-        ("cpu", {}, FRESH, "", "none", "grading image", "fine", "lab, sha256:0123456789ab, for CPUs", ""),
-        ("cuda", {}, FRESH, "", "driver", "grading image", "fine", "for GPUs and CPUs", ""),
-        ("cuda", {}, FRESH, "", "none", "grading image", "fine", "for GPUs and CPUs", ""),
-        ("cpu", {}, STALE, "", "none", "grading image", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
-        ("cpu", {}, BARE, "", "none", "grading image", "fault", "confines no worker (setpriv: no)", "`grader image build"),
-        ("cpu", {}, FRESH, "", "driver", "grading image", "caution", f"there is a GPU: {containers.ON_HOST}", "--device cuda"),
-        ("cpu", {}, InfraError("no such program"), "", "none", "grading image", "fault", "no such program", "`grader image build"),
-        ("cpu", {}, "nonsense", "", "none", "grading image", "fault", "does not run", "`grader image build"),
-        (None, {}, "", "", "none", "grading image", "fault", "lab is asked for, and is not", "`grader image build --device cpu --tag lab`"),
-        (None, {}, "", "", "driver", "grading image", "fault", "lab is asked for, and is not", "--device cuda"),
-        ("cuda", TOOLKIT, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by NVIDIA's toolkit; CUDA starts", ""),
-        ("cuda", CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; CUDA starts", ""),
-        ("cpu", CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; not tried", ""),
-        (None, CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; not tried", ""),
-        ("cuda", TOOLKIT, FRESH, "100\n", "driver", "GPU in Docker", "fault", "error 100", "nvidia-ctk runtime configure"),
-        ("cuda", CDI, FRESH, InfraError("no libcuda.so.1"), "driver", "GPU in Docker", "fault", "no libcuda.so.1", "nvidia-ctk"),
-        ("cuda", {}, FRESH, "0\n", "driver", "GPU in Docker", "caution", "no way to pass it on", "nvidia-container-toolkit"),
-        ("cuda", TOOLKIT, FRESH, "0\n", "none", "GPU in Docker", "unneeded", "no NVIDIA GPU", ""),
-    ],
+@table(
+    ("cpu", {}, FRESH, "", "none", "grading image", "fine", "lab, sha256:0123456789ab, for CPUs", ""),
+    ("cuda", {}, FRESH, "", "driver", "grading image", "fine", "for GPUs and CPUs", ""),
+    ("cuda", {}, FRESH, "", "none", "grading image", "fine", "for GPUs and CPUs", ""),
+    ("cpu", {}, STALE, "", "none", "grading image", "fault", "made of other files", "`grader image build --device cpu --tag lab`"),
+    ("cpu", {}, BARE, "", "none", "grading image", "fault", "confines no worker (setpriv: no)", "`grader image build"),
+    ("cpu", {}, FRESH, "", "driver", "grading image", "caution", f"there is a GPU: {containers.ON_HOST}", "--device cuda"),
+    ("cpu", {}, InfraError("no such program"), "", "none", "grading image", "fault", "no such program", "`grader image build"),
+    ("cpu", {}, "nonsense", "", "none", "grading image", "fault", "does not run", "`grader image build"),
+    (None, {}, "", "", "none", "grading image", "fault", "lab is asked for, and is not", "`grader image build --device cpu --tag lab`"),
+    (None, {}, "", "", "driver", "grading image", "fault", "lab is asked for, and is not", "--device cuda"),
+    ("cuda", TOOLKIT, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by NVIDIA's toolkit; CUDA starts", ""),
+    ("cuda", CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; CUDA starts", ""),
+    ("cpu", CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; not tried", ""),
+    (None, CDI, FRESH, "0\n", "driver", "GPU in Docker", "fine", "by CDI; not tried", ""),
+    ("cuda", TOOLKIT, FRESH, "100\n", "driver", "GPU in Docker", "fault", "error 100", "nvidia-ctk runtime configure"),
+    ("cuda", CDI, FRESH, InfraError("no libcuda.so.1"), "driver", "GPU in Docker", "fault", "no libcuda.so.1", "nvidia-ctk"),
+    ("cuda", {}, FRESH, "0\n", "driver", "GPU in Docker", "caution", "no way to pass it on", "nvidia-container-toolkit"),
+    ("cuda", TOOLKIT, FRESH, "0\n", "none", "GPU in Docker", "unneeded", "no NVIDIA GPU", ""),
 )  # fmt: skip
 def test_the_image_and_the_gpu_in_docker(
-    docker_says: Callable[..., list[Finding]],
-    device: str | None,
-    info: dict[str, Any],
-    answer: str | InfraError,
-    on_gpu: str | InfraError,
-    there: gpus.Presence,
-    name: str,
-    state: str,
-    words: str,
-    mend: str,
+    docker_says: Callable[..., list[Finding]], given: tuple[Any, ...], says: tuple[str, str, str, str]
 ) -> None:
+    device, info, answer, on_gpu, there = given
     found = docker_says(FakeDaemon(device, info), answer, on_gpu, there, "lab")
-    assert [one.name for one in found] == list(NAMES[11:14])
-    assert_says(named(found, name), state, words, mend)
+    assert_finds(found, NAMES[11:14], says)
     assert_says(named(found, "Docker"), "fine", "28.1 at tcp://10.0.0.1:2375", "")
 
 
