@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from grader.assignment import Assignment, Case, Tool, load_course
 from grader.job import NO_MORE, Event, HeadStart, Job
@@ -64,10 +63,8 @@ class Grading:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `grade`; the request must be for this grading's place."""

@@ -142,10 +142,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_input_of_any_layout_arrives_intact(layout: str) -> None:
     x = LAYOUTS[layout]
-    with (
-        Arena({"first": normal(3), "x": x}, {"y": (2,)}, x.dtype, CPU) as arena,
-        worker_view(arena) as memory,
-    ):
+    with Arena({"first": normal(3), "x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
         arrived = tensor_at(memory, arena.inputs["x"])
         assert arrived.stride() == x.stride()
         assert arrived.storage_offset() % ALIGNMENT == x.storage_offset() % ALIGNMENT or x.element_size() != 1
@@ -357,10 +354,7 @@ def test_a_write_past_the_end_or_before_the_start_is_placed(arena: Arena, distan
 def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) -> None:
     last = arena.bytes.numel() - 1
     end = arena.outputs["z"].offset + arena.outputs["z"].length
-    assert strays_after(arena, 0, last) == [
-        Stray("a", -arena.inputs["a"].offset, 1),
-        Stray("z", last - end, 1),
-    ]
+    assert strays_after(arena, 0, last) == [Stray("a", -arena.inputs["a"].offset, 1), Stray("z", last - end, 1)]
 
 
 def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:

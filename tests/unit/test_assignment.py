@@ -342,6 +342,8 @@ def test_a_signature_that_cannot_be_called_is_refused(tmp_path: Path, signature:
 
 
 def test_a_signature_goes_with_the_cases(tmp_path: Path) -> None:
+    compiled = CUDA.replace('tries = "two"', 'tries = "two", compiled = true')
+    assert "case 'n-2': compiled is for the language triton" in refusal(of_cuda(tmp_path, SIGNATURE, compiled))
     halves = CUDA.replace('tries = "two"', 'tries = "two", dtype = "float16"')
     assert "case 'n-2' is float16, and tensors of the language cuda are float32" in refusal(
         of_cuda(tmp_path, SIGNATURE, halves)
