@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from grader.protocol import MAX_CALLS, Parameter
 
+T = TypeVar("T")
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16"]
 Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 Scale = Literal["element", "row", "all"]
 Language = Literal["cuda", "triton"]
+Devices = Annotated[tuple[Device, ...], Field(min_length=1)]
 Tool = Literal["memcheck", "racecheck", "initcheck"]  # of compute-sanitizer
 
 Slug = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Points = Annotated[Number, Field(ge=0, le=100)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+Points = Annotated[NotNegative, Field(le=100)]
+
+
+def _twice(names: Iterable[T]) -> list[T]:
+    """What stands there more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _whole(least: int, most: int) -> Any:
+    return Field(strict=True, ge=least, le=most)
 
 
 class CourseError(Exception):
@@ -73,42 +88,39 @@ def _parsed(data: Any) -> Any:
 
 
 class Limits(Strict):
-    """Limits of the student's code: of a call, an import, a build, and of all workers together."""
+    """Limits of the student's code.
 
-    time_limit_s: dict[Device, Annotated[Number, Field(gt=0)]]
-    memory_gib: Number = Field(gt=0, description="host memory of the worker and everything it starts")
-    import_limit_s: Number = Field(default=20, gt=0, description="time for importing the student's file")
-    build_limit_s: Number = Field(
-        default=180, gt=0, description="time for compiling a .cu file, or the launches of a case for all architectures"
-    )
-    total_limit_s: Number = Field(
-        default=600,
-        gt=0,
-        le=800,  # four assignments must fit into the hour of a grading (`RUN_LIMIT_S`)
-        description="time that all of it may take together, in wall time: imports, builds, calls, and the ends of its workers",
-    )
+    time_limit_s: of a call, by device.
+    memory_gib: host memory of the worker and everything it starts.
+    import_limit_s: of importing the student's file.
+    build_limit_s: of compiling a .cu file, or the launches of a case for all architectures.
+    total_limit_s: of all of it together, in wall time: imports, builds, calls, and the ends of its workers.
+    """
+
+    time_limit_s: dict[Device, Positive]
+    memory_gib: Positive
+    import_limit_s: Positive = 20
+    build_limit_s: Positive = 180
+    total_limit_s: Annotated[Positive, Field(le=800)] = 600  # four assignments must fit into a grading (`RUN_LIMIT_S`)
 
 
 class Tolerance(Strict):
     """The error budget: k times the larger of PyTorch's and the reference kernel's error, plus a floor.
 
-    `scale`, by output: errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
-    last dimension), or to the root mean square over `all` outputs with this scale. The floors, of the worst element and of the root mean
-    square, are given for each precision.
+    reference_cap: a reference kernel off by more than this many budgets is a fault of the course.
+    scale: by output; errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
+        last dimension), or to the root mean square over `all` outputs with this scale.
+    may_vary: outputs that may differ from call to call within their budget, as sums in no fixed order do.
+    floor, floor_rms: of the worst element and of the root mean square, for each precision.
     """
 
-    k: Number = Field(gt=0)
-    reference_cap: Number = Field(
-        default=10.0, ge=1, description="a reference kernel off by more than this many budgets is a fault of the course"
-    )
+    k: Positive
+    reference_cap: Annotated[Number, Field(ge=1)] = 10.0
     scale: dict[str, Scale]
-    unit: Number = Field(default=1.0, gt=0)
-    may_vary: tuple[str, ...] = Field(
-        default=(),
-        description="outputs that may differ from call to call within their budget, as sums in no fixed order do",
-    )
-    floor: dict[Precision, Annotated[Number, Field(ge=0)]]
-    floor_rms: dict[Precision, Annotated[Number, Field(ge=0)]]
+    unit: Positive = 1.0
+    may_vary: tuple[str, ...] = ()
+    floor: dict[Precision, NotNegative]
+    floor_rms: dict[Precision, NotNegative]
 
     def precision(self, dtype: DType, device: Device) -> Precision:
         """The precision whose floor counts: `tf32` for float32 on a GPU, if the assignment allows TF32 products by declaring that floor."""
@@ -130,73 +142,48 @@ class Keyed(Strict):
 
 
 class Case(Keyed):
-    """A correctness case: inputs that the judge makes, and the way of calling the submission on them."""
+    """A correctness case: inputs that the judge makes, and the way of calling the submission on them.
+
+    tries: what this case is there to find; the student reads it.
+    compiled: Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them.
+    calls: in a row, each with new data.
+    repeats: calls on the same data, whose answers must be the same bits.
+    together: calls on different data, that on the first twice, all made before the first result is looked at, and before the first
+        backward pass; these in both orders.
+    pieces: make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them.
+    profiled: on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show.
+    tool: run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer.
+    memory_gib: GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free.
+    max_extra_mib: GPU memory the call may take beside its tensors.
+    cpu_windows: CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only where accesses go
+        is looked at.
+    degenerate: why a trivial answer (zeros, ones, a copy) is right here.
+    cpu: keys of `problem.py` that differ on the CPU.
+    """
 
     name: Slug
-    tries: str = Field(min_length=1, description="what this case is there to find; the student reads it")
+    tries: Annotated[str, Field(min_length=1)]
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = Field(default=("cpu", "cuda"), min_length=1)
-    compiled: bool = Field(
-        default=False,
-        description="Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them",
-    )
-    calls: int = Field(default=1, strict=True, ge=1, le=10, description="calls in a row, each with new data")
-    repeats: int = Field(
-        default=1, strict=True, ge=1, le=10, description="calls on the same data, whose answers must be the same bits"
-    )
-    together: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=8,
-        description="calls on different data, that on the first twice, all made before the first result is looked at, "
-        "and before the first backward pass; these in both orders",
-    )
-    pieces: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=4096,
-        description="make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them",
-    )
-    profiled: bool = Field(
-        default=False,
-        description="on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show",
-    )
-    tool: Tool | None = Field(
-        default=None,
-        description="run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer",
-    )
-    time_limit_s: Number | None = Field(default=None, gt=0)
-    memory_gib: Number | None = Field(
-        default=None,
-        gt=0,
-        description="GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free",
-    )
-    max_extra_mib: Number | None = Field(
-        default=None, gt=0, description="GPU memory the call may take beside its tensors"
-    )
-    cpu_windows: int = Field(
-        default=1,
-        strict=True,
-        ge=1,
-        le=4096,
-        description="CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only "
-        "where accesses go is looked at",
-    )
-    degenerate: str | None = Field(default=None, description="why a trivial answer (zeros, ones, a copy) is right here")
-    cpu: dict[str, Any] = Field(default_factory=dict, description="keys of `problem.py` that differ on the CPU")
+    devices: Devices = ("cpu", "cuda")
+    compiled: bool = False
+    calls: Annotated[int, _whole(1, 10)] = 1
+    repeats: Annotated[int, _whole(1, 10)] = 1
+    together: Annotated[int, _whole(1, 8)] = 1
+    pieces: Annotated[int, _whole(1, 4096)] = 1
+    profiled: bool = False
+    tool: Tool | None = None
+    time_limit_s: Positive | None = None
+    memory_gib: Positive | None = None
+    max_extra_mib: Positive | None = None
+    cpu_windows: Annotated[int, _whole(1, 4096)] = 1
+    degenerate: str | None = None
+    cpu: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _tools_need_a_gpu(self) -> Case:
+    def _consistent(self) -> Case:
         if self.tool is not None and self.devices != ("cuda",):
             raise ValueError(f'tool = "{self.tool}" needs devices = ["cuda"]')
-        return self
-
-    @model_validator(mode="after")
-    def _each_is_made_in_one_way(self) -> Case:
-        ways = {"repeats": self.repeats > 1, "together": self.together > 1, "pieces": self.pieces > 1}
-        asked = [name for name, is_asked in (ways | {"tool": self.tool is not None}).items() if is_asked]
+        asked = [name for name in ("repeats", "together", "pieces", "tool") if getattr(self, name) not in (1, None)]
         if len(asked) > 1:
             raise ValueError(f"{' and '.join(asked)} cannot go together: each makes calls in a way of its own")
         return self
@@ -210,13 +197,16 @@ class Case(Keyed):
 
 
 class Group(Strict):
-    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong."""
+    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong.
+
+    checks: test functions of this assignment's test_*.py files.
+    """
 
     name: Slug
     title: str
     points: Points
     cases: tuple[Case, ...] = ()
-    checks: tuple[str, ...] = Field(default=(), description="test functions of this assignment's test_*.py files")
+    checks: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _not_empty(self) -> Group:
@@ -233,57 +223,70 @@ class Band(Strict):
     """Points for being at least `speedup` times as fast as a baseline."""
 
     vs: Literal["eager", "compile"]
-    speedup: Number = Field(gt=0)
+    speedup: Positive
     points: Points
 
 
-class SpeedCase(Keyed):
-    """A speed case: an input on which the submission is timed, and its bands."""
+class SpeedSize(Keyed):
+    """A size of a speed case. memory_gib: GPU memory that timing this size needs."""
+
+    memory_gib: Positive | None = None
+
+
+class SpeedCase(SpeedSize):
+    """A speed case: an input on which the submission is timed, and its bands.
+
+    roofline: what shows this machine's limit.
+    vendor: functions of baselines.py, the best there is; timed with --table.
+    smaller: what to take where memory is short, in order.
+    """
 
     name: Slug
     dtype: DType = "float32"
-    devices: tuple[Device, ...] = Field(default=("cuda",), min_length=1)
-    bands: tuple[Band, ...] = Field(min_length=1)
-    roofline: Literal["copy", "matmul"] = Field(default="copy", description="what shows this machine's limit")
-    vendor: tuple[Slug, ...] = Field(
-        default=(), description="functions of baselines.py, the best there is; timed with --table"
-    )
-    memory_gib: Number | None = Field(default=None, gt=0, description="GPU memory that timing this size needs")
-    smaller: tuple[dict[str, Any], ...] = Field(
-        default=(), description="what to take where memory is short, in order: keys of `problem.py`, and memory_gib"
-    )
+    devices: Devices = ("cuda",)
+    bands: Annotated[tuple[Band, ...], Field(min_length=1)]
+    roofline: Literal["copy", "matmul"] = "copy"
+    vendor: tuple[Slug, ...] = ()
+    smaller: tuple[SpeedSize, ...] = ()
 
     @model_validator(mode="after")
-    def _names_are_their_own(self) -> SpeedCase:
+    def _consistent(self) -> SpeedCase:
         if taken := sorted(set(self.vendor) & TAKEN):
             raise ValueError(f"vendor: {taken[0]} is what another contender is called")
-        if len({(band.vs, band.speedup) for band in self.bands}) < len(self.bands):
+        if _twice((band.vs, band.speedup) for band in self.bands):
             raise ValueError("bands: the same band is there twice")
-        return self
-
-    @model_validator(mode="after")
-    def _matrix_products_need_a_gpu(self) -> SpeedCase:
         if self.roofline == "matmul" and self.devices != ("cuda",):
             raise ValueError('roofline = "matmul" needs devices = ["cuda"]: the matrix product is a GPU\'s')
+        for index, (before, size) in enumerate(pairwise([self, *self.smaller])):
+            most, needed = before.memory_gib, size.memory_gib
+            if most is None:
+                raise ValueError(
+                    f"smaller.{index} is never taken: the size before it has no memory_gib, so it always fits"
+                )
+            if needed is not None and needed >= most:
+                raise ValueError(
+                    f"smaller.{index}.memory_gib = {needed:g} is not below {most:g}, that of the size before it: where that one does "
+                    "not fit, neither does this one"
+                )
         return self
 
 
 class Timing(Strict):
-    """The rules of measuring speed (see docs/CLOCK.md)."""
+    """The rules of measuring speed (see docs/CLOCK.md).
 
-    batch_s: Number = Field(
-        default=0.008, gt=0, le=10, description="how long the calls of a batch should take together"
-    )
-    max_calls: Annotated[int, Field(strict=True, ge=4, le=MAX_CALLS)] = 128
-    rounds: Annotated[int, Field(strict=True, ge=3, le=200)] = 5
-    max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 60
-    budget_s: Number = Field(
-        default=12,
-        gt=0,
-        description="no more rounds, four at a time, are begun after so long, but for what the workers take between batches",
-    )
-    margin: Number = Field(default=0.05, gt=0, lt=1, description="how far a claim may lie below the judge's time")
-    slow_limit: Number = Field(default=20, gt=1, description="stop at a call that takes so many times the baseline's")
+    batch_s: how long the calls of a batch should take together.
+    budget_s: no more rounds, four at a time, are begun after so long, but for what the workers take between batches.
+    margin: how far a claim may lie below the judge's time.
+    slow_limit: stop at a call that takes so many times the baseline's.
+    """
+
+    batch_s: Annotated[Positive, Field(le=10)] = 0.008
+    max_calls: Annotated[int, _whole(4, MAX_CALLS)] = 128
+    rounds: Annotated[int, _whole(3, 200)] = 5
+    max_rounds: Annotated[int, _whole(3, 1000)] = 60
+    budget_s: Positive = 12
+    margin: Annotated[Positive, Field(lt=1)] = 0.05
+    slow_limit: Annotated[Number, Field(gt=1)] = 20
 
     @model_validator(mode="after")
     def _ordered(self) -> Timing:
@@ -293,13 +296,11 @@ class Timing(Strict):
 
 
 class Part(Strict):
-    """A part of an assignment with points of its own, such as the backward pass."""
+    """A part of an assignment with points of its own, such as the backward pass. defaults: keys of `problem.py` for all of its cases."""
 
     name: Slug
     title: str
-    defaults: dict[str, Any] = Field(
-        default_factory=dict, description="keys of `problem.py` for every case of the part"
-    )
+    defaults: dict[str, Any] = {}
     groups: tuple[Group, ...] = Field(alias="group", min_length=1)
     speed: tuple[SpeedCase, ...] = ()
 
@@ -312,58 +313,56 @@ class Part(Strict):
         return sum(band.points for case in self.speed for band in case.bands)
 
     @property
-    def cases(self) -> Iterator[Case]:
-        return (case for group in self.groups for case in group.cases)
+    def cases(self) -> list[Case]:
+        return [case for group in self.groups for case in group.cases]
+
+    @property
+    def answers(self) -> list[Case | SpeedCase]:
+        """All cases, those of speed too."""
+        return [*self.cases, *self.speed]
 
 
 class Policy(Strict):
     """The uses of libraries that an assignment allows. PyTorch's allocations, copies and views are always allowed
     (`grader/verdict/policy.py`).
+
+    imports: packages that a submission's Python files may import, beside its own files.
+    forbidden: names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; in CUDA C++
+        also the beginnings of headers' names.
+    operators: ATen operators that may run beside the student's kernels, as `mul`.
     """
 
-    imports: tuple[str, ...] = Field(
-        default=USUAL_IMPORTS, description="packages that a submission's Python files may import, beside its own files"
-    )
-    forbidden: tuple[str, ...] = Field(
-        default=(),
-        description="names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; "
-        "in CUDA C++ also the beginnings of headers' names",
-    )
-    operators: tuple[str, ...] = Field(
-        default=(), description="ATen operators that may run beside the student's kernels, as `mul`"
-    )
+    imports: tuple[str, ...] = USUAL_IMPORTS
+    forbidden: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
 
 class AssignmentSpec(Strict):
-    """A `problem.toml`."""
+    """A `problem.toml`.
+
+    order: place of the assignment in the course.
+    signature: in CUDA C++, the parameters of the entry, which returns nothing.
+    arch: the GPU that submissions are graded on: what is compiled where there is no GPU to ask.
+    architectures: other GPUs that Triton kernels are compiled for where there is none; the report tells of it.
+    examples: inputs that each property is tried on (`grader/judge/properties.py`).
+    policy: None allows everything.
+    """
 
     title: str
-    order: int = Field(default=100, description="place of the assignment in the course")
+    order: int = 100
     file: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\.(py|cu)$")]
     entry: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     language: Language
-    signature: tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...] = Field(
-        default=(),
-        max_length=MAX_PARAMETERS,
-        description="CUDA C++: the parameters of the entry, which returns nothing",
-    )
-    arch: str = Field(
-        default="sm_90",
-        pattern=r"^sm_\d+[a-z]?$",
-        description="the GPU that submissions are graded on: what is compiled where there is no GPU to ask",
-    )
-    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = Field(
-        default=(),
-        description="other GPUs that Triton kernels are compiled for where there is none; the report tells of it",
-    )
+    signature: Annotated[
+        tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...], Field(max_length=MAX_PARAMETERS)
+    ] = ()
+    arch: Annotated[str, Field(pattern=r"^sm_\d+[a-z]?$")] = "sm_90"
+    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = ()
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()
-    examples: dict[Device, Annotated[int, Field(strict=True, ge=1, le=1000)]] = Field(
-        default={"cpu": 4, "cuda": 4},
-        description="inputs that each property is tried on (`grader/judge/properties.py`)",
-    )
-    policy: Policy | None = Field(default=None, description="absent: anything may be used")
+    examples: dict[Device, Annotated[int, _whole(1, 1000)]] = {"cpu": 4, "cuda": 4}
+    policy: Policy | None = None
     parts: tuple[Part, ...] = Field(alias="part", min_length=1)
 
     def names_of(self, kind: str) -> list[str]:
@@ -377,85 +376,69 @@ class AssignmentSpec(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> AssignmentSpec:
-        names = [part.name for part in self.parts]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two parts have the same name: {names}")
-        if self.tolerance.floor.keys() != self.tolerance.floor_rms.keys():
-            raise ValueError("[tolerance] floor and floor_rms must name the same precisions")
-        if unknown := sorted(set(self.tolerance.may_vary) - set(self.tolerance.scale)):
-            raise ValueError(f"[tolerance] may_vary names {unknown[0]!r}, which scale does not")
-        for part in self.parts:
-            cases = [case.name for case in part.cases]
-            twice = sorted({name for name in cases if cases.count(name) > 1})
-            if twice:
-                raise ValueError(f"part {part.name!r} has two cases named {twice[0]!r}")
-            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
-            for one in answers:
-                if one.dtype not in self.tolerance.floor:
-                    raise ValueError(f"case {one.name!r} is {one.dtype}, but [tolerance] floor has no {one.dtype}")
-            checks = [check for group in part.groups for check in group.checks]
-            for name in checks:
-                if name in cases or checks.count(name) > 1:
-                    raise ValueError(f"part {part.name!r} has two cases or checks named {name!r}")
-            for timed in part.speed:
-                for band in timed.bands:
-                    if band.speedup * self.timing.slow_limit <= 1:
-                        raise ValueError(
-                            f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
-                            f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
-                        )
-            speed = [case.name for case in part.speed]
-            if len(set(speed)) != len(speed):
-                raise ValueError(f"part {part.name!r} has two speed cases of the same name: {speed}")
-        for key, by_device in (("[limits] time_limit_s", self.limits.time_limit_s), ("examples", self.examples)):
-            missing = [device for device in get_args(Device) if device not in by_device]
-            if missing:
-                raise ValueError(f"{key} needs a number for {missing[0]!r} too")
-        for case in (case for part in self.parts for case in part.cases):
-            if case.cpu_windows > 1 and self.language != "cuda":
-                raise ValueError(f"case {case.name!r}: cpu_windows is for the language cuda")
-            if case.compiled and self.language != "triton":
-                raise ValueError(f"case {case.name!r}: compiled is for the language triton")
-        if (self.language == "cuda") != self.file.endswith(".cu"):
-            raise ValueError(f"language {self.language!r} does not go with the file {self.file!r}")
+        if fault := next(chain(self._faults(), self._faults_of_signature()), None):
+            raise ValueError(fault)
         return self
 
-    @model_validator(mode="after")
-    def _signature_goes_with_the_rest(self) -> AssignmentSpec:
-        if (self.language == "cuda") != bool(self.signature):
-            raise ValueError(f"signature is for the language cuda, which needs one: {PARAMETER_FORMS}")
-        if not self.signature:
-            return self
-        names, outputs = [one.name for one in self.signature], self.names_of("float*")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"signature: two parameters are called {twice[0]!r}")
-        if self.names_of("cudaStream_t") != names[-1:] or not self.names_of("const float*") or not outputs:
-            raise ValueError(
-                "signature needs an input (const float*), an output (float*), and one cudaStream_t, which is the last"
-            )
-        if set(outputs) != set(self.tolerance.scale):
-            raise ValueError(
-                f"signature: the outputs (float*) are {outputs}, and those that [tolerance] scale names {list(self.tolerance.scale)}"
-            )
-        if len(self.names_of("float")) > MAX_FLOATS:
-            raise ValueError(f"signature: more than {MAX_FLOATS} parameters are floats")
-        tensors = [*self.names_of("const float*"), *outputs]
-        for one in self.signature:
-            if one.tensor is not None and one.tensor not in tensors:
-                raise ValueError(
-                    f"signature: {one.name} is a size of {one.tensor!r}; the tensors are {', '.join(tensors)}"
-                )
+    def _faults(self) -> Iterator[str]:
+        """Contradictions between keys, in words."""
+        tolerance = self.tolerance
+        if (self.language == "cuda") != self.file.endswith(".cu"):
+            yield f"language {self.language!r} does not go with the file {self.file!r}"
+        if tolerance.floor.keys() != tolerance.floor_rms.keys():
+            yield "[tolerance] floor and floor_rms must name the same precisions"
+        for name in sorted(set(tolerance.may_vary) - set(tolerance.scale)):
+            yield f"[tolerance] may_vary names {name!r}, which scale does not"
+        for key, by_device in (("[limits] time_limit_s", self.limits.time_limit_s), ("examples", self.examples)):
+            for device in sorted(set(get_args(Device)) - by_device.keys()):
+                yield f"{key} needs a number for {device!r} too"
+        for name in _twice(part.name for part in self.parts):
+            yield f"two parts are named {name!r}"
         for part in self.parts:
-            answers: list[Case | SpeedCase] = [*part.cases, *part.speed]
-            for answer in answers:
-                if answer.dtype != "float32":
-                    raise ValueError(
-                        f"case {answer.name!r} is {answer.dtype}, and tensors of the language cuda are float32"
+            for name in _twice(name for group in part.groups for name in group.names):
+                yield f"part {part.name!r} has two cases or checks named {name!r}"
+            for name in _twice(case.name for case in part.speed):
+                yield f"part {part.name!r} has two speed cases named {name!r}"
+            for one in part.answers:
+                if one.dtype not in tolerance.floor:
+                    yield f"case {one.name!r} is {one.dtype}, but [tolerance] floor has no {one.dtype}"
+            for case in part.cases:
+                if case.cpu_windows > 1 and self.language != "cuda":
+                    yield f"case {case.name!r}: cpu_windows is for the language cuda"
+                if case.compiled and self.language != "triton":
+                    yield f"case {case.name!r}: compiled is for the language triton"
+            for timed, band in ((one, band) for one in part.speed for band in one.bands):
+                if band.speedup * self.timing.slow_limit <= 1:
+                    yield (
+                        f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
+                        f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
                     )
+
+    def _faults_of_signature(self) -> Iterator[str]:
+        if (self.language == "cuda") != bool(self.signature):
+            yield f"signature is for the language cuda, which needs one: {PARAMETER_FORMS}"
+        if not self.signature:
+            return
+        names = [one.name for one in self.signature]
+        inputs, outputs = self.names_of("const float*"), self.names_of("float*")
+        for name in _twice(names):
+            yield f"signature: two parameters are called {name!r}"
+        if self.names_of("cudaStream_t") != names[-1:] or not inputs or not outputs:
+            yield "signature needs an input (const float*), an output (float*), and one cudaStream_t, which is the last"
+        if set(outputs) != set(scaled := list(self.tolerance.scale)):
+            yield f"signature: the outputs (float*) are {outputs}, and those that [tolerance] scale names {scaled}"
+        if len(self.names_of("float")) > MAX_FLOATS:
+            yield f"signature: more than {MAX_FLOATS} parameters are floats"
+        for one in self.signature:
+            if one.tensor not in (None, *inputs, *outputs):
+                yield f"signature: {one.name} is a size of {one.tensor!r}; the tensors are {', '.join(inputs + outputs)}"
+        for part in self.parts:
+            for answer in part.answers:
+                if answer.dtype != "float32":
+                    yield f"case {answer.name!r} is {answer.dtype}, and tensors of the language cuda are float32"
             for case in part.cases:
                 if case.cpu_windows > 1 and any(one.axis is not None for one in self.signature):
-                    raise ValueError(f"case {case.name!r}: cpu_windows needs a signature whose sizes are all numel()")
-        return self
+                    yield f"case {case.name!r}: cpu_windows needs a signature whose sizes are all numel()"
 
 
 @dataclass(frozen=True)
@@ -525,7 +508,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             continue  # pydantic also reports a list as too short if its only item is refused
         key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         if problem["type"] == "extra_forbidden":
-            allowed = ", ".join(_keys(_model_at(model, problem["loc"][:-1])))
+            fields = _model_at(model, problem["loc"][:-1]).model_fields
+            allowed = ", ".join(field.alias or name for name, field in fields.items())
             lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
         else:
             got = "" if isinstance(problem["input"], dict) else f" (got {str(problem['input'])[:80]!r})"
@@ -533,24 +517,12 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
     """The model at `location` of an error in `model`."""
     for step in location:
-        if isinstance(step, int):
-            continue
-        field = next((f for name, f in model.model_fields.items() if step in (name, f.alias)), None)
-        if field is None:
-            return model
-        inner = [
-            arg
-            for arg in (field.annotation, *get_args(field.annotation))
-            if isinstance(arg, type) and issubclass(arg, BaseModel)
-        ]
-        if not inner:
-            return model
-        model = inner[0]
+        for name, field in model.model_fields.items():
+            if step in (name, field.alias):
+                types = (field.annotation, *get_args(field.annotation))
+                model = next((one for one in types if isinstance(one, type) and issubclass(one, BaseModel)), model)
+                break
     return model

@@ -79,9 +79,12 @@ class Job(Message):
     contenders: Literal["needed", "all"] = "needed"
 
 
-class PlannedPart(Message):
+class OfPart(Message):
     assignment: str
     part: str
+
+
+class PlannedPart(OfPart):
     file: str
     title: str
     cases: int
@@ -96,17 +99,13 @@ class Planned(Message):
     isolation: Isolation
 
 
-class CaseStarted(Message):
+class CaseStarted(OfPart):
     event: Literal["case_started"] = "case_started"
-    assignment: str
-    part: str
     case: str
 
 
-class CaseDone(Message):
+class CaseDone(OfPart):
     event: Literal["case_done"] = "case_done"
-    assignment: str
-    part: str
     result: CaseResult
 
 
@@ -117,10 +116,8 @@ class CaseNote(Message):
     text: str
 
 
-class SpeedDone(Message):
+class SpeedDone(OfPart):
     event: Literal["speed_done"] = "speed_done"
-    assignment: str
-    part: str
     result: SpeedCaseResult
 
 

@@ -12,7 +12,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple, Protocol, cast
@@ -223,27 +222,10 @@ def bind_speed_sizes(
         raise CourseError(
             f"{assignment.folder / 'baselines.py'}: not found; speed is measured against its function `eager`"
         )
-    path = assignment.folder / "problem.toml"
-    sizes = []
-    for change in ({"memory_gib": case.memory_gib}, *case.smaller):
-        own = {key: value for key, value in change.items() if key != "memory_gib"}
-        memory_gib = change.get("memory_gib")
-        params = _bound(assignment, part, case, model, case.params | own)
-        if memory_gib is not None and not (type(memory_gib) in (int, float) and 0 < memory_gib < float("inf")):
-            raise CourseError(f"{path}: speed case {case.name!r}: memory_gib must be a number above 0")
-        sizes.append((params, memory_gib))
-    for index, ((_, before), (_, needed)) in enumerate(pairwise(sizes)):
-        where = f"{path}: in part {part.name!r}, speed case {case.name!r}: smaller.{index}"
-        if before is None:
-            raise CourseError(
-                f"{where} is never taken: the size before it has no memory_gib, so it is always the one that fits"
-            )
-        if needed is not None and needed >= before:
-            raise CourseError(
-                f"{where}.memory_gib = {needed:g} is not below {before:g}, that of the size before it: where that one does not fit, "
-                "neither does this one"
-            )
-    return sizes
+    return [
+        (_bound(assignment, part, case, model, case.params | size.params), size.memory_gib)
+        for size in (case, *case.smaller)
+    ]
 
 
 def by_slices(

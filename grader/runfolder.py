@@ -18,9 +18,7 @@ def run_folder() -> Iterator[Path]:
     """A new private folder for one run, removed afterwards."""
     made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}")).resolve()
     with held(made):
-        folder = made.rename(
-            made.with_name(made.name.removeprefix("."))
-        )  # from now on `abandoned` looks for the folder
+        folder = made.rename(made.with_name(made.name.removeprefix(".")))  # which `abandoned` looks for
         try:
             yield folder
         finally:
@@ -28,53 +26,46 @@ def run_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Mark the folder as in use until the end of the block, or of this process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _opened(folder: Path, flags: int = 0) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Mark the folder as in use until the end of the block, or of this process."""
+    with _opened(folder) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
 
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Work in the folder, made if missing, after all others in `alone_in`. On a file system without folder locks both work at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(folder) as descriptor:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def abandoned() -> list[Path]:
     """Folders of this user's runs in which no process works any more, as after SIGKILL."""
     found = []
     for folder in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
-        with contextlib.suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-                continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+        with contextlib.suppress(OSError), _opened(folder, os.O_NOFOLLOW) as descriptor:
+            if os.fstat(descriptor).st_uid == os.geteuid():
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 found.append(folder)
-            finally:
-                os.close(descriptor)
     return found
 
 
 def _run(command: list[str]) -> None:
-    subprocess.run(
-        command,
-        env={"PATH": os.defpath},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    nothing = subprocess.DEVNULL
+    subprocess.run(command, env={"PATH": os.defpath}, stdin=nothing, stdout=nothing, stderr=nothing)
 
 
 def remove(folder: Path, run: Callable[[list[str]], object] = _run) -> None:

@@ -146,7 +146,7 @@ class Arena:
 
     def still_holds(self, name: str, mine: torch.Tensor) -> bool:
         """Whether an output is, to the bit, what was taken from there."""
-        return torch.equal(*_words_of_both(mine.view(-1).view(torch.uint8), self._region(self.outputs[name])))
+        return same_bits(mine, self._region(self.outputs[name]))
 
     def forget(self) -> None:
         """Drop the judge's own inputs; their memory is free unless someone else holds them."""
@@ -157,9 +157,7 @@ class Arena:
         assert inputs.keys() == self.inputs.keys()
         for name, tensor in inputs.items():
             slot = self.inputs[name]
-            start = slot.offset + int(tensor.storage_offset()) * tensor.element_size()
-            assert (_storage_bytes(tensor).numel(), start) == (slot.length, slot.start_bytes)
-            assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (slot.dtype, slot.shape, slot.stride)
+            assert _slot_of(name, tensor, slot.offset) == slot
         self._originals = inputs
 
     def settle(self) -> None:
@@ -254,29 +252,23 @@ class _Layout:
         return offset
 
     def input(self, name: str, tensor: torch.Tensor) -> Slot:
-        length = tensor.untyped_storage().nbytes()
-        offset = self._place(length)
-        start = offset + int(tensor.storage_offset()) * tensor.element_size()
-        return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
+        return _slot_of(name, tensor, self._place(tensor.untyped_storage().nbytes()))
 
     def output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, start: int) -> Slot:
-        stride = _contiguous(shape)
-        length = torch.Size(shape).numel() * dtype.itemsize
-        offset = self._place(length, start * dtype.itemsize)
-        return Slot(name, offset, length, offset, dtype, shape, stride)
+        like = torch.empty(shape, dtype=dtype, device="meta")
+        return _slot_of(name, like, self._place(like.nbytes, start * dtype.itemsize))
+
+
+def _slot_of(name: str, tensor: torch.Tensor, offset: int) -> Slot:
+    """The slot of a tensor whose whole storage is to lie at `offset`."""
+    start = offset + int(tensor.storage_offset()) * tensor.element_size()
+    length = tensor.untyped_storage().nbytes()
+    return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
 def _elements(distances: torch.Tensor, size: int) -> int:
     """How many elements of `size` bytes were hit; a NaN that is written differs from the guard's in some of its bytes alone."""
     return int(torch.unique(distances // size).numel())
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor, in elements."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides)) if shape else ()
 
 
 def _words(data: torch.Tensor) -> torch.Tensor:
@@ -290,7 +282,7 @@ def _words_of_both(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of one dtype and shape hold the same, NaN and -0 included."""
+    """Whether two contiguous tensors hold the same bytes, so NaN and -0 count."""
     return torch.equal(*_words_of_both(*(tensor.view(-1).view(torch.uint8) for tensor in (one, other))))
 
 

@@ -152,12 +152,7 @@ def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
         trial = jail.command([sys.executable, "-I", "-c", TRIAL, str(scratch / "file"), *nodes], [scratch], [])
         try:
             done = subprocess.run(
-                trial,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                cwd=scratch,
-                timeout=TRIAL_LIMIT_S,
+                trial, stdin=subprocess.DEVNULL, capture_output=True, cwd=scratch, timeout=TRIAL_LIMIT_S
             )
         except (OSError, subprocess.SubprocessError) as error:
             return str(error)
@@ -191,16 +186,8 @@ def _drop(setpriv: str) -> list[str]:
     """
     uid = worker_uid()
     bounds = ["--bounding-set=-all"] if _has_capability(CAP_SETPCAP) else []
-    return [
-        setpriv,
-        f"--reuid={uid}",
-        f"--regid={uid}",
-        "--clear-groups",
-        "--inh-caps=-all",
-        *bounds,
-        "--no-new-privs",
-        "--",
-    ]
+    user = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    return [setpriv, *user, "--inh-caps=-all", *bounds, "--no-new-privs", "--"]
 
 
 def _has_capability(number: int) -> bool:
@@ -211,7 +198,7 @@ def _has_capability(number: int) -> bool:
 
 
 def _namespaces() -> list[str]:
-    options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    options = [f"--unshare-{one}" for one in ("pid", "net", "ipc", "uts", "cgroup-try")]
     options += ["--hostname", "worker", "--die-with-parent"]
     if os.geteuid() == 0:  # to become another user, which drops these too
         options += ["--cap-drop", "ALL"]
@@ -284,11 +271,8 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
     folders = [sys.prefix, sys.base_prefix, *packages, *_added_folders(packages)]
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
-    folders += [
-        entry
-        for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH")
-        for entry in os.environ.get(name, "").split(os.pathsep)
-    ]
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH"):
+        folders += os.environ.get(name, "").split(os.pathsep)
     # A compiler brings its own headers and libraries along, in the folder above its bin/.
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]

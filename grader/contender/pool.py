@@ -7,11 +7,12 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import grader
 from grader.assignment import Device
@@ -25,6 +26,8 @@ MAX_AT_ONCE = 12
 SHARE_OF_CORES = 0.5  # two of them are one core's threads, the judge and who is starting need some, and each worker more has to start
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
+# What a worker that stands ready is for: ("spare",); ("race", purpose), once it is alone; ("watched", the command of its tool).
+Use: TypeAlias = tuple[Hashable, ...]
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
@@ -64,12 +67,9 @@ class WorkerPool:
         )  # what the submission's workers have compiled: none of them compiles it again
         self._numbers = count()
         self._workers: list[Contender] = []
-        self._spares: list[Contender] = []
-        # Those that are for whoever is alone, and what each is meant for.
-        self._reserve: list[tuple[str, Contender]] = []
-        self._watched: list[tuple[list[str], Contender]] = []  # those that a tool watches, with its command
+        self._ready: list[tuple[Use, Contender]] = []  # those that nobody has taken
         self._given = False  # whether anything of the submission's may have run
-        self._lock = threading.Lock()  # of these lists
+        self._lock = threading.Lock()  # of this list
         self._preparing = threading.Lock()  # held by whoever fills the spares, which takes a while
         self._reserving = threading.Lock()  # and by whoever fills the reserve
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
@@ -98,37 +98,47 @@ class WorkerPool:
         return worker
 
     def _take(self, kind: WorkerKind | None, alone: bool, purpose: str) -> Contender:
+        worker = None
         if kind in (None, self.device):
-            worker = (self._take_of_reserve(purpose) if alone else None) or self._take_of_spares()
-            worker = worker or self._start(self.device)
-        else:
-            worker = self._start(kind)
+            worker = self._pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
+        worker = worker or self._start(kind or self.device)
         worker.ready()
         return worker
 
-    def _take_of_reserve(self, purpose: str) -> Contender | None:
+    def _pick(self, *uses: Use) -> Contender | None:
+        """One that stands ready for the first of these uses that any is for."""
         with self._lock:
-            self._reserve[:] = [(meant, one) for meant, one in self._reserve if one.lives()]
-            index = next((number for number, (meant, _) in enumerate(self._reserve) if meant == purpose), 0)
-            return self._reserve.pop(index)[1] if self._reserve else None
+            self._ready[:] = [(use, one) for use, one in self._ready if one.lives()]
+            for wanted in uses:
+                for index, (use, worker) in enumerate(self._ready):
+                    if use[: len(wanted)] == wanted:
+                        del self._ready[index]
+                        return worker
+        return None
 
-    def _take_of_spares(self) -> Contender | None:
+    def _keep(self, use: Use, worker: Contender) -> None:
         with self._lock:
-            self._spares[:] = [one for one in self._spares if one.lives()]
-            return self._spares.pop(0) if self._spares else None
+            self._ready.append((use, worker))
+
+    def _stand_ready(self, kind: str) -> int:
+        return sum(use[0] == kind and one.lives() for use, one in list(self._ready))
+
+    def _end_ready(self, *kinds: str) -> None:
+        with self._lock:
+            found = [worker for use, worker in self._ready if use[0] in kinds]
+            self._ready[:] = [(use, worker) for use, worker in self._ready if use[0] not in kinds]
+        end_all(found)
 
     def prepare(self, count: int = 1) -> None:
         """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
         with self._preparing, suppress(WorkerUnavailable):
-            while sum(one.lives() for one in list(self._spares)) < count:
-                worker = self._start(self.device)
-                with self._lock:
-                    self._spares.append(worker)
+            while self._stand_ready("spare") < count:
+                self._keep(("spare",), self._start(self.device))
 
     @property
     def has_reserve(self) -> bool:
         """Whether somebody who is alone need not wait for a start."""
-        return any(one.lives() for _, one in list(self._reserve))
+        return self._stand_ready("race") > 0
 
     def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
         """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these. None where there
@@ -140,9 +150,7 @@ class WorkerPool:
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
-                worker = self._start(self.device, early=early)
-                with self._lock:
-                    self._reserve.append((purpose, worker))
+                self._keep(("race", purpose), self._start(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -161,45 +169,28 @@ class WorkerPool:
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
-        with self._lock:
-            for index, (command, worker) in enumerate(self._watched):
-                if command == list(tool) and worker.lives():
-                    del self._watched[index]
-                    return worker
-        return self._start(self.device, tool=tool)
+        return self._pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
         """Start such workers in the background, one for each of these commands; where one does not start, `watched` will tell."""
         with suppress(WorkerUnavailable):
             for tool in tools:
-                worker = self._start(self.device, tool=tool)
-                with self._lock:
-                    self._watched.append((list(tool), worker))
+                self._keep(("watched", tuple(tool)), self._start(self.device, tool=tool))
 
     def end_watched(self) -> None:
         """End those that nobody has taken."""
-        with self._lock:
-            found = [worker for _, worker in self._watched]
-            self._watched.clear()
-        end_all(found)
+        self._end_ready("watched")
 
     def end_idle(self) -> None:
         """End the workers that nobody has taken."""
-        with self._lock:
-            found = [*self._spares, *(worker for _, worker in self._reserve)]
-            self._spares.clear()
-            self._reserve.clear()
-        end_all(found)
-        self.end_watched()
+        self._end_ready("spare", "race", "watched")
 
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
         with self._lock:
-            self._spares.clear()
-            self._reserve.clear()
-            self._watched.clear()
+            self._ready.clear()
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

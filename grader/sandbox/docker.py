@@ -86,14 +86,9 @@ class DockerSandbox:
 
     def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
         """See `Sandbox.run`."""
-        job = job.model_copy(
-            update={
-                "files": pack(job.submission),
-                "submission": FOLDER / "submission",
-                "fingerprint": fingerprint(job.course),
-                "course": COURSE,
-            }
-        )
+        there = {"submission": FOLDER / "submission", "course": COURSE}
+        told = {"files": pack(job.submission), "fingerprint": fingerprint(job.course)}
+        job = job.model_copy(update=there | told)
         with Watchdog(self._bite) as watchdog, engine.Pulse(self._hang_up) as pulse:
             with contextlib.suppress(OSError):  # a judge that has ended says why, or its container does
                 self._socket.sendall(job.model_dump_json().encode() + b"\n")
@@ -115,28 +110,24 @@ class DockerSandbox:
 
     def _create_options(self, gpu: engine.Gpu | None, head_start: HeadStart) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
-        command = ["python3", "-P", "-m", "grader.judge", "1", str(FOLDER), device]
-        command += [*head_start.words, "isolated", "docker"]
+        command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, *head_start.words, "isolated", "docker"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
+        environment = {"TMPDIR": str(FOLDER), "HOME": str(FOLDER), "OMP_WAIT_POLICY": "passive"}
+        most = {"fsize": MAX_FILE_BYTES, "core": 0, "nofile": 4096}
         owner = psutil.Process()
         name = f"grader-{secrets.token_hex(8)}"
         api = self._client.api
         return {
             "image": self._image.id,
             "name": name,
-            "entrypoint": command[0],
-            "command": command[1:],
+            "entrypoint": "python3",
+            "command": command,
             "detach": False,
             "stdin_open": True,
             "user": "0:0",
             "working_dir": "/",
-            "environment": {
-                "TMPDIR": str(FOLDER),
-                "HOME": str(FOLDER),
-                "OMP_WAIT_POLICY": "passive",
-                **(gpu.environment if gpu else {}),
-            },
+            "environment": environment | (gpu.environment if gpu else {}),
             "labels": {
                 RUN_LABEL: name,
                 DEADLINE_LABEL: str(int(time.time() + RUN_LIMIT_S + STOP_LIMIT_S)),
@@ -148,11 +139,7 @@ class DockerSandbox:
                 mem_limit=memory,
                 memswap_limit=memory,
                 nano_cpus=int(self.limits.cpus * 1e9),
-                ulimits=[
-                    Ulimit(name="fsize", soft=MAX_FILE_BYTES, hard=MAX_FILE_BYTES),
-                    Ulimit(name="core", soft=0, hard=0),
-                    Ulimit(name="nofile", soft=4096, hard=4096),
-                ],
+                ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in most.items()],
                 ipc_mode="private",
                 shm_size=64 << 20,
                 # The run's folder is not /tmp, where a worker may write too.

@@ -197,22 +197,19 @@ def in_words(doing: str) -> Iterator[None]:
         yield
     except ImageNotFound as error:
         raise ImageMissing(f"{error.explanation}: make it with `grader image build`") from None
-    except APIError as error:
-        words = str(error.explanation or error)
-        if "no space left" in words:
-            raise InfraError(f"could not {doing}: the daemon's disk is full ({words}); `docker system prune`") from None
-        raise InfraError(f"could not {doing}: {words}") from None
-    except requests.exceptions.Timeout:
-        raise InfraError(f"could not {doing}: the daemon at {address()} does not answer; restart it. {HELP}") from None
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
-        words = str(error)
-        if "ermission denied" in words:
-            raise InfraError(
-                f"could not {doing}: this user may not talk to the daemon at {address()}; join the group docker. {HELP}"
-            ) from None
-        raise InfraError(
-            f"could not {doing}: no Docker daemon answers at {address()} ({words[:300]}); start it. {HELP}"
-        ) from None
+        raise InfraError(f"could not {doing}: {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    words = str(getattr(error, "explanation", None) or error)
+    if isinstance(error, APIError):
+        return f"the daemon's disk is full ({words}); `docker system prune`" if "no space left" in words else words
+    if isinstance(error, requests.exceptions.Timeout):
+        return f"the daemon at {address()} does not answer; restart it. {HELP}"
+    if "ermission denied" in words:
+        return f"this user may not talk to the daemon at {address()}; join the group docker. {HELP}"
+    return f"no Docker daemon answers at {address()} ({words[:300]}); start it. {HELP}"
 
 
 @dataclass(frozen=True)

@@ -45,19 +45,11 @@ class HostSandbox:
         self._stopping = False
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
+        command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
+        command += [*head_start.words, *(["isolated"] if place.require_isolation else [])]
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "grader.judge",
-                    str(write_end),
-                    str(folder),
-                    place.device,
-                    *head_start.words,
-                    *(["isolated"] if place.require_isolation else []),
-                ],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -121,6 +121,12 @@ class Runner:
             submission, "--course", self._course.folder, "--device", "cpu", *arguments, place=self._place
         )
 
+    def hang(self, source: str) -> Running:
+        """Start a submission that hangs, and wait until it does."""
+        running = self.start(source)
+        running.wait_for(lambda: running.worker_runs("student-runs"))
+        return running
+
     def run(self, source: str, *arguments: object) -> Ran:
         return self.start(source, *arguments).finish()
 
@@ -238,8 +244,7 @@ def test_exit_codes(runner: Runner, place: PlaceName, arguments: list[str], code
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signals) -> None:
-    running = runner.start(HANGS)
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running = runner.hang(HANGS)
     running.signal(number)
     ran = running.finish(limit_s=30)
     assert (ran.code, ran.left) == (130, [])
@@ -249,8 +254,7 @@ def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signal
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_reports_what_was_graded(runner: Runner, number: signal.Signals) -> None:
-    running = runner.start(HANGS_IN_THE_SECOND)
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running = runner.hang(HANGS_IN_THE_SECOND)
     running.signal(number)
     ran = running.finish(limit_s=30)
     assert (ran.code, ran.left) == (130, []), ran.errors
@@ -268,8 +272,7 @@ def test_an_interrupted_run_reports_what_was_graded(runner: Runner, number: sign
 @pytest.mark.parametrize("hangs", [True, False])
 def test_who_interrupts_twice_does_not_wait_for_a_report_and_loses_none(runner: Runner, hangs: bool) -> None:
     """On a host the judge can be made to hang; in a container the report may be there before the second Ctrl-C, or not."""
-    running = runner.start(HANGS_IN_THE_SECOND)
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running = runner.hang(HANGS_IN_THE_SECOND)
     judges = [one for one in running.processes() if "grader.judge" in one.cmdline()]
     for process in judges if hangs else ():
         process.suspend()
@@ -296,8 +299,7 @@ def cleanup(running: Running) -> str:
 
 
 def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
-    running = runner.start(HANGS)
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running = runner.hang(HANGS)
     # Everything at once, so that nobody is left to tidy up.
     running.signal(signal.SIGSTOP)
     for process in running.processes():
@@ -312,8 +314,7 @@ def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
 
 
 def test_cleanup_leaves_running_runs_alone(runner: Runner) -> None:
-    running = runner.start(HANGS)
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    running = runner.hang(HANGS)
     assert cleanup(running) == NOTHING
     time.sleep(0.5)
     assert running.process.poll() is None

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,29 @@ import pytest
 from grader.sandbox import engine
 from grader.sandbox.docker import STOP_LIMIT_S
 from tests import containers
-from tests.conftest import IMPORTS, ROOT, Course, StartRun
+from tests.conftest import IMPORTS, ROOT, Course, Running, StartRun
 
 pytestmark = [pytest.mark.grading, pytest.mark.docker]
 
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
 BY_HAND = os.environ | {"PYTHONPATH": IMPORTS}  # the daemon's own address, before any test changes it
 RIGHT = "def double(x):\n    return x * 2\n"
+
+
+CLOSED = {
+    "NetworkMode": "none",
+    "ReadonlyRootfs": True,
+    "CapDrop": ["ALL"],
+    "SecurityOpt": ["no-new-privileges"],
+    "Privileged": False,
+    "PidsLimit": 1024 + 16 * (os.cpu_count() or 1),
+    "Memory": 3 * 2**30,
+    "MemorySwap": 3 * 2**30,
+    "NanoCpus": 1_500_000_000,
+    "IpcMode": "private",
+    "AutoRemove": False,
+}
+Start = Callable[..., Running]
 
 
 @pytest.fixture(autouse=True)
@@ -40,35 +56,38 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
     return course
 
 
-def submission(folder: Path, source: str) -> Path:
-    made = folder / "submission"
-    made.mkdir()
-    (made / "task.py").write_text(source)
-    return made
+@pytest.fixture
+def start(course: Course, start_run: StartRun, tmp_path: Path) -> Start:
+    """Start a grading of this source in a container; one that hangs is waited for."""
+
+    def start(source: str, *arguments: str, course: Course = course) -> Running:
+        made = tmp_path / "submission"
+        made.mkdir(exist_ok=True)
+        (made / "task.py").write_text(source)
+        running = start_run(made, "--course", course.folder, "--device", "cpu", *arguments, place="docker")
+        if "student-runs" in source:
+            running.wait_for(lambda: running.worker_runs("student-runs"))
+        return running
+
+    return start
 
 
-def test_the_container_is_as_closed_as_it_can_be(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    arguments = ("--memory-gib", "3", "--cpus", "1.5", "--device", "cpu")
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, *arguments, place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+def clean_up() -> str:
+    command = [sys.executable, "-m", "grader", "cleanup"]
+    return subprocess.run(command, capture_output=True, text=True, env=BY_HAND, cwd=ROOT, check=True).stdout
+
+
+def test_the_container_is_as_closed_as_it_can_be(start: Start) -> None:
+    running = start(HANGS, "--memory-gib", "3", "--cpus", "1.5")
     (name,) = running.containers()
     found = containers.client().api.inspect_container(name)
     host = found["HostConfig"]
-    assert host["NetworkMode"] == "none"
-    assert host["ReadonlyRootfs"] is True
-    assert host["CapDrop"] == ["ALL"]
+    assert {key: host[key] for key in CLOSED} == CLOSED
     assert sorted(one.removeprefix("CAP_") for one in host["CapAdd"]) == ["KILL", "SETGID", "SETUID"]
-    assert host["SecurityOpt"] == ["no-new-privileges"]
-    assert host["Privileged"] is False
-    assert host["PidsLimit"] == 1024 + 16 * (os.cpu_count() or 1)
-    assert host["Memory"] == host["MemorySwap"] == 3 * 2**30
-    assert host["NanoCpus"] == 1_500_000_000
     assert {limit["Name"] for limit in host["Ulimits"]} == {"fsize", "core", "nofile"}
     assert host["LogConfig"]["Type"] == "none"
-    assert host["IpcMode"] == "private"
     assert all("noexec" not in options and "exec" in options for options in host["Tmpfs"].values())
     assert all("nr_inodes=200000" in options and "size=" in options for options in host["Tmpfs"].values())
-    assert host["AutoRemove"] is False
     assert not host["Binds"]
     assert not host["Devices"]
     assert found["Mounts"] == [] or all(mount["Type"] == "tmpfs" for mount in found["Mounts"])
@@ -80,31 +99,18 @@ def test_the_container_is_as_closed_as_it_can_be(course: Course, start_run: Star
     assert running.finish(limit_s=30).left == []
 
 
-def test_a_stale_image_is_not_used(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    running = start_run(submission(tmp_path, RIGHT), "--course", course.folder, "--device", "cpu", place="docker")
-    assert running.finish().code == 0
+def test_a_stale_image_is_not_used(course: Course, start: Start, tmp_path: Path) -> None:
+    assert start(RIGHT).finish().code == 0
     other = Course(tmp_path / "other")
     other.add("task", limit_s=59)
-    image = containers.image_with(course.folder)
-    running = start_run(
-        submission(tmp_path / "other", RIGHT),
-        "--course",
-        other.folder,
-        "--image",
-        image,
-        "--device",
-        "cpu",
-        place="docker",
-    )
-    ran = running.finish()
+    ran = start(RIGHT, "--image", containers.image_with(course.folder), course=other).finish()
     assert (ran.code, ran.report, ran.left) == (3, None, [])
     assert "made of other files" in ran.errors
     assert "grader image build" in ran.errors
 
 
-def test_a_missing_image_is_told_of(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    arguments = ("--image", "no-such-image", "--device", "cpu")
-    ran = start_run(submission(tmp_path, RIGHT), "--course", course.folder, *arguments, place="docker").finish()
+def test_a_missing_image_is_told_of(start: Start) -> None:
+    ran = start(RIGHT, "--image", "no-such-image").finish()
     assert (ran.code, ran.report) == (3, None)
     assert "No such image: no-such-image" in ran.errors
     assert "grader image build" in ran.errors
@@ -115,9 +121,8 @@ def test_an_absent_daemon_is_told_of(
 ) -> None:
     containers.image_with(course.folder)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    ran = start_run(
-        submission(tmp_path, RIGHT), "--course", course.folder, "--device", "cpu", "--sandbox", "docker"
-    ).finish()
+    (tmp_path / "task.py").write_text(RIGHT)
+    ran = start_run(tmp_path, "--course", course.folder, "--device", "cpu", "--sandbox", "docker").finish()
     assert (ran.code, ran.report, ran.left) == (3, None, [])
     assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.errors
     assert "grader doctor" in ran.errors
@@ -133,16 +138,6 @@ def double(x):
         subprocess.Popen([sys.executable, "-S", "-E", "-c", HOARD])
     time.sleep(60)
 """
-
-
-def test_a_container_that_a_submission_fills_is_no_infra_error(
-    course: Course, start_run: StartRun, tmp_path: Path
-) -> None:
-    """The kernel would end the largest of its processes, which is the judge."""
-    arguments = ("--course", course.folder, "--device", "cpu", "--memory-gib", "2")
-    ran = start_run(submission(tmp_path, FILLS), *arguments, place="docker").finish(limit_s=120)
-    assert (ran.code, ran.left) == (0, []), ran.errors
-    assert ran.case("task", "plain").outcome == "out_of_memory"
 
 
 FILLS_BETWEEN_ANSWERS = """
@@ -176,19 +171,22 @@ def double(x):
 """
 
 
-def test_a_container_that_is_filled_while_the_judge_computes_is_no_infra_error(
-    course: Course, start_run: StartRun, tmp_path: Path
+@pytest.mark.parametrize(
+    ("source", "gib", "outcome"), [(FILLS, "2", "out_of_memory"), (FILLS_BETWEEN_ANSWERS, "3", "failed")]
+)
+def test_a_container_that_a_submission_fills_is_no_infra_error(
+    start: Start, source: str, gib: str, outcome: str
 ) -> None:
-    """The answer is wrong, so the reference is asked, whose worker finds no memory to start; or the kernel ends the judge."""
-    arguments = ("--course", course.folder, "--device", "cpu", "--memory-gib", "3")
-    ran = start_run(submission(tmp_path, FILLS_BETWEEN_ANSWERS), *arguments, place="docker").finish(limit_s=120)
+    """The kernel would end the largest of its processes, which is the judge. Of the two the second fills it while the judge computes: its
+    answer is wrong, so the reference is asked, whose worker finds no memory to start; or the kernel ends the judge.
+    """
+    ran = start(source, "--memory-gib", gib).finish(limit_s=120)
     assert (ran.code, ran.left) == (0, []), ran.errors
-    assert ran.case("task", "plain").outcome == "failed"
+    assert ran.case("task", "plain").outcome == outcome
 
 
-def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+def test_a_container_that_is_killed_is_an_infra_error(start: Start) -> None:
+    running = start(HANGS)
     containers.client().api.kill(running.containers()[0])
     ran = running.finish(limit_s=60)
     assert (ran.code, ran.report, ran.left) == (3, None, [])
@@ -196,15 +194,14 @@ def test_a_container_that_is_killed_is_an_infra_error(course: Course, start_run:
 
 
 def test_a_container_that_is_stopped_reports_what_was_graded(
-    start_run: StartRun, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    start: Start, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     two = Course(tmp_path_factory.mktemp("two") / "course")
     two.add("task", ["first", "second"], limit_s=60)
-    source = HANGS.replace("pathlib.Path('student-runs').touch()\n", "").replace(
-        "time.sleep", "if x.numel() == 10: return x * 2\n    pathlib.Path('student-runs').touch(); time.sleep"
-    )
-    running = start_run(submission(tmp_path, source), "--course", two.folder, "--device", "cpu", place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+    runs = "pathlib.Path('student-runs').touch()"
+    source = HANGS.replace(f"{runs}\n", "\n")
+    source = source.replace("time.sleep", f"if x.numel() == 10: return x * 2\n    {runs}; time.sleep")
+    running = start(source, course=two)
     containers.client().containers.get(running.containers()[0]).stop()
     ran = running.finish(limit_s=60)
     assert (ran.code, ran.left) == (130, []), ran.errors
@@ -267,11 +264,8 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     proxy.cut()
 
 
-def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(
-    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
-) -> None:
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(start: Start, proxy: Proxy) -> None:
+    running = start(HANGS)
     name = running.containers()[0]
     proxy.cut()
     ran = running.finish(limit_s=60)
@@ -279,17 +273,11 @@ def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(
     assert "no Docker daemon answers" in ran.errors or "connection" in ran.errors
     # Nobody could remove the container, but its judge has lost whoever asked, and has ended by itself.
     containers.client().api.wait(name, timeout=30)
-    cleanup = subprocess.run(
-        [sys.executable, "-m", "grader", "cleanup"], capture_output=True, text=True, env=BY_HAND, cwd=ROOT
-    )
-    assert f"removed container {name}" in cleanup.stdout, cleanup.stderr
+    assert f"removed container {name}" in clean_up()
 
 
-def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(
-    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
-) -> None:
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(start: Start, proxy: Proxy) -> None:
+    running = start(HANGS)
     name = running.containers()[0]
     proxy.hold()
     ran = running.finish(limit_s=engine.PULSE_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
@@ -298,14 +286,11 @@ def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(
     assert "does not answer; restart it" in ran.errors
     assert "`grader cleanup` then removes the container" in ran.errors
     containers.client().api.wait(name, timeout=30)
-    subprocess.run([sys.executable, "-m", "grader", "cleanup"], check=True, capture_output=True, env=BY_HAND, cwd=ROOT)
+    clean_up()
 
 
-def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(
-    course: Course, start_run: StartRun, tmp_path: Path, proxy: Proxy
-) -> None:
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", place="docker")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(start: Start, proxy: Proxy) -> None:
+    running = start(HANGS)
     proxy.hold()
     started = time.monotonic()
     running.signal(signal.SIGINT)
@@ -313,4 +298,4 @@ def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(
     assert time.monotonic() - started < engine.TIMEOUT_S
     proxy.cut()
     assert ran.code == 130
-    subprocess.run([sys.executable, "-m", "grader", "cleanup"], check=True, capture_output=True, env=BY_HAND, cwd=ROOT)
+    clean_up()

@@ -17,7 +17,7 @@ import pytest
 
 import grader
 from grader.contender import jail as jails
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import Limits
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
@@ -26,7 +26,6 @@ from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails, open_t
 
 pytestmark = pytest.mark.grading
 
-LIMITS = Limits(time_s=20, memory_gib=4)
 BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
 ROOT_HERE = os.geteuid() == 0
 JAILS = {
@@ -81,6 +80,11 @@ def jail(request: pytest.FixtureRequest) -> Jail:
     return jail
 
 
+def within(jail: Jail, *names: str) -> None:
+    if jail.name not in names:
+        pytest.skip(f"only {', '.join(names)} promises that, not {jail.name}")
+
+
 class Inside:
     """Asks questions from within a jail: names of functions of `PROBE`, with their arguments."""
 
@@ -89,15 +93,19 @@ class Inside:
         self.submission.mkdir()
         self.pool = WorkerPool("cpu", folder, jail, self.submission)
 
-    def worker(self, source: str, questions: object = ()) -> Contender:
+    def fault(self, source: str, questions: object = (), time_s: float = 20) -> ContenderFault:
+        """What becomes of a worker that loads this."""
         (self.submission / "probe.py").write_text(source)
         (self.submission / "probe_questions.py").write_text(f"QUESTIONS = {questions!r}")
-        return self.pool.take()
+        limits = Limits(time_s=time_s, memory_gib=4)
+        with self.pool.take() as worker, pytest.raises(ContenderFault) as fault:
+            worker.load(self.submission / "probe.py", "nothing", None, limits)
+        return fault.value
 
     def ask(self, *questions: tuple[object, ...]) -> list[dict[str, object]]:
-        with self.worker(PROBE, questions) as worker, pytest.raises(ContenderFault) as fault:
-            worker.load(self.submission / "probe.py", "nothing", None, LIMITS)
-        answers: list[dict[str, object]] = json.loads(fault.value.message.removeprefix("RuntimeError: "))
+        answers: list[dict[str, object]] = json.loads(
+            self.fault(PROBE, questions).message.removeprefix("RuntimeError: ")
+        )
         return answers
 
 
@@ -109,15 +117,21 @@ def inside(jail: Jail, tmp_path: Path) -> Iterator[Inside]:
     inside.pool.close()
 
 
-def test_a_worker_in_a_jail_has_what_it_needs(inside: Inside) -> None:
-    scratch, own = inside.ask(("write", "file"), ("read", str(inside.submission / "probe.py")))
-    assert scratch == {"ok": 4}
-    assert "ok" in own
+def test_a_worker_in_a_jail_has_what_it_needs_and_is_the_first_to_end_where_memory_runs_out(inside: Inside) -> None:
+    """Triton asks ldconfig for libcuda, and nvcc is often a link through /etc/alternatives."""
+    scratch, score, *others = inside.ask(
+        ("write", "file"),
+        ("read", "/proc/self/oom_score_adj"),
+        ("read", str(inside.submission / "probe.py")),
+        ("size", "/etc/ld.so.cache"),
+        ("size", "/etc/alternatives"),
+    )
+    assert (scratch, score) == ({"ok": 4}, {"ok": "1000\n"})
+    assert all("ok" in one for one in others), others
 
 
 def test_a_worker_does_not_find_the_folders_of_others(inside: Inside, jail: Jail) -> None:
-    if jail.name == "none":
-        pytest.skip("none: files that everybody may read are read")
+    within(jail, "bubblewrap", "uid")
     with inside.pool.take():
         folders = [inside.pool.runtime.parent, inside.pool.runtime.parent / "scratch"]
         answers = inside.ask(*(("listdir", str(folder)) for folder in folders))
@@ -129,15 +143,8 @@ def test_a_worker_does_not_find_the_folders_of_others(inside: Inside, jail: Jail
         )  # its own
 
 
-def test_a_worker_finds_the_systems_libraries(inside: Inside) -> None:
-    """Triton asks ldconfig for libcuda, and nvcc is often a link through /etc/alternatives."""
-    answers = inside.ask(("size", "/etc/ld.so.cache"), ("size", "/etc/alternatives"))
-    assert all("ok" in one for one in answers), answers
-
-
 def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
-    if jail.name != "bubblewrap":
-        pytest.skip(f"{jail.name}: files that everybody may read are read")
+    within(jail, "bubblewrap")
     secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/mistakes.py", ROOT / "grader/judge/state.py"]
     with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
         answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
@@ -230,16 +237,9 @@ def test_an_installed_course_that_cannot_be_closed_is_told(tmp_path: Path, monke
 
 
 def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:
-    if jail.name == "none":
-        pytest.skip("none: nothing keeps it")
-    places = [
-        inside.submission / "x",
-        inside.pool.runtime / "x",
-        ROOT / "x",
-        Path(sys.prefix, "x"),
-        Path("/usr/x"),
-        Path("/etc/x"),
-    ]
+    within(jail, "bubblewrap", "uid")
+    folders = [inside.submission, inside.pool.runtime, ROOT, Path(sys.prefix), Path("/usr"), Path("/etc")]
+    places = [folder / "x" for folder in folders]
     answers = inside.ask(*(("write", str(path)) for path in places))
     assert all("error" in one for one in answers), answers
     assert not any(path.exists() for path in places)
@@ -280,18 +280,13 @@ def test_bubblewrap_leaves_the_graders_own_user_nothing_to_write_to_but_the_scra
 
 
 def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
-    if jail.name == "none":
-        pytest.skip("none: it has this user's")
+    within(jail, "bubblewrap", "uid")
     user, capabilities, privileges, mount = inside.ask(("user",), ("capabilities",), ("no_new_privileges",), ("mount",))
     if ROOT_HERE:
         assert user == {"ok": [worker_uid(), worker_uid(), []]}
     assert all(int(one, 16) == 0 for one in capabilities["ok"])  # type: ignore[attr-defined]
     assert privileges == {"ok": True}
     assert "error" in mount
-
-
-def test_a_worker_is_the_first_to_end_where_memory_runs_out(inside: Inside) -> None:
-    assert inside.ask(("read", "/proc/self/oom_score_adj")) == [{"ok": "1000\n"}]
 
 
 def test_a_worker_sees_no_process_but_its_own(inside: Inside, jail: Jail) -> None:
@@ -303,8 +298,7 @@ def test_a_worker_sees_no_process_but_its_own(inside: Inside, jail: Jail) -> Non
 
 
 def test_a_worker_has_no_network(inside: Inside, jail: Jail) -> None:
-    if jail.name != "bubblewrap":
-        pytest.skip(f"{jail.name}: the network is the container's to close")
+    within(jail, "bubblewrap")
     interfaces, connect = inside.ask(("interfaces",), ("connect", "1.1.1.1", 53))
     assert interfaces == {"ok": ["lo"]}
     assert "error" in connect
@@ -327,9 +321,7 @@ def test_a_worker_finds_no_files_of_the_judge_open(inside: Inside) -> None:
     ],
 )
 def test_how_a_worker_ended_is_told_alike(inside: Inside, end: str, words: str) -> None:
-    with inside.worker(f"import os\n{end}\n") as worker, pytest.raises(ContenderFault) as fault:
-        worker.load(inside.submission / "probe.py", "nothing", None, LIMITS)
-    assert words in fault.value.message
+    assert words in inside.fault(f"import os\n{end}\n").message
 
 
 def test_a_time_out_kills_all_that_a_worker_started(inside: Inside) -> None:
@@ -339,9 +331,8 @@ def test_a_time_out_kills_all_that_a_worker_started(inside: Inside) -> None:
         "    subprocess.Popen(['/bin/sh', '-c', 'sleep 600; exit', 'left-behind'], start_new_session=session)\n"
         "time.sleep(600)\n"
     )
-    with inside.worker(source) as worker, pytest.raises(ContenderFault) as fault:
-        worker.load(inside.submission / "probe.py", "nothing", None, Limits(time_s=1, memory_gib=4))
-    assert fault.value.outcome == "timed_out", fault.value.message
+    fault = inside.fault(source, time_s=1)
+    assert fault.outcome == "timed_out", fault.message
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "left-behind" not in listed
 

@@ -23,6 +23,15 @@ LIMITS = Limits(1.0, 1.0)
 WRITTEN = Returned(kind="written")
 
 
+def entries(arena: Arena, name: str) -> torch.Tensor:
+    """An input or output, where it lies."""
+    return arena.entries(name, 0, 1 << 30)
+
+
+def arena_bytes(arena: Arena, name: str) -> torch.Tensor:
+    return entries(arena, name).view(torch.uint8)
+
+
 class Doubles:
     """y = 2 x, by what `prepare` has told it. `late` is called when results have been collected, or written in place."""
 
@@ -158,11 +167,11 @@ def test_nobody_knows_before_where_a_result_goes() -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_inputs_are_gone_when_results_are_collected() -> None:
+def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there_and_they_are_gone_when_results_are_collected() -> None:
     contender = Doubles()
     with bench_with(contender, 4) as bench:
         run(bench, contender, 4)
-    assert contender.blank
+    assert (contender.gate, contender.saw_nothing, contender.waits_s, contender.blank) == (0, False, [], True)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -231,13 +240,6 @@ def test_after_a_submission_one_looks_thoroughly_whether_the_gpu_is_quiet(monkey
         with bench_with(contender, 4) as bench:
             assert run(bench, contender, 4).quiet is not trusted
     assert looks == [False, True]
-
-
-def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there() -> None:
-    contender = Doubles()
-    with bench_with(contender, 4) as bench:
-        run(bench, contender, 4)
-    assert (contender.gate, contender.saw_nothing, contender.waits_s) == (0, False, [])
 
 
 def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_has_its_turn() -> None:

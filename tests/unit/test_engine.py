@@ -31,23 +31,23 @@ LEFT_TO_THE_COLLECTOR = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisa
 CDI = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={one}"} for one in ("0", UUID, "all")]}
 
 
-def test_the_toolkit_is_asked_for_one_gpu() -> None:
-    gpu = engine.gpu(TOOLKIT, UUID)
+@pytest.mark.parametrize(
+    ("info", "wanted", "access", "device"),
+    [
+        (TOOLKIT, UUID, "toolkit", UUID),
+        (TOOLKIT, None, "toolkit", "0"),
+        (CDI, UUID, "cdi", f"nvidia.com/gpu={UUID}"),
+        (CDI, None, "cdi", "nvidia.com/gpu=0"),
+    ],
+)
+def test_toolkit_and_cdi_are_asked_for_one_gpu(
+    info: dict[str, Any], wanted: str | None, access: str, device: str
+) -> None:
+    gpu = engine.gpu(info, wanted)
     assert gpu is not None
-    assert gpu.access == "toolkit"
-    assert gpu.device_requests[0]["DeviceIDs"] == [UUID]
-    first = engine.gpu(TOOLKIT, None)
-    assert first is not None
-    assert first.device_requests[0]["DeviceIDs"] == ["0"]
-
-
-@pytest.mark.parametrize(("wanted", "name"), [(UUID, f"nvidia.com/gpu={UUID}"), (None, "nvidia.com/gpu=0")])
-def test_cdi_names_one_gpu(wanted: str | None, name: str) -> None:
-    gpu = engine.gpu(CDI, wanted)
-    assert gpu is not None
-    assert gpu.access == "cdi"
-    assert gpu.device_requests[0]["Driver"] == "cdi"
-    assert gpu.device_requests[0]["DeviceIDs"] == [name]
+    (request,) = gpu.device_requests
+    assert (gpu.access, request["DeviceIDs"]) == (access, [device])
+    assert request["Driver"] == ("cdi" if access == "cdi" else "")
 
 
 @pytest.fixture
@@ -110,15 +110,13 @@ def test_a_gpu_that_cannot_be_given_is_refused(image: str, words: str) -> None:
         docker.choose_gpu(Place(device="cuda"), {docker.DEVICE_LABEL: image}, {} if image == "cuda" else TOOLKIT)
 
 
-def test_limits_are_most_of_the_machine_or_what_is_asked_for() -> None:
-    info = {"MemTotal": 100 * 2**30, "NCPU": 16}
-    assert docker.limits(Place(), info).model_dump() == {"memory_gib": 80, "cpus": 16, "pids": 1280}
-    assert docker.limits(Place(memory_gib=12, cpus=99), info).model_dump() == {
-        "memory_gib": 12,
-        "cpus": 16,
-        "pids": 1280,
-    }
-    assert docker.limits(Place(memory_gib=float("inf")), info).memory_gib == 100
+@pytest.mark.parametrize(
+    ("place", "memory_gib"),
+    [(Place(), 80), (Place(memory_gib=12, cpus=99), 12), (Place(memory_gib=float("inf")), 100)],
+)
+def test_limits_are_most_of_the_machine_or_what_is_asked_for(place: Place, memory_gib: float) -> None:
+    found = docker.limits(place, {"MemTotal": 100 * 2**30, "NCPU": 16})
+    assert found.model_dump() == {"memory_gib": memory_gib, "cpus": 16, "pids": 1280}
 
 
 @pytest.mark.parametrize(
@@ -158,15 +156,11 @@ def hung_daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.usefixtures("hung_daemon")
-def test_a_hung_daemon_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "TIMEOUT_S", 1)
+def test_a_hung_daemon_is_told_of_and_auto_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("TIMEOUT_S", "LOOK_TIMEOUT_S"):
+        monkeypatch.setattr(engine, limit, 1)
     with pytest.raises(InfraError, match="does not answer; restart it"), docker.DockerSandbox(Place(sandbox="docker")):
         pass
-
-
-@pytest.mark.usefixtures("hung_daemon")
-def test_auto_refuses_a_hung_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
     refused()
 
 
@@ -214,20 +208,11 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None], slow: str, words: str
 ) -> None:
     slow_daemon(slow)
-    monkeypatch.setattr(engine, "TIMEOUT_S", 1)
+    for limit in ("TIMEOUT_S", "LOOK_TIMEOUT_S"):
+        monkeypatch.setattr(engine, limit, 1)
     told = f"could not {words}.* has not given its answer within 2 s; restart it"
     with pytest.raises(InfraError, match=told), docker.DockerSandbox(Place(sandbox="docker")):
         pass
-
-
-@LEFT_TO_THE_COLLECTOR
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("slow", ["/version", "/info", "/images/"])
-def test_auto_refuses_a_daemon_that_sends_a_byte_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None], slow: str
-) -> None:
-    slow_daemon(slow)
-    monkeypatch.setattr(engine, "LOOK_TIMEOUT_S", 1)
     refused()
 
 
@@ -400,27 +385,20 @@ def test_auto_does_not_leave_a_container_for_a_gpu_that_it_has_not(monkeypatch: 
     assert choose(Place(sandbox="auto", device="cpu")) == "docker"
 
 
-def test_a_container_that_does_not_start_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fault", "starts"), [(InfraError("not now"), 2), (engine.ImageMissing("no image"), 1)], ids=["any", "no image"]
+)
+def test_a_container_that_does_not_start_is_started_once_more_unless_its_image_is_missing(
+    monkeypatch: pytest.MonkeyPatch, fault: InfraError, starts: int
+) -> None:
     tries: list[int] = []
 
     def start() -> str:
         tries.append(1)
         if len(tries) == 1:
-            raise InfraError("not now")
-        return "started"
+            raise fault
 
     monkeypatch.setattr(docker.time, "sleep", lambda _seconds: None)
-    assert docker.tried_twice(start) == "started"
-    assert len(tries) == 2
-
-
-def test_a_missing_image_is_not_asked_for_twice() -> None:
-    tries: list[int] = []
-
-    def start() -> None:
-        tries.append(1)
-        raise engine.ImageMissing("no image")
-
-    with pytest.raises(InfraError):
-        docker.tried_twice(start)
-    assert len(tries) == 1
+    with pytest.raises(InfraError) if starts == 1 else contextlib.nullcontext():
+        assert docker.tried_twice(start) == "started"
+    assert len(tries) == starts

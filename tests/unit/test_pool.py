@@ -138,7 +138,10 @@ def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: W
     assert len(Fake.started) == 4
     pool.prepare_watched([["sanitizer", "initcheck"]])
     nobodys = Fake.living[-1]
+    pool.prepare()
+    spare = Fake.living[-1]
     pool.end_watched()
+    assert pool.take() is spare
     assert not nobodys.lives()
     assert memory.lives()
     assert late.lives()
