@@ -273,7 +273,7 @@ class _Rules:
         if id(node) in runs.dead:
             return
         if id(node) in runs.unsure:
-            rules, runs = UNSURE, replace(runs, unsure=frozenset())
+            rules, runs = UNSURE, replace(runs, unsure=set())
             yield from rules._look(runs, node, kernel, own)
             return
         module = runs.module
@@ -326,8 +326,6 @@ class _Rules:
             case ast.MatchClass(kwd_attrs=names):
                 for name in names:
                     yield from self._name(node, f".{name}")
-            case _:
-                pass
         if isinstance(node, ast.Name | ast.Attribute | ast.Call):
             for meant in sorted(module.resolve(node)):
                 if not (meant.startswith(".") and meant[1:] not in ESCAPES and module.is_own_method(node)):
