@@ -147,6 +147,7 @@ def test_what_was_never_written_is_counted(dtype: torch.dtype) -> None:
         (100, slice(0, 100, 3), "no thread or program takes for its own"),
         (8, slice(None), "all 8 elements were never written: consistent with no launch, results that went elsewhere"),
         (1, slice(None), "or with a bound or a last, partial block that leaves so few out"),
+        (64, slice(None), "or an output that was computed from its own unwritten contents"),
     ],
 )
 def test_what_was_never_written_has_a_cause_by_its_place(size: int, unwritten: slice, cause: str) -> None:
