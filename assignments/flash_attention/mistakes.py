@@ -53,6 +53,12 @@ def _more_keys(count: int) -> str:
     return f"{count} more key{'s' if count > 1 else ''}"
 
 
+def _offset_missing(which: str) -> tuple[str, str]:
+    """Words and cause of what is taken from batch entry 0."""
+    cause = f"a batch offset that is missing for {which}: only the first batch entry is right"
+    return f"with {which} of batch entry 0", cause
+
+
 class Attention:
     """One batch entry of softmax(scale · q kᵀ) v, and of its gradients.
 
@@ -99,16 +105,10 @@ class Attention:
             if self.n == self.m:
                 yield "with a causal mask", "a mask that is applied though is_causal is False", lambda: j <= i
             return
-        yield (
-            "without the causal mask",
-            "a mask that is missing, here or everywhere",
-            lambda: torch.ones_like(self.visible),
-        )
-        yield (
-            "when a query does not see its own key",
-            "a causal mask off by one: query i sees keys 0 … i, i among them",
-            lambda: j < i,
-        )
+        missing = "a mask that is missing, here or everywhere"
+        yield "without the causal mask", missing, lambda: torch.ones_like(self.visible)
+        off_by_one = "a causal mask off by one: query i sees keys 0 … i, i among them"
+        yield "when a query does not see its own key", off_by_one, lambda: j < i
         yield "when a query sees one key too many, i + 1", "a causal mask off by one", lambda: j <= i + 1
         yield (
             "when query i sees the later keys, from i on",
@@ -200,14 +200,12 @@ class Attention:
         for score in MASKED:
             cause = f"masked scores that are {score:g} and not −inf: exp({score:g} − m) is not 0"
             for b in (*TILES, 2 * self.m) if self.causal else ():
-                yield (
-                    f"with {score:g} as the score of the keys that the causal mask hides",
-                    cause,
-                    lambda: self._attend(self.s.masked_fill(~self.visible, score), self.j // b <= self.i // b),
-                )
+                words = f"with {score:g} as the score of the keys that the causal mask hides"
+                hidden = self.s.masked_fill(~self.visible, score)
+                yield words, cause, lambda: self._attend(hidden, self.j // b <= self.i // b)
                 if self.m % b:
                     yield (
-                        f"with {score:g} as the score of the keys that the causal mask hides, and of those beyond the end",
+                        f"{words}, and of those beyond the end",
                         f"{cause}; here the causal mask undoes the one for the end",
                         lambda: self._masked_with(score, b),
                     )
@@ -294,13 +292,9 @@ class Attention:
             "exponentials that are missing",
             lambda: self.s.masked_fill(~self.visible, 0) @ self.v,
         )
-        yield ("when all weights are equal", "scores that are all 0", lambda: self._attend(0 * self.s, self.visible))
+        yield "when all weights are equal", "scores that are all 0", lambda: self._attend(0 * self.s, self.visible)
         for which, q, k, v in self._of_first_entry():
-            yield (
-                f"with {which} of batch entry 0",
-                f"a batch offset that is missing for {which}: only the first batch entry is right",
-                lambda: self._attend(q @ k.T * self.scale, self.visible, v),
-            )
+            yield *_offset_missing(which), lambda: self._attend(q @ k.T * self.scale, self.visible, v)
         factor = fitted(given, lambda value: self._attend(self.s * value, self.visible), 1.0)
         if math.isfinite(factor):
             yield (
@@ -320,12 +314,9 @@ class Attention:
             ratio = self.d / other
             too_many = {4.0: "; or a factor 2 too many", 0.25: "; or a factor 1/2 too many"}.get(ratio, "")
             yield words, cause + too_many, math.sqrt(ratio)
-        yield "with exp2 in place of exp", "base 2 where base e is meant: exp(t) = exp2(t · log₂e)", math.log(2)
-        yield (
-            "with scores that are multiplied by log₂e",
-            "base 2 where base e is meant: that factor belongs to exp2",
-            1 / math.log(2),
-        )
+        base = "base 2 where base e is meant:"
+        yield "with exp2 in place of exp", f"{base} exp(t) = exp2(t · log₂e)", LN_2
+        yield "with scores that are multiplied by log₂e", f"{base} that factor belongs to exp2", 1 / LN_2
 
     def _other_lengths(self) -> Iterator[tuple[str, str, int]]:
         """What may be taken for head_dim in the scale."""
@@ -458,16 +449,11 @@ class Attention:
 
         dq, dk, _ = self._outputs(p, ds)
         root = math.sqrt(self.d)
-        yield (
-            "without the factor scale = 1/√d",
-            "a scale that is missing where dS meets k or q",
-            lambda: (dq * root, dk * root, None),
-        )
-        yield (
-            "with the factor scale = 1/√d twice",
-            "a scale too many where dS meets k or q",
-            lambda: (dq / root, dk / root, None),
-        )
+        for words, how, factor in (
+            ("without the factor scale = 1/√d", "that is missing", root),
+            ("with the factor scale = 1/√d twice", "too many", 1 / root),
+        ):
+            yield words, f"a scale {how} where dS meets k or q", lambda: (dq * factor, dk * factor, None)
         operand = "delta from the wrong operand"
         for words, cause, other in (
             ("0", "delta missing in dS, or made from an o that is 0", 0 * delta),
@@ -501,26 +487,12 @@ class Attention:
                 "the wrong operand of dP = dO Vᵀ",
                 lambda: of_ds(p * (left @ right.T - delta)),
             )
-        yield (
-            "when dS is dP − delta, without the factor P",
-            "a factor P that is missing in dS",
-            lambda: of_ds((dp - delta).masked_fill(~self.visible, 0)),
-        )
-        yield (
-            "when dS is dP − delta, without the factor P",
-            "a factor P that is missing in dS",
-            lambda: of_ds(dp - delta),
-        )
-        yield (
-            "when dS is P ∘ dP − delta",
-            "brackets that are missing: dS = P ∘ (dP − delta)",
-            lambda: of_ds((p * dp - delta).masked_fill(~self.visible, 0)),
-        )
-        yield (
-            "when dS is P ∘ dP − delta",
-            "brackets that are missing: dS = P ∘ (dP − delta)",
-            lambda: of_ds(p * dp - delta),
-        )
+        for words, cause, wrong in (
+            ("dP − delta, without the factor P", "a factor P that is missing in dS", dp - delta),
+            ("P ∘ dP − delta", "brackets that are missing: dS = P ∘ (dP − delta)", p * dp - delta),
+        ):
+            for hidden in (~self.visible, torch.zeros_like(self.visible)):
+                yield f"when dS is {words}", cause, lambda: of_ds(wrong.masked_fill(hidden, 0))
         for words, of_dq, of_dk in (
             ("from V in place of K, in dQ = scale · dS K", self.v, None),
             ("from V in place of Q, in dK = scale · dSᵀ Q", None, self.v if self.n == self.m else None),
@@ -543,51 +515,43 @@ class Attention:
                 lambda: (self.scale * ds @ self.q, self.scale * ds.T @ self.k, None),
             )
             yield from self._of_keys()
-        yield ("when P is taken for dS", "the wrong operand of the last products", lambda: of_ds(p))
-        yield ("when dP is taken for dS", "the wrong operand of the last products", lambda: of_ds(dp))
+        for words, wrong in (("P", p), ("dP", dp)):
+            yield f"when {words} is taken for dS", "the wrong operand of the last products", lambda: of_ds(wrong)
         operand = "the wrong operand of dV = Pᵀ dO: dS in place of P"
         if self.m == 1:
             operand += "; or 0 where dv belongs: with a single key dS is 0"
         yield ("from dS in place of P", operand, lambda: (None, None, ds.T @ do))
         yield ("from scale · dS in place of P", operand, lambda: (None, None, self.scale * ds.T @ do))
         for words, other in (("O", self.o), ("Q", self.q)):
-            yield (f"from {words} in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ other))
+            yield f"from {words} in place of dO", "the wrong operand of dV = Pᵀ dO", lambda: (None, None, p.T @ other)
         if self.n == self.m:
             yield (
                 "without the transposition",
                 "a product with dS or P that should be with its transpose",
                 lambda: (self.scale * ds.T @ self.k, self.scale * ds @ self.q, p @ do),
             )
-        two = LN_2
-        log_sum = self.lse - self.top
+        top, log_sum = self.top, self.lse - self.top
+        mixed = "base 2 mixed with base e in the logsumexp"
         for words, cause, lse in (
             (
                 "with a logsumexp that is log₂e times as large",
                 "a base-2 logsumexp in a base-e exponential",
-                self.lse / two,
+                self.lse / LN_2,
             ),
             (
                 "with a logsumexp that is ln 2 times as large",
                 "a base-e logsumexp in a base-2 exponential",
-                self.lse * two,
+                self.lse * LN_2,
             ),
-            ("with m + log₂ Σ as the logsumexp", "base 2 mixed with base e in the logsumexp", self.top + log_sum / two),
-            (
-                "with m · log₂e + ln Σ as the logsumexp",
-                "base 2 mixed with base e in the logsumexp",
-                self.top / two + log_sum,
-            ),
-            ("with the maximum as the logsumexp", "a logsumexp without the logarithm of the sum", self.top),
+            ("with m + log₂ Σ as the logsumexp", mixed, top + log_sum / LN_2),
+            ("with m · log₂e + ln Σ as the logsumexp", mixed, top / LN_2 + log_sum),
+            ("with the maximum as the logsumexp", "a logsumexp without the logarithm of the sum", top),
             ("with log Σ alone as the logsumexp", "a logsumexp without the maximum m: L = m + log Σ", log_sum),
-            (
-                "with m − log Σ as the logsumexp",
-                "a sign that is wrong in the logsumexp: L = m + log Σ",
-                self.top - log_sum,
-            ),
+            ("with m − log Σ as the logsumexp", "a sign that is wrong in the logsumexp: L = m + log Σ", top - log_sum),
             ("without the logsumexp", "a logsumexp that is not subtracted: P = exp(S − L)", 0 * self.lse),
             ("with Σ as the logsumexp", "a logsumexp that is the sum alone: L = m + log Σ", log_sum.exp()),
             ("with the logsumexp's negative", "a sign that is wrong: P = exp(S − L)", -self.lse),
-            ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", self.top + log_sum.exp()),
+            ("with m + Σ as the logsumexp", "a logarithm that is missing in the logsumexp", top + log_sum.exp()),
             *self._other_logsumexps(log_sum),
         ):
             yield words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0))
@@ -667,18 +631,14 @@ class Attention:
 
     def _other_logsumexps(self, log_sum: Tensor) -> Iterator[tuple[str, str, Tensor]]:
         """Of other scores than the right ones, or not of all."""
-        unscaled = "scores without their scale in the logsumexp: L = m + log Σ, both of the scaled scores"
         root = math.sqrt(self.d)
         yield (
             "with the maximum of the unscaled scores, m √d + log Σ, as the logsumexp",
-            unscaled,
+            "scores without their scale in the logsumexp: L = m + log Σ, both of the scaled scores",
             self.top * root + log_sum,
         )
-        yield (
-            "with m / √d + log Σ as the logsumexp",
-            "a maximum that is scaled twice in the logsumexp",
-            self.top / root + log_sum,
-        )
+        twice = "a maximum that is scaled twice in the logsumexp"
+        yield "with m / √d + log Σ as the logsumexp", twice, self.top / root + log_sum
         if self.causal:
             yield (
                 "with the logsumexp of all keys, the hidden ones too",
@@ -716,16 +676,8 @@ class Attention:
             ("delta", self.lse, zero.delta),
             ("the logsumexp and delta", zero.lse, zero.delta),
         ):
-            yield (
-                f"with {which} of batch entry 0",
-                f"a batch offset that is missing for {which}: only the first batch entry is right",
-                lambda: self._outputs((s - lse).exp(), (s - lse).exp() * (dp - delta)),
-            )
+            yield *_offset_missing(which), lambda: self._outputs((s - lse).exp(), (s - lse).exp() * (dp - delta))
         for which, q, k, v in self._of_first_entry():
             p = (q @ k.T * self.scale).masked_fill(~self.visible, -math.inf).sub(self.lse).exp()
             ds = p * (do @ v.T - self.delta)
-            yield (
-                f"with {which} of batch entry 0",
-                f"a batch offset that is missing for {which}: only the first batch entry is right",
-                lambda: (self.scale * ds @ k, self.scale * ds.T @ q, p.T @ do),
-            )
+            yield *_offset_missing(which), lambda: (self.scale * ds @ k, self.scale * ds.T @ q, p.T @ do)

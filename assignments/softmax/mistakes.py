@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -66,15 +65,6 @@ def _softmax(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
 
 
-def _over_both(words: str, numerator: Tensor, total: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    yield words, lambda: numerator / numerator.sum(-1, keepdim=True)
-    yield f"{words}, in the numerator alone", lambda: numerator / total
-
-
-def _after(first: Callable[[Tensor], Tensor], then: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return then(first(x))
-
-
 def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
     """Words, cause and outputs of each mistake, for the rows `part` of all rows `whole`; got: what was given for them, float64."""
     x = whole[part].double()
@@ -86,21 +76,23 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
     def over_sum(numerator: Tensor, more: Tensor | float = 0.0) -> Tensor:
         return numerator / (numerator.sum(-1, keepdim=True) + more)
 
-    log_sum = (x - top.double()).exp().sum(-1, keepdim=True).log()
+    shifted, two = x - top.double(), math.log(2)
+    total = shifted.exp().sum(-1, keepdim=True)
+    log_sum = total.log()
     yield (
         "as its logarithm, x − m − ln Σ",
         "log-softmax in place of softmax: an exponential that is missing",
-        lambda: x - top.double() - log_sum,
+        lambda: shifted - log_sum,
     )
     yield (
         "as softmax(−x)",
         "a sign that is wrong in the exponent",
-        lambda: torch.softmax(-x.nan_to_num(neginf=0.0), -1),  # where there is -inf, NaN alone would say too little
+        lambda: _softmax(-x.nan_to_num(neginf=0.0)),  # where there is -inf, NaN alone would say too little
     )
     yield (
         "as exp(m − x) / Σ",
         "a sign that is wrong in the numerator's exponent",
-        lambda: (top.double() - x - log_sum).exp(),
+        lambda: (-shifted - log_sum).exp(),
     )
     yield (
         f"with the number of columns, {columns}, in place of the sum",
@@ -152,7 +144,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
         yield (
             f"with {more:g} added to the sum",
             "a sum that is kept from 0: with the maximum subtracted it is never less than 1",
-            lambda: over_sum((x - top.double()).exp(), more),
+            lambda: over_sum(shifted.exp(), more),
         )
     for words, factor in (
         ("divided by √columns", columns**-0.5),
@@ -162,55 +154,42 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
         yield (
             f"when x is {words} first, for {columns} columns",
             "a scale that softmax does not have; attention's scores do",
-            lambda: torch.softmax(x * factor, -1),
+            lambda: _softmax(x * factor),
         )
     yield ("without dividing by the sum", "a division that is missing", lambda: (short - top).exp())
     for words, power in (("the sum twice", 2.0), ("the root of the sum", 0.5)):
         yield (
             f"when exp(x − m) is divided by {words}",
             "another division than the one by Σ",
-            lambda: (x - top.double() - power * log_sum).exp(),
+            lambda: (shifted - power * log_sum).exp(),
         )
-    two = math.log(2)
-    yield (
-        "with exp2 in place of exp",
-        "base 2 where base e is meant: exp(t) = exp2(t · log₂e)",
-        lambda: torch.softmax(x * two, -1),
-    )
-    yield (
-        "with a factor log₂e too many in the exponent",
-        "a conversion to base 2 without exp2",
-        lambda: torch.softmax(x / two, -1),
-    )
-    shifted = x - top.double()
+    for words, cause, rate in (
+        ("with exp2 in place of exp", "base 2 where base e is meant: exp(t) = exp2(t · log₂e)", two),
+        ("with a factor log₂e too many in the exponent", "a conversion to base 2 without exp2", 1 / two),
+    ):
+        yield words, cause, lambda: _softmax(x * rate)
     for above, below, how in BASES_MIXED:
         yield (
             f"as {above.words('x − m')} / Σ {below.words('x − m')}",
             f"base 2 mixed with base e: {how}; exp(t) = exp2(t log₂e)",
             lambda: above(shifted) / below(shifted).sum(-1, keepdim=True),
         )
-    yield (
-        "as exp(x − m − log₂ Σ)",
-        "base 2 mixed with base e: a base-2 logarithm in a base-e exponential",
-        lambda: (shifted - log_sum / two).exp(),
-    )
-    yield (
-        "as exp2((x − m) log₂e − ln Σ)",
-        "base 2 mixed with base e: a natural logarithm in a base-2 exponential",
-        lambda: (shifted - log_sum * two).exp(),
-    )
-    total = log_sum.exp()
+    for words, how, factor in (
+        ("as exp(x − m − log₂ Σ)", "a base-2 logarithm in a base-e exponential", 1 / two),
+        ("as exp2((x − m) log₂e − ln Σ)", "a natural logarithm in a base-2 exponential", two),
+    ):
+        yield words, f"base 2 mixed with base e: {how}", lambda: (shifted - log_sum * factor).exp()
     for low, rounded in ROUNDINGS:
         exponent = rounded(x - top)
-        low_forms: list[tuple[str, Callable[[], Tensor]]] = [
-            (f"for x rounded to {low}", partial(_after, rounded, _softmax, x)),
-            (f"with y rounded to {low}", partial(_after, _softmax, rounded, x)),
-            *_over_both(f"with x − m rounded to {low} before exp", exponent.exp(), total),
-            *_over_both(f"with exp(x − m) rounded to {low}", rounded((x - top).exp()), total),
-            *_over_both(f"with exp in {low}: x − m and exp(x − m) rounded to it", rounded(exponent.exp()), total),
-        ]
-        for words, form in low_forms:
-            yield (words, LOW_PRECISION, form)
+        yield f"for x rounded to {low}", LOW_PRECISION, lambda: _softmax(rounded(x))
+        yield f"with y rounded to {low}", LOW_PRECISION, lambda: rounded(_softmax(x))
+        for words, numerator in (
+            (f"with x − m rounded to {low} before exp", exponent.exp()),
+            (f"with exp(x − m) rounded to {low}", rounded((x - top).exp())),
+            (f"with exp in {low}: x − m and exp(x − m) rounded to it", rounded(exponent.exp())),
+        ):
+            yield words, LOW_PRECISION, lambda: over_sum(numerator)
+            yield f"{words}, in the numerator alone", LOW_PRECISION, lambda: numerator / total
     scaled = torch.tensor(1 / two, dtype=torch.float32)
     yield (
         "as exp2(x log₂e − m log₂e), each product rounded",
@@ -222,9 +201,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
             yield (
                 f"when a block of {block} with nothing but −inf makes its row NaN",
                 "−inf − (−inf) while all entries so far are −inf",
-                lambda: torch.softmax(x, -1).masked_fill(
-                    torch.isneginf(short[:, :block]).all(-1, keepdim=True), math.nan
-                ),
+                lambda: _softmax(x).masked_fill(torch.isneginf(short[:, :block]).all(-1, keepdim=True), math.nan),
             )
         first = short[:, :block].amax(-1, keepdim=True)
         yield (
@@ -266,13 +243,11 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
             )
         if columns % block:
             kept = columns // block * block
+            largest = short[:, :kept].amax(-1, keepdim=True)
             yield (
                 f"with maximum and sum over the first {kept} of {columns} entries alone, full blocks of {block}",
                 "a last, partial block that is left out",
-                lambda: (
-                    (short - short[:, :kept].amax(-1, keepdim=True)).exp()
-                    / (short[:, :kept] - short[:, :kept].amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
-                ),
+                lambda: (short - largest).exp() / (short[:, :kept] - largest).exp().sum(-1, keepdim=True),
             )
         yield (
             f"with the sum over the first {block} entries alone",
@@ -300,7 +275,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
         yield (
             "when every row is the first one",
             "a row's offset that is missing",
-            lambda: torch.softmax(whole[:1].double(), -1).expand(whole.shape)[part],
+            lambda: _softmax(whole[:1].double()).expand(whole.shape)[part],
         )
     for where, of in (
         ("", lambda rate: _softmax(rate * x)),

@@ -8,19 +8,22 @@ need the inputs, and then in the pattern of the wrong values alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
 
 from grader.protocol import POISON_BYTE
-from grader.verdict.suspects import Explanation, Scene, explanations
+from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = 2**22  # patterns are looked for in this many elements; counting is exact
+BASES = "consistent with mixing base-e and base-2 exponentials or logarithms"
 CONSTANTS = {
-    math.log(2): "ln 2: consistent with mixing base-e and base-2 exponentials or logarithms",
-    1 / math.log(2): "log2 e: consistent with mixing base-e and base-2 exponentials or logarithms",
+    math.log(2): f"ln 2: {BASES}",
+    1 / math.log(2): f"log2 e: {BASES}",
     2.0: "2",
     0.5: "1/2",
     -1.0: "-1: the sign is wrong",
@@ -59,35 +62,34 @@ def explain_call(
     """
     wrong = sorted(bad, key=lambda name: not bool(bad[name].any()))  # those with an element to show come first
     shown = bad[wrong[0]]
-    first = _first_index(shown)[0] if shown.ndim and bool(shown.any()) else 0
-    found = explanations(scene, got, expected, wrong, first)
+    found = explanations(scene, got, expected, wrong, (_first_index(shown) or (0,))[0])
+    mistakes = {name: one for one in found for name in one.outputs}
     lines: list[str] = []
-    for number, name in enumerate(wrong):
-        mine = next((one for one in found if name in one.outputs), None)
-        if not bool(bad[name].any()):
-            here = small_errors(name) if mine is None else [f"{name} is off by small errors everywhere"]
+    for name in wrong:
+        mine, is_first = mistakes.get(name), name == wrong[0]
+        if bool(bad[name].any()):
+            here = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before)
         else:
-            here = explain(name, got[name], expected[name], bad[name], mine, scene.before)
+            here = small_errors(name) if mine is None else [f"{name} is off by small errors everywhere"]
         if mine is not None and mine.outputs[0] == name:
             here.insert(1, str(mine))
-        if number == 0 and scene.earlier:
+        if is_first and scene.earlier:
             here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
-        if number == 0 and mine is None and len(expected) > len(wrong):
+        if mine is None:
             # An output that is all 0 is often right by luck.
             right = [other for other in expected if other not in wrong and bool(expected[other].any())]
-            verb = "are" if len(right) > 1 else "is"
-            if right:
+            if is_first and right:
                 here.append(
-                    f"of the same call {' and '.join(right)} {verb} right: what only {' and '.join(wrong)} needs is worth a look"
+                    f"of the same call {' and '.join(right)} {'are' if len(right) > 1 else 'is'} right: "
+                    f"what only {' and '.join(wrong)} needs is worth a look"
                 )
-        if mine is None and (sentence := _by_input(scene, name, expected[name], bad[name])):
-            here.insert(min(2, len(here)), sentence)
-        if number == 0 and mine is None and (sentence := _odd_strides(scene)):
-            here.insert(1, sentence)
+            if sentence := _by_input(scene, name, expected[name], bad[name]):
+                here.insert(2, sentence)
+            if is_first and (sentence := _odd_strides(scene)):
+                here.insert(1, sentence)
         lines += here
-    unexplained = [name for name in wrong if not any(name in one.outputs for one in found)]
     remark = getattr(scene.mistakes, "remark", None)
-    if unexplained and remark is not None and (sentence := remark(scene.call)):
+    if remark is not None and not mistakes.keys() >= set(wrong) and (sentence := remark(scene.call)):
         lines.append(sentence)
     few = [
         name  # a single wrong element is in its first sentence already
@@ -98,18 +100,15 @@ def explain_call(
 
 
 def _odd_strides(scene: Scene) -> str:
-    """A sentence about the call's tensors that are not contiguous; empty if all are."""
+    """A sentence about the call's first tensor that is not contiguous; empty if all are."""
     upstream = {} if scene.call.upstream is None else {"the upstream gradient": scene.call.upstream}
-    odd = {
-        name: tensor.stride() for name, tensor in {**upstream, **scene.call.args}.items() if not tensor.is_contiguous()
-    }
-    if not odd:
-        return ""
-    name, strides = next(iter(odd.items()))
-    return (
-        f"in this case {name} is not contiguous, its strides are {strides}: where the cases with contiguous inputs pass, it is "
-        "consistent with an index that takes it to be, or that takes an output's strides to be the same"
-    )
+    for name, tensor in {**upstream, **scene.call.args}.items():
+        if not tensor.is_contiguous():
+            return (
+                f"in this case {name} is not contiguous, its strides are {tensor.stride()}: where the cases with contiguous "
+                "inputs pass, it is consistent with an index that takes it to be, or that takes an output's strides to be the same"
+            )
+    return ""
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
@@ -129,7 +128,7 @@ def explain(
     got: torch.Tensor,
     expected: torch.Tensor,
     bad: torch.Tensor,
-    explained: Explanation | None = None,
+    is_explained: bool = False,
     before: int | None = None,
 ) -> list[str]:
     """Sentences about an output that is wrong at the elements `bad`.
@@ -139,34 +138,32 @@ def explain(
         got: what the submission wrote, in its dtype.
         expected: the oracle's answer, float64, same shape.
         bad: bool, same shape; at least one True.
-        explained: the mistake that accounts for the wrong values, if one is known; their pattern is not described then.
+        is_explained: a known mistake accounts for the wrong values; their pattern is not described then.
         before: if `got` is a part of the output, the number of entries of dimension 0 before that part; those are right.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
     value = got[first]
-    wanted, found = _apart(float(expected[first]), float(value))
-    if bool(poisoned(value.reshape(1))[0]):
-        found = "never written"
+    pair = float(expected[first]), float(value)
+    digits = _digits([pair], (6, 9, 17))
+    found = "never written" if bool(poisoned(value.reshape(1))[0]) else f"{pair[1]:.{digits}g}"
     index = (first[0] + before, *first[1:]) if before else first
     part = "" if before is None else f"of {name}[{before}:{before + len(bad)}] "
     lines = [
-        f"{name}{_brackets(index)} is the first wrong element: expected {wanted}, got {found}; "
+        f"{name}{_brackets(index)} is the first wrong element: expected {pair[0]:.{digits}g}, got {found}; "
         f"{part}{_share(count, total)} wrong"
     ]
     if before:
         cause = ": consistent with an index or a length kept in 32 bits" if before + len(bad) > 2**31 else ""
         lines.append(f"everything before that is right{cause}")
-    seen = _look_at(got, expected, bad, first)
-    if before:
-        seen = replace(seen, origin=seen.origin + before)
-    for pattern in (_never_written, _not_finite) if explained is not None else PATTERNS:
-        if sentence := pattern(seen):
-            lines.append(
-                sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}"
-            )
-            break
-    if count < total and before is None and (sentence := _where(bad, explained is None)):
+    # All of the output, or a part that starts at the first wrong element's entry of dimension 0.
+    is_huge = total > SAMPLE and bool(first)
+    at = slice(first[0], first[0] + max(1, SAMPLE * len(bad) // total)) if is_huge else ...
+    seen = Seen(got[at], expected[at], bad[at], (first[0] if is_huge else 0) + (before or 0))
+    sentences = (pattern(seen) for pattern in (NO_VALUES if is_explained else PATTERNS))
+    if sentence := next(filter(None, sentences), ""):
+        lines.append(sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}")
+    if count < total and before is None and (sentence := _where(bad, not is_explained)):
         lines.append(sentence)
     return lines
 
@@ -175,10 +172,8 @@ def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tens
     """Every element of a small output below the expected one, with the digits that tell wrong ones apart; " | " between rows."""
     columns = got.shape[-1] if got.ndim else 1
     pairs = list(zip(expected.flatten().tolist(), got.flatten().tolist(), strict=True))
-    wrong = [pair for pair, one in zip(pairs, bad.flatten().tolist(), strict=True) if one] or [
-        pair for pair in pairs if pair[0] != pair[1]
-    ]
-    digits = next((some for some in (4, 6, 9) if all(f"{a:.{some}g}" != f"{b:.{some}g}" for a, b in wrong)), 17)
+    wrong = [pair for pair, one in zip(pairs, bad.flatten().tolist(), strict=True) if one]
+    digits = _digits(wrong or [pair for pair in pairs if pair[0] != pair[1]], (4, 6, 9, 17))
     cells = [
         (f"{wanted:.{digits}g}", "never written" if unwritten else f"{found:.{digits}g}")
         for (wanted, found), unwritten in zip(pairs, poisoned(got).flatten().tolist(), strict=True)
@@ -194,24 +189,16 @@ def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tens
 
 @dataclass(frozen=True)
 class Seen:
-    """The tensors that pattern functions look at: an output, or a part of a huge one from entry `origin` of dimension 0 on.
+    """The tensors of one shape that pattern functions look at: an output, or a part of it from entry `origin` of dimension 0 on."""
 
-    got: in the output's dtype. got64: the same in float64. expected: float64. bad: bool. All have one shape.
-    """
+    got: torch.Tensor  # in the output's dtype
+    expected: torch.Tensor  # float64
+    bad: torch.Tensor  # bool
+    origin: int
 
-    got: torch.Tensor
-    got64: torch.Tensor
-    expected: torch.Tensor
-    bad: torch.Tensor
-    origin: int = 0
-
-
-def _look_at(got: torch.Tensor, expected: torch.Tensor, bad: torch.Tensor, first: tuple[int, ...]) -> Seen:
-    """All of an output, or a part that starts at the first wrong element's entry of dimension 0."""
-    if bad.numel() <= SAMPLE or not first:
-        return Seen(got, got.double(), expected, bad)
-    part = slice(first[0], first[0] + max(1, SAMPLE * bad.shape[0] // bad.numel()))
-    return Seen(got[part], got[part].double(), expected[part], bad[part], first[0])
+    @cached_property
+    def got64(self) -> torch.Tensor:
+        return self.got.double()
 
 
 def small_errors(name: str) -> list[str]:
@@ -229,24 +216,15 @@ def _share(count: int, total: int) -> str:
     return f"{count} of {total} elements ({percent:.3g}%) are" if count > 1 else f"1 of {total} elements is"
 
 
-def _apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers in words, with enough digits to differ."""
-    for digits in (6, 9, 17):
-        words = f"{first:.{digits}g}", f"{second:.{digits}g}"
-        if words[0] != words[1]:
-            break
-    return words
+def _digits(pairs: Iterable[tuple[float, float]], choices: Sequence[int]) -> int:
+    """The fewest of some numbers of digits with which the two numbers of every pair differ; the most if none is enough."""
+    enough = (some for some in choices if all(f"{a:.{some}g}" != f"{b:.{some}g}" for a, b in pairs))
+    return next(enough, choices[-1])
 
 
 def _first_index(bad: torch.Tensor) -> tuple[int, ...]:
-    position = int(bad.reshape(-1).to(torch.uint8).argmax())
-    index: list[int] = []
-    for length in reversed(
-        bad.shape
-    ):  # torch.unravel_index would import torch.fx for this, which takes most of a second
-        position, place = divmod(position, length)
-        index.insert(0, place)
-    return tuple(index)
+    # torch.unravel_index would import torch.fx for this, which takes most of a second
+    return tuple(map(int, np.unravel_index(int(bad.reshape(-1).to(torch.uint8).argmax()), bad.shape)))
 
 
 def _brackets(index: tuple[int, ...]) -> str:
@@ -298,12 +276,10 @@ def _not_finite(seen: Seen) -> str:
 
 def _constant_output(seen: Seen) -> str:
     flat = seen.got64.reshape(-1)
-    if flat.numel() > 1 and bool((flat == flat[0]).all()):
-        cause = "a factor that is 0, as 1 / 2 is in integers, or" if float(flat[0]) == 0 else ""
-        return f"every element is {float(flat[0]):.6g}: consistent with {cause} a kernel that stored nothing".replace(
-            "  ", " "
-        )
-    return ""
+    if flat.numel() < 2 or bool((flat != flat[0]).any()):
+        return ""
+    cause = "a factor that is 0, as 1 / 2 is in integers, or " if float(flat[0]) == 0 else ""
+    return f"every element is {float(flat[0]):.6g}: consistent with {cause}a kernel that stored nothing"
 
 
 def _transposed(seen: Seen) -> str:
@@ -333,15 +309,14 @@ def _factor(seen: Seen) -> str:
         or middle == 0
     ):
         return ""
-    known = next((words for constant, words in CONSTANTS.items() if abs(middle / constant - 1) < CLOSE), "")
-    known = known or _root_of_dimension(middle, seen.expected.shape)
-    most = 2 * int(seen.bad.sum()) > seen.bad.numel()
-    what = (
-        f"got is {middle:.4g} times expected throughout"
-        if most
-        else f"the wrong elements are {middle:.4g} times expected"
-    )
-    return what + (f", which is {known}" if known else "")
+    d = seen.expected.shape[-1] if seen.expected.ndim else 1
+    roots = {math.sqrt(d): "√d", 1 / math.sqrt(d): "1/√d", float(d): "d", 1 / d: "1/d"} if d > 1 else {}
+    of_d = f" for d = {d}: consistent with a missing or doubled scale, or a sum over as many"
+    known = [*CONSTANTS.items(), *((root, words + of_d) for root, words in roots.items())]
+    which = next((f", which is {words}" for constant, words in known if abs(middle / constant - 1) < CLOSE), "")
+    if 2 * int(seen.bad.sum()) > seen.bad.numel():
+        return f"got is {middle:.4g} times expected throughout{which}"
+    return f"the wrong elements are {middle:.4g} times expected{which}"
 
 
 def _row_factor(seen: Seen) -> str:
@@ -412,14 +387,6 @@ def _few_digits(seen: Seen) -> str:
     )
 
 
-def _root_of_dimension(factor: float, shape: Sequence[int]) -> str:
-    root = math.sqrt(shape[-1]) if shape else 1.0
-    for value, words in ((root, "√d"), (1 / root, "1/√d"), (root * root, "d"), (1 / (root * root), "1/d")):
-        if root > 1 and abs(factor / value - 1) < CLOSE:
-            return f"{words} for d = {shape[-1]}: consistent with a missing or doubled scale, or a sum over as many"
-    return ""
-
-
 def _offset(seen: Seen) -> str:
     """The right values, shifted by one along the last dimension."""
     if seen.expected.ndim == 0 or seen.expected.shape[-1] < 8 or seen.expected.numel() > SAMPLE:
@@ -481,19 +448,12 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
 
 def _where(bad: torch.Tensor, why: bool) -> str:
     """The wrong positions along the first dimension of which only some are wrong; with `why`, their likely cause too."""
-    describe: Sequence[tuple[int, Callable[[int], str]]]
-    if bad.ndim == 1:
-        describe = [(0, lambda _: "element")]
-    elif bad.ndim == 2:
-        describe = [(0, lambda _: "row"), (1, lambda _: "column")]
-    else:
-        names = {0: "batch entry", bad.ndim - 2: "row", bad.ndim - 1: "column"}
-        describe = [(axis, lambda axis: names.get(axis, f"index of dimension {axis}")) for axis in range(bad.ndim)]
-    for axis, noun in describe:
+    between = [f"index of dimension {axis}" for axis in range(1, bad.ndim - 2)]
+    nouns = [["element"], ["row", "column"], ["batch entry", *between, "row", "column"]][min(bad.ndim, 3) - 1]
+    for axis, noun in enumerate(nouns):
         size = bad.shape[axis]
-        others = [other for other in range(bad.ndim) if other != axis]
-        hit = bad.any(dim=others) if others else bad
-        if size > 1 and not bool(hit.all()) and (sentence := _along(hit, size, noun(axis), why)):
+        hit = bad.movedim(axis, 0).reshape(size, -1).any(-1)
+        if size > 1 and not bool(hit.all()) and (sentence := _along(hit, size, noun, why)):
             return sentence
     return ""
 
@@ -501,11 +461,7 @@ def _where(bad: torch.Tensor, why: bool) -> str:
 def _along(hit: torch.Tensor, size: int, noun: str, why: bool) -> str:
     wrong = torch.nonzero(hit).flatten()
     low, high, count = int(wrong[0]), int(wrong[-1]), int(wrong.numel())
-    plural = (
-        noun.replace("entry", "entries").replace("index", "indices")
-        if noun.startswith(("batch", "index"))
-        else f"{noun}s"
-    )
+    plural = {"batch entry": "batch entries"}.get(noun, noun.replace("index", "indices") if " " in noun else f"{noun}s")
     if count == high - low + 1:
         span = f"{noun} {low} of {size} is" if count == 1 else f"{plural} {low}–{high} of {size} are"
         block = next((block for block in reversed(BLOCKS) if size % block and low == size - size % block), None)
@@ -528,9 +484,9 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
+NO_VALUES: tuple[Callable[[Seen], str], ...] = (_never_written, _not_finite)
 PATTERNS: tuple[Callable[[Seen], str], ...] = (
-    _never_written,
-    _not_finite,
+    *NO_VALUES,
     _constant_output,
     _transposed,
     _factor,

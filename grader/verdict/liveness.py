@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from grader.verdict.sources import Module
+from grader.verdict.sources import Module, called, given, parameters
 
 # Decorators after which a function or a class still waits for a call by its name.
 PATIENT = frozenset(
@@ -58,6 +58,7 @@ CALLED_BY = {
         frozenset[str](),
     ),
 }
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 ACTING = (ast.Call, ast.NamedExpr, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -88,8 +89,8 @@ class Running:
     """The running part of a module: all nodes but those with an id in `dead`; those in `unsure` may run."""
 
     module: Module
-    dead: frozenset[int]
-    unsure: frozenset[int]
+    dead: set[int]
+    unsure: set[int]
 
 
 def running(modules: Sequence[Module], entry: str, gradients: bool) -> list[Running]:
@@ -139,7 +140,7 @@ def _running(walk: _Walk, live: set[Piece]) -> Running:
                 todo.append(inner)
             else:
                 (unsure if inner.unsure else dead).update(map(id, inner.nodes))
-    return Running(walk.module, frozenset(dead), frozenset(unsure))
+    return Running(walk.module, dead, unsure)
 
 
 class _Walk:
@@ -215,8 +216,6 @@ class _Walk:
                 piece.mentions.update(f".{name}" for name in names)
             case ast.Constant(value=str(text)) if not labels:
                 piece.mentions |= {text, f".{text}"}
-            case _:
-                pass
         for _, value in ast.iter_fields(node):
             children = value if isinstance(value, list) else [value]
             if children and all(isinstance(one, ast.stmt) for one in children):
@@ -268,13 +267,11 @@ class _Walk:
         inner.nodes += self._applied_by_name(node)
         for one in self._applied_by_name(node):
             self._visit(one, inner, scope)
-        arguments = node.args
-        each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        annotations = [one for one in [*(one.annotation for one in each if one), node.returns] if one is not None]
+        annotations = [one for one in [*(one.annotation for one in parameters(node.args)), node.returns] if one]
         if self.module.postponed:
             self.never.update(map(id, annotations))
             annotations = []
-        for one in [*annotations, *arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]:
+        for one in [*annotations, *node.args.defaults, *filter(None, node.args.kw_defaults)]:
             self._visit(one, piece, scope)
         self._block(node.body, inner, ast.FunctionDef)
 
@@ -290,10 +287,9 @@ class _Walk:
         for one in self._applied_by_name(node):
             self._visit(one, piece, scope)
         for statement in node.body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._function(statement, piece, ast.ClassDef, callers)
-                continue
             match statement:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    self._function(statement, piece, ast.ClassDef, callers)
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute()) if (
                     callers and name in BACKWARD and not self._gradients
                 ):  # as `backward = Other.backward`
@@ -303,58 +299,50 @@ class _Walk:
 
     def _acts(self, statement: ast.stmt) -> bool:
         """Whether a statement of a class's body calls something, which may get hold of the class."""
-        parts: list[ast.AST | None] = [statement]
+        parts: list[ast.AST] = [statement]
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             if not all(map(self._is_patient, statement.decorator_list)):
                 return True
-            calls = [one for one in statement.decorator_list if isinstance(one, ast.Call)]
-            given = [part for one in calls for part in [*one.args, *one.keywords]]
-            parts = [*statement.args.defaults, *statement.args.kw_defaults, *given]
-        return any(isinstance(one, ACTING) for part in parts if part is not None for one in ast.walk(part))
+            parts = [part for one in statement.decorator_list for part in given(one)]
+            parts += [*statement.args.defaults, *filter(None, statement.args.kw_defaults)]
+        return any(isinstance(one, ACTING) for part in parts for one in ast.walk(part))
 
     # Decorators
     # ---------------------------------------------------------------------------------------------------------------------
 
-    def _decorate(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, piece: Piece, scope: type[ast.AST]
-    ) -> bool:
+    def _decorate(self, node: Definition, piece: Piece, scope: type[ast.AST]) -> bool:
         """Add the running parts of a definition's decorators to a piece. Returns whether the decorated definition still waits."""
         waiting = self._applied_by_name(node)
         for decorator in node.decorator_list:
             if not self._is_patient(decorator) or self._is_own(decorator):
                 self._visit(decorator, piece, scope)
-            elif isinstance(decorator, ast.Call):
-                for given in [*decorator.args, *(one.value for one in decorator.keywords)]:
-                    if given not in waiting:
-                        self._visit(given, piece, scope, labels=True)
+            else:
+                for one in given(decorator):
+                    if one not in waiting:
+                        self._visit(one, piece, scope, labels=True)
         return all(self._is_patient(one) for one in node.decorator_list)
 
-    def _applied_by_name(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
+    def _applied_by_name(self, node: Definition) -> list[ast.expr]:
         """A definition's patient library decorators and the plain names given to them: they matter only once the definition is called."""
         patient = [one for one in node.decorator_list if self._is_patient(one) and not self._is_own(one)]
-        calls = [one for one in patient if isinstance(one, ast.Call)]
-        given = [part for one in calls for part in [*one.args, *(keyword.value for keyword in one.keywords)]]
-        named = [one for one in given if not isinstance(one, ast.Constant) and self._is_inert(one)]
-        return [one.func if isinstance(one, ast.Call) else one for one in patient] + named
+        parts = [part for one in patient for part in given(one) if not isinstance(part, ast.Constant)]
+        return [called(one) for one in patient] + [part for part in parts if self._is_inert(part)]
 
     def _is_own(self, decorator: ast.expr) -> bool:
-        return self.module.definition(decorator.func if isinstance(decorator, ast.Call) else decorator) is not None
+        return self.module.definition(called(decorator)) is not None
 
     def _is_patient(self, decorator: ast.expr) -> bool:
         """Whether a definition with this decorator runs only when it is called by its name."""
         match decorator:
             case ast.Call(func=function, args=[first, *_]) if self.module.library(function) == {"functools.partial"}:
                 return self._is_patient(first)
-            case ast.Call(func=function):
-                called = function
-            case _:
-                called = decorator
-        if isinstance(called, ast.Name) and called.id in PATIENT_BUILTINS and self.module.is_builtin(called.id):
-            return True
-        own = self.module.definition(called)
+            case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)) if name in PATIENT_BUILTINS:
+                if self.module.is_builtin(name):
+                    return True
+        own = self.module.definition(called(decorator))
         if own is not None:
             return _only_wraps(self.module, own, is_factory=isinstance(decorator, ast.Call))
-        meant = self.module.library(called)
+        meant = self.module.library(called(decorator))
         return bool(meant) and meant <= PATIENT
 
     def _is_inert(self, value: ast.expr | None) -> bool:
@@ -366,12 +354,9 @@ class _Walk:
                 return bool(self.module.library(value))
             case ast.Lambda(args=arguments):
                 return not arguments.defaults and not any(arguments.kw_defaults)
-            case ast.Call(func=function, args=args, keywords=keywords):
-                given = [*args, *(one.value for one in keywords)]
-                if isinstance(function, ast.Call):
-                    given += [*function.args, *(one.value for one in function.keywords)]
+            case ast.Call(func=function):
                 patient = self._is_patient(function) and not self._is_own(function)
-                return patient and all(self._is_inert(one) for one in given)
+                return patient and all(self._is_inert(one) for one in [*given(value), *given(function)])
             case _:
                 return False
 
@@ -380,7 +365,7 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
     """Names of methods that the bases of a class call; None if they may call any, or act when the class is made."""
     if node.keywords or not depth:
         return None
-    called = frozenset[str]()
+    callers = frozenset[str]()
     for base in node.bases:
         own = module.definition(base)
         plain = base.value if isinstance(base, ast.Subscript) else base
@@ -395,13 +380,13 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
             names = None if None in found or not found else frozenset(name for one in found for name in one or ())
         if names is None:
             return None
-        called |= names
-    return called
+        callers |= names
+    return callers
 
 
 def _names_of_backward(name: str) -> set[str]:
     """The mentions that make a backward method of this name run."""
-    return {one for called in (name, *ASKING_FOR_GRADIENTS) for one in (called, f".{called}")}
+    return {mention for one in (name, *ASKING_FOR_GRADIENTS) for mention in (one, f".{one}")}
 
 
 def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
@@ -427,8 +412,6 @@ def _only_wraps(module: Module, function: ast.stmt, is_factory: bool) -> bool:
                 outside = []
             case ast.Assign(targets=[ast.Attribute(value=ast.Name())], value=ast.Constant()):
                 outside = []
-            case _:
-                pass
         if any(isinstance(one, ast.Name) and one.id in held for part in outside for one in ast.walk(part)):
             return False
     return bool(held)

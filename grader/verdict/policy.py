@@ -167,18 +167,13 @@ def read_python(
 def _read(
     sources: Mapping[str, str | bytes], runs: Sequence[Running], imports: Sequence[str] | None, forbidden: Sequence[str]
 ) -> Read:
-    findings = () if imports is None else _findings(sources, runs, imports, forbidden)
-    return Read(findings, tuple(one.module.file for one in runs))
-
-
-def _findings(
-    sources: Mapping[str, str | bytes], runs: Sequence[Running], imports: Sequence[str], forbidden: Sequence[str]
-) -> tuple[Finding, ...]:
+    files = tuple(one.module.file for one in runs)
+    if imports is None:
+        return Read((), files)
     own = {part for name in sources for part in PurePosixPath(name).with_suffix("").parts}
     rules = _Rules(frozenset(imports) | own, tuple(forbidden))
-    file = runs[0].module.file if runs else ""
     found = {finding for one in runs for finding in rules.check(one)}
-    return tuple(sorted(found, key=lambda one: (one.file != file, one.file, one.line, one.words)))
+    return Read(tuple(sorted(found, key=lambda one: (one.file not in files[:1], one.file, one.line, one.words))), files)
 
 
 def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
@@ -266,7 +261,7 @@ class _Rules:
         if id(node) in runs.dead:
             return
         if id(node) in runs.unsure:
-            rules, runs = UNSURE, replace(runs, unsure=frozenset())
+            rules, runs = UNSURE, replace(runs, unsure=set())
             yield from rules._look(runs, node, kernel, own)
             return
         module = runs.module
@@ -319,8 +314,6 @@ class _Rules:
             case ast.MatchClass(kwd_attrs=names):
                 for name in names:
                     yield from self._name(node, f".{name}")
-            case _:
-                pass
         if isinstance(node, ast.Name | ast.Attribute | ast.Call):
             for meant in sorted(module.resolve(node)):
                 if not (meant.startswith(".") and meant[1:] not in ESCAPES and module.is_own_method(node)):

@@ -45,14 +45,27 @@ def imported_from(file: str, sources: Mapping[str, str | bytes]) -> list[Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
+def parameters(arguments: ast.arguments) -> list[ast.arg]:
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return [one for one in every if one]
+
+
+def called(node: ast.expr) -> ast.expr:
+    """The called function of a call; any other expression itself."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def given(node: ast.expr) -> list[ast.expr]:
+    """The arguments of a call; none of any other expression."""
+    return [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
+
+
 def own_names(function: Function, outer: frozenset[str]) -> frozenset[str]:
     """The local names in a function's body: its parameters, the names it assigns, and `outer`, those of functions around it.
 
     Targets of comprehensions are local to the comprehension and not counted.
     """
-    arguments = function.args
-    each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    own, foreign = {one.arg for one in each if one}, set[str]()
+    own, foreign = {one.arg for one in parameters(function.args)}, set[str]()
     todo: list[ast.AST] = list(function.body) if isinstance(function.body, list) else [function.body]
     while todo:
         match node := todo.pop():
@@ -84,8 +97,6 @@ def triton_kernels(sources: Mapping[str, str | bytes]) -> frozenset[str]:
                         found |= {name for one in decorators if is_kernel(module, one)}
                     case ast.Call(args=[ast.Name(id=name), *_], func=function) if is_kernel(module, function):
                         found.add(name)
-                    case _:
-                        pass
     return frozenset(found)
 
 
@@ -147,15 +158,13 @@ class Module:
                 for alias in names:
                     first = alias.name.split(".")[0]
                     self._means(alias.asname or first, alias.name if alias.asname else first)
-            case ast.ImportFrom(module=module, names=names, level=level):
+            case ast.ImportFrom(module=module, names=names):
                 self.imported |= self.parts_imported(node)
                 self.postponed |= module == "__future__" and any(alias.name == "annotations" for alias in names)
                 for alias in names:
                     if alias.name == "*":
                         self._stars.add((module or "").split(".")[-1])
-                    elif not level and module is not None:
-                        self._means(alias.asname or alias.name, f"{module}.{alias.name}")
-                    else:  # of the submission
+                    else:
                         self._means(alias.asname or alias.name, f"{module}.{alias.name}" if module else alias.name)
             case ast.Attribute(value=value, attr=name, ctx=context):
                 self.followed.add(id(value))
@@ -169,14 +178,9 @@ class Module:
                     self.followed |= {id(value) for value in arguments[:1]}
             case ast.ClassDef(name=name, body=body):
                 self._methods[name] = {one.name for one in body if isinstance(one, ast.FunctionDef)}
-            case _:
-                pass
         for target, value in _assigned(node):
-            match value:
-                case ast.Call(func=ast.Name(id=name)):
-                    self._instances.setdefault(ast.unparse(target), set()).add(name)
-                case _:
-                    pass
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                self._instances.setdefault(ast.unparse(target), set()).add(value.func.id)
 
     def _follow(self) -> None:
         """Resolve aliases, and aliases of aliases."""
@@ -336,8 +340,7 @@ def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def is_kernel(module: Module, decorator: ast.expr) -> bool:
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    meant = module.resolve(called)
+    meant = module.resolve(called(decorator))
     return bool(meant) and meant <= {"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"}
 
 
@@ -383,12 +386,6 @@ def _binds(node: ast.AST) -> Iterator[str]:
 
 def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, object]]:
     """The names that a module's own statements assign a constant, with the constants."""
-    for statement in body:
-        match statement:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value))
-                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=value))
-            ):
-                yield name, value
-            case _:
-                pass
+    for target, value in (pair for statement in body for pair in _assigned(statement)):
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+            yield target.id, value.value

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -135,19 +135,6 @@ def gelu_with_fast_exp(x: torch.Tensor) -> torch.Tensor:
 GELU_CASES = ["cuda_gelu-gelu-n-1024", "cuda_gelu-gelu-n-1025", "cuda_gelu-gelu-extremes", "triton_gelu-gelu-4-d"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", GELU_CASES)
-def test_gelu_in_float32_passes(name: str, seed: int) -> None:
-    judge(name, elementwise(gelu), seed)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", GELU_CASES)
-def test_gelu_by_a_fast_math_exp_passes(name: str, seed: int) -> None:
-    judge(name, elementwise(gelu_with_fast_exp), seed)
-    judge(name, elementwise(lambda x: gelu(x) * alternating(x, 6e-6)), seed)
-
-
 WRONG_GELUS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh.approx": lambda x: gelu(x, tanh=lambda u: torch.tanh(u) * alternating(u, 1e-4)),
     "the erf form": lambda x: torch.nn.functional.gelu(x, approximate="none"),
@@ -156,14 +143,6 @@ WRONG_GELUS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "computed in float16": lambda x: gelu(x.half()).float(),
     "computed in bfloat16": lambda x: gelu(x.bfloat16()).float(),
 }
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mistake", WRONG_GELUS)
-@pytest.mark.parametrize("name", GELU_CASES)
-def test_wrong_gelus_fail_in_float32(name: str, mistake: str, seed: int) -> None:
-    with pytest.raises(CheckFailed, match="first wrong element"):
-        judge(name, elementwise(WRONG_GELUS[mistake]), seed)
 
 
 def test_an_overflow_of_the_exponential_fails_among_the_extremes() -> None:
@@ -205,43 +184,15 @@ def softmax_summed_in_half(x: torch.Tensor) -> torch.Tensor:
 SOFTMAX_CASES = [name for name in ON_CPU if name.startswith("softmax")]
 
 
-@pytest.mark.parametrize("name", SOFTMAX_CASES)
-def test_softmax_like_the_references_passes(name: str) -> None:
-    judge(name, elementwise(softmax))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_softmax_that_scales_before_it_subtracts_fails_at_large_logits(seed: int) -> None:
-    with pytest.raises(CheckFailed):
-        judge("softmax-softmax-large-logits", elementwise(softmax_scaled_first), seed, reference=elementwise(softmax))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(
-    "name", ["softmax-softmax-bfloat16", "softmax-softmax-float16", "softmax-softmax-bfloat16-slice"]
-)
-def test_softmax_summed_in_half_precision_fails(name: str, seed: int) -> None:
-    with pytest.raises(CheckFailed):
-        judge(name, elementwise(softmax_summed_in_half), seed, reference=elementwise(softmax))
-
-
-def test_softmax_without_the_maximum_fails_at_large_logits() -> None:
-    with pytest.raises(CheckFailed):
-        judge("softmax-softmax-large-logits", elementwise(lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)))
+def softmax_with_padding(x: torch.Tensor) -> torch.Tensor:
+    """Loading 0 beyond the row's end adds exp(0 − max) to its sum."""
+    return torch.softmax(torch.nn.functional.pad(x, (0, 1024 - x.shape[1])), -1)[:, : x.shape[1]]
 
 
 def test_softmax_that_counts_padding_fails_and_says_so() -> None:
-    """Loading 0 beyond the row's end adds exp(0 − max) to its sum."""
-
-    def padded(x: torch.Tensor) -> torch.Tensor:
-        wide = torch.nn.functional.pad(x, (0, 1024 - x.shape[1]))
-        return torch.softmax(wide, -1)[:, : x.shape[1]]
-
     with pytest.raises(CheckFailed) as failed:
-        judge("softmax-softmax-3x1000", elementwise(padded))
+        judge("softmax-softmax-3x1000", elementwise(softmax_with_padding))
     assert "what comes out with 24 zeros after each row of 1000" in failed.value.details[0]
-    with pytest.raises(CheckFailed):
-        judge("softmax-softmax-all-negative", elementwise(padded))
 
 
 # Flash attention ------------------------------------------------------------------------------------------------------
@@ -276,20 +227,6 @@ def backward(**changes: object) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "bfloat16-causal-128"])
-def test_naive_attention_in_half_precision_passes(name: str, seed: int) -> None:
-    judge(f"flash_attention-forward-{name}", forward(), seed)
-    judge(f"flash_attention-backward-{name}", backward(), seed)
-
-
-@pytest.mark.parametrize(
-    "name", ["n-100", "n-128", "causal-100", "causal-255", "peaked", "d-16", "more-keys", "large-logits"]
-)
-def test_naive_attention_in_float32_passes(name: str) -> None:
-    judge(f"flash_attention-forward-{name}", forward())
-
-
 @pytest.mark.parametrize(
     ("dq", "says"),
     [
@@ -312,36 +249,10 @@ def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float
     assert other in lines[number], lines
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("p_dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["n-100", "n-128", "causal-100", "peaked"])
-def test_probabilities_rounded_to_half_precision_fail_in_float32(name: str, p_dtype: torch.dtype, seed: int) -> None:
-    with pytest.raises(CheckFailed):
-        judge(f"flash_attention-forward-{name}", forward(p_dtype=p_dtype), seed)
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_probabilities_in_the_values_dtype_pass_in_half_precision(name: str) -> None:
-    """`tl.dot` wants P in V's dtype: that rounding is right."""
-    judge(f"flash_attention-forward-{name}", forward(p_dtype=torch.float16 if name == "float16" else torch.bfloat16))
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "n-16", "d-16", "large-logits"])
-def test_attention_without_its_scale_fails(name: str) -> None:
-    with pytest.raises(CheckFailed):
-        judge(f"flash_attention-forward-{name}", forward(scale=1.0))
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "n-48", "d-16", "expanded"])
-def test_gradients_without_the_scale_of_dk_fail(name: str) -> None:
+def backward_without_the_scale_of_dk(call: Call) -> dict[str, torch.Tensor]:
     """S = q kᵀ without 1/√d in the chain rule of dk alone."""
-
-    def kernel(call: Call) -> dict[str, torch.Tensor]:
-        gradients = backward()(call)
-        return gradients | {"dk": gradients["dk"] * math.sqrt(call.args["q"].shape[-1])}
-
-    with pytest.raises(CheckFailed, match=r"^dk"):
-        judge(f"flash_attention-backward-{name}", kernel)
+    gradients = backward()(call)
+    return gradients | {"dk": gradients["dk"] * math.sqrt(call.args["q"].shape[-1])}
 
 
 def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
@@ -355,6 +266,87 @@ def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
     judge("flash_attention-backward-n-1", lambda call: rounded(call, 5e-7))
     with pytest.raises(CheckFailed, match=r"^dq"):
         judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
+
+
+# What passes and what fails -------------------------------------------------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """Of a kernel on cases whose names begin with `prefix`. says: the beginning of a failure's message."""
+
+    kernel: Kernel
+    prefix: str
+    names: Sequence[str] = ("",)
+    seeds: Sequence[int] = SEEDS
+    reference: Kernel | None = None
+    says: str = ""
+
+
+FORWARD, BACKWARD = "flash_attention-forward-", "flash_attention-backward-"
+FLOAT32 = ["n-100", "n-128", "causal-100", "causal-255", "peaked", "d-16", "more-keys", "large-logits"]
+RIGHT = {
+    "GeLU in float32": Claim(elementwise(gelu), "", GELU_CASES),
+    "GeLU by a fast exp": Claim(elementwise(gelu_with_fast_exp), "", GELU_CASES),
+    "GeLU with errors of a fast exp": Claim(elementwise(lambda x: gelu(x) * alternating(x, 6e-6)), "", GELU_CASES),
+    "softmax like the reference's": Claim(elementwise(softmax), "", SOFTMAX_CASES, [1]),
+    "naive attention": Claim(forward(), FORWARD, FLOAT32, [1]),
+    "naive attention in 16 bits": Claim(forward(), FORWARD, ["float16", "bfloat16", "bfloat16-causal-128"]),
+    "naive gradients in 16 bits": Claim(backward(), BACKWARD, ["float16", "bfloat16", "bfloat16-causal-128"]),
+    # `tl.dot` wants P in V's dtype: that rounding is right.
+    "P in float16": Claim(forward(p_dtype=torch.float16), FORWARD, ["float16"], [1]),
+    "P in bfloat16": Claim(forward(p_dtype=torch.bfloat16), FORWARD, ["bfloat16"], [1]),
+}
+LIKE_SOFTMAX = elementwise(softmax)
+WRONG = {
+    **{
+        f"GeLU: {mistake}": Claim(elementwise(form), "", GELU_CASES, says=r".* is the first wrong element")
+        for mistake, form in WRONG_GELUS.items()
+    },
+    "softmax that scales before it subtracts": Claim(
+        elementwise(softmax_scaled_first), "softmax-softmax-large-logits", reference=LIKE_SOFTMAX
+    ),
+    "softmax summed in 16 bits": Claim(
+        elementwise(softmax_summed_in_half),
+        "softmax-softmax-",
+        ["bfloat16", "float16", "bfloat16-slice"],
+        reference=LIKE_SOFTMAX,
+    ),
+    "softmax without the maximum": Claim(
+        elementwise(lambda x: x.exp() / x.exp().sum(-1, keepdim=True)), "softmax-softmax-large-logits", seeds=[1]
+    ),
+    "softmax that counts padding": Claim(elementwise(softmax_with_padding), "softmax-softmax-all-negative", seeds=[1]),
+    **{
+        f"float32 attention with P in {p_dtype}": Claim(
+            forward(p_dtype=p_dtype), FORWARD, ["n-100", "n-128", "causal-100", "peaked"]
+        )
+        for p_dtype in (torch.bfloat16, torch.float16)
+    },
+    "attention without its scale": Claim(
+        forward(scale=1.0), FORWARD, ["float16", "bfloat16", "n-16", "d-16", "large-logits"], [1]
+    ),
+    "gradients without the scale of dk": Claim(
+        backward_without_the_scale_of_dk,
+        BACKWARD,
+        ["float16", "bfloat16", "n-48", "d-16", "expanded"],
+        [1],
+        says="dk",
+    ),
+}
+
+
+def each_of(claims: dict[str, Claim]) -> list[tuple[str, str, int]]:
+    return [(what, one.prefix + name, seed) for what, one in claims.items() for name in one.names for seed in one.seeds]
+
+
+@pytest.mark.parametrize(("what", "name", "seed"), each_of(RIGHT))
+def test_a_right_kernel_passes(what: str, name: str, seed: int) -> None:
+    judge(name, RIGHT[what].kernel, seed)
+
+
+@pytest.mark.parametrize(("what", "name", "seed"), each_of(WRONG))
+def test_a_wrong_kernel_fails(what: str, name: str, seed: int) -> None:
+    with pytest.raises(CheckFailed, match=f"^{WRONG[what].says}"):
+        judge(name, WRONG[what].kernel, seed, WRONG[what].reference)
 
 
 # The reference kernel -------------------------------------------------------------------------------------------------
@@ -386,30 +378,21 @@ def test_the_reference_is_not_asked_where_pytorchs_error_is_budget_enough() -> N
     assert judge("cuda_gelu-gelu-n-1024", elementwise(gelu), reference=never).errors[0].reference_worst is None
 
 
-def test_a_case_that_cannot_tell_right_from_wrong_is_refused() -> None:
-    case = CASES["softmax-softmax-1x1"]
-    assert case.case.degenerate is not None
-    silent = BoundCase(
-        case.assignment,
-        case.problem,
-        case.part,
-        case.case.model_copy(update={"degenerate": None}),
-        case.params,
-    )
-    call = silent.inputs(1, 0, CPU)
-    with pytest.raises(CaseRefused, match="ones would pass"):
-        comparison(case.problem.baseline).compare(silent, call, case.problem.baseline(call), Evidence())
-
-
-def test_a_case_that_calls_itself_degenerate_without_being_so_is_refused() -> None:
-    case = CASES["softmax-softmax-1x7"]
-    proud = BoundCase(
-        case.assignment,
-        case.problem,
-        case.part,
-        case.case.model_copy(update={"degenerate": "so they say"}),
-        case.params,
-    )
-    call = proud.inputs(1, 0, CPU)
-    with pytest.raises(CaseRefused, match="no trivial answer passes"):
-        comparison(case.problem.baseline).compare(proud, call, case.problem.baseline(call), Evidence())
+@pytest.mark.parametrize(
+    ("name", "degenerate", "fault"),
+    [
+        ("softmax-softmax-1x1", None, "ones would pass"),
+        ("softmax-softmax-1x7", "so they say", "no trivial answer passes"),
+    ],
+    ids=["silent", "proud"],
+)
+def test_a_case_that_hides_that_it_is_degenerate_or_boasts_of_it_is_refused(
+    name: str, degenerate: str | None, fault: str
+) -> None:
+    case = CASES[name]
+    assert (case.case.degenerate is None) != (degenerate is None)
+    spec = case.case.model_copy(update={"degenerate": degenerate})
+    other = BoundCase(case.assignment, case.problem, case.part, spec, case.params)
+    call = other.inputs(1, 0, CPU)
+    with pytest.raises(CaseRefused, match=fault):
+        comparison(case.problem.baseline).compare(other, call, case.problem.baseline(call), Evidence())

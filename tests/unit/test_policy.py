@@ -24,215 +24,190 @@ def found(source: str, **others: str) -> list[str]:
 
 
 REFUSED = {
-    "by eval as a default": ("def softmax(x, eval=eval): return x", "runs code from a string (eval)"),
-    "by eval that another function has": (
-        "def helper(eval): return eval\ndef softmax(x): return helper(eval)(x)",
-        "softmax.py:5 runs code from a string (eval)",
-    ),
-    "by eval that a comprehension has": (
-        'def softmax(x):\n    y = [eval for eval in x]\n    return eval("x")',
-        "softmax.py:6 runs code from a string (eval)",
-    ),
-    "by eval beside a lambda that has it": (
-        'def softmax(x): return (lambda: (eval := x), eval("x"))',
-        "runs code from a string (eval)",
-    ),
-    "by eval of all": (
-        'def softmax(x):\n    global eval\n    y = eval("x")\n    eval = None\n    return y',
-        "runs code from a string (eval)",
-    ),
-    "by eval of all, in a function of a function": (
-        'def softmax(x, eval):\n    def inner():\n        global eval\n        return eval("x")\n    return inner()',
-        "softmax.py:7 runs code from a string (eval)",
-    ),
-    "by eval of all, under a name of its own later": (
-        'y = eval("x")\ndef eval(x): return x\ndef softmax(x): return y',
-        "softmax.py:4 runs code from a string (eval)",
-    ),
-    "by eval in a class that has it later": (
-        'def softmax(x, eval):\n    class Now:\n        y = eval("x")\n        eval = 2\n    return Now.y',
-        "softmax.py:6 runs code from a string (eval)",
-    ),
-    "by eval in a decorator": (
-        'def softmax(x):\n    @eval("x")\n    def inner(eval): return x\n    return inner',
-        "softmax.py:5 runs code from a string (eval)",
-    ),
-    "plainly": ("def softmax(x):\n    return torch.softmax(x, -1)", "softmax.py:5 uses torch.softmax"),
-    "as a method": ("def softmax(x):\n    return x.softmax(-1)", "uses the method .softmax"),
-    "by an alias of the module": ("import torch as T\ndef softmax(x): return T.softmax(x, -1)", "uses torch.softmax"),
-    "by an alias of the function": (
-        "from torch import softmax as s\ndef softmax(x): return s(x, -1)",
-        "uses torch.softmax",
-    ),
-    "by a deeper import": (
-        "from torch.nn import functional as F\ndef softmax(x): return F.log_softmax(x, -1).exp()",
-        "uses torch.nn.functional.log_softmax",
-    ),
-    "import of the function's module": (
-        "import torch.nn.functional as F\ndef softmax(x): return F.softmax(x, -1)",
-        "uses torch.nn.functional.softmax",
-    ),
-    "by assignment": ("f = torch.softmax\ndef softmax(x): return f(x, -1)", "softmax.py:4 uses torch.softmax"),
-    "by assignment of assignment": (
-        "m = torch.nn\nf = m.functional\ndef softmax(x): return f.softmax(x, -1)",
-        "uses torch.nn.functional.softmax",
-    ),
-    "by getattr": ('def softmax(x): return getattr(torch, "softmax")(x, -1)', "uses torch.softmax"),
-    "by getattr of a tensor": ('def softmax(x): return getattr(x, "softmax")(-1)', "uses the method .softmax"),
-    "by a computed getattr": ('def softmax(x): return getattr(torch, "soft" + "max")(x, -1)', "by a computed name"),
-    "by a computed getattr of a tensor": (
-        'def softmax(x): return getattr(x, "xamtfos"[::-1])(-1)',
-        "by a computed name",
-    ),
-    "by __dict__": ('def softmax(x): return torch.__dict__["softmax"](x, -1)', "innards of an object (__dict__)"),
-    "by exec": ('exec("softmax = torch.softmax")', "runs code from a string (exec)"),
-    "by eval": ('def softmax(x): return eval("torch.soft" + "max")(x, -1)', "runs code from a string (eval)"),
-    "by __import__": ('def softmax(x): return __import__("torch").softmax(x, -1)', "imports by a computed name"),
-    "by importlib": ("import importlib\ndef softmax(x): ...", "imports importlib"),
-    "by ctypes": ("def softmax(x):\n    import ctypes\n", "imports ctypes"),
-    "by sys.modules": ('import sys\ndef softmax(x): return sys.modules["torch"].nothing', "modules of the process"),
-    "by torch.ops": ("def softmax(x): return torch.ops.aten._softmax(x, -1, False)", "inner names (torch.ops"),
-    "by torch._C": ("def softmax(x): return torch._C._nn.gelu(x)", "PyTorch's internals"),
-    "compiled": ("@torch.compile\ndef softmax(x): return x", "uses torch.compile"),
-    "a product": ("def softmax(x): return x @ x", "uses the operator @"),
-    "a product in place": ("def softmax(x):\n    x @= x\n    return x", "uses the operator @"),
-    "behind a kernel that decides nothing": (
-        "def softmax(x):\n    try:\n        kernel[(1,)](x)\n    except Exception:\n        pass\n    return torch.softmax(x, -1)",
-        "softmax.py:9 uses torch.softmax",
-    ),
-    "in a helper": (
-        "def softmax(x): return helper(x)\ndef helper(x): return torch.softmax(x, -1)",
-        "softmax.py:5 uses torch.softmax",
-    ),
-    "in a class": (
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return torch.softmax(x, -1)\nsoftmax = F.apply",
-        "softmax.py:6 uses torch.softmax",
-    ),
-    "in a lambda": ("softmax = lambda x: torch.softmax(x, -1)", "softmax.py:4 uses torch.softmax"),
-    "passed on": ("softmax = (lambda f: f)(torch.softmax)", "uses torch.softmax"),
-    "a fake kernel": (
-        "class jit:\n    def __init__(self, f): self.f = f\n"
-        "@jit\ndef inner(x): return torch.softmax(x, -1)\ndef softmax(x): return inner.f(x)",
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "PyTorch's dispatcher": ("from torch.utils._python_dispatch import TorchDispatchMode\n", "dispatcher"),
-    "as a method of the class": ("def softmax(x): return torch.Tensor.softmax(x, -1)", "uses torch.Tensor.softmax"),
-    "a product by its inner name": ("def softmax(x): return x.__matmul__(x)", "uses the operator @"),
-    "a product by its class": ("def softmax(x): return torch.Tensor.__matmul__(x, x)", "uses the operator @"),
-    "in a thread": (
-        "def softmax(x): torch.threading.Thread(target=print).start()",
-        "another module by way of an object (torch.threading",
-    ),
-    "in a thread of logging's": (
-        "import logging as log\ndef softmax(x): log.threading.Thread(target=print).start()",
-        "imports logging",
-    ),
-    "in a thread by way of os": (
-        "import os\ndef softmax(x): os.sys.x.threading.Thread(target=print).start()",
-        "another module by way of an object (os.sys",
-    ),
-    "by a module of Triton's": ("def softmax(x): triton.runtime.jit.os.x", "another module by way of an object"),
-    "by another name of PyTorch's": ("def softmax(x): return torch.functional.F.softmax(x)", "(torch.functional.F"),
-    "by Python's name for getattr": ('look = getattr\ndef softmax(x): return look(torch, "x")', "passes getattr on"),
-    "getattr passed on": ("def softmax(x): return list(map(getattr, [x], ['soft' + 'max']))", "passes getattr on"),
-    "getattr of many": ("def softmax(x): return getattr(*[x, 'soft' + 'max'])(-1)", "by a computed name"),
-    "getattr of innards": ('def softmax(x): return getattr(x, "__matmul__")(x)', "innards of an object (__matmul__)"),
-    "by vars": ('def softmax(x): return vars(torch)["softmax"](x, -1)', "looks up names by computed words (vars)"),
-    "by globals": ('def h(x): ...\ndef softmax(x): return globals()["_" + "h"](x)', "computed words (globals)"),
-    "by locals": ('def softmax(x): return locals()["x"]', "computed words (locals)"),
-    "by builtins": ('def softmax(x): __builtins__["ex" + "ec"]("")', "computed words (__builtins__)"),
-    "on another line of the guard": (
-        'if __name__ != "__main__":\n    def softmax(x): return torch.softmax(x, -1)',
-        "softmax.py:5 uses torch.softmax",
-    ),
-    "beside the guard": (
-        'if __name__ == "__main__":\n    pass\nelse:\n    def softmax(x): return torch.softmax(x, -1)',
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "under a guard that is true": (
-        '__name__ = "__main__"\nif __name__ == "__main__":\n    softmax = torch.softmax',
-        "softmax.py:6 uses torch.softmax",
-    ),
-    "called by its decorator": (
-        "TABLE = []\n@TABLE.append\ndef hidden(x): return torch.softmax(x, -1)\ndef softmax(x): return TABLE[0](x)",
-        "softmax.py:6 uses torch.softmax",
-    ),
-    "called by a class's decorator": (
-        "TABLE = []\n@TABLE.append\nclass Hidden:\n    def run(self, x): return torch.softmax(x, -1)\n"
-        "def softmax(x): return TABLE[0]().run(x)",
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "called by a method's decorator": (
-        "TABLE = []\nclass Hidden:\n    @TABLE.append\n    def run(self, x): return torch.softmax(x, -1)\n"
-        "def softmax(x): return TABLE[0](0, x)",
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "called by a base class": (
-        "class Base:\n    def __init_subclass__(cls): Base.last = cls\n"
-        "class Hidden(Base):\n    def run(self, x): return torch.softmax(x, -1)\ndef softmax(x): return Base.last().run(x)",
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "in a default argument": (
-        "TABLE = []\ndef hidden(x=TABLE.append(lambda x: torch.softmax(x, -1))): ...\ndef softmax(x): return TABLE[0](x)",
-        "softmax.py:5 uses torch.softmax",
-    ),
-    "in what a patient decorator is given": (
-        "import functools\nTABLE = []\n@functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\ndef hidden(): ...\n"
-        "def softmax(x): return TABLE[0](x)",
-        "softmax.py:6 uses torch.softmax",
-    ),
-    "in what a method's decorator is given": (
-        "import functools\nTABLE = []\nclass Hidden:\n    @functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\n"
-        "    def run(self): ...\ndef softmax(x): return TABLE[0](x)",
-        "softmax.py:7 uses torch.softmax",
-    ),
-    "called by the module": ("def __getattr__(name): return torch.softmax", "softmax.py:4 uses torch.softmax"),
-    "an import of everything": ("from torch import *\ndef softmax(x): ...", "imports every name of torch"),
-    "an alias in a tuple": (
-        "F, n = torch.nn.functional, 1\ndef softmax(x): return F.softmax(x, -1)",
-        "uses torch.nn.functional.softmax",
-    ),
-    "an alias as a default": ("def softmax(x, t=torch): return t.exp(x)", "passes torch on as a value"),
-    "an alias in a loop": ("def softmax(x):\n    for t in (torch,): return t.exp(x)", "passes torch on as a value"),
-    "an alias in a class": ("class A:\n    t = torch\ndef softmax(x): return A.t.exp(x)", "passes torch on as a value"),
-    "an alias with two meanings": (
-        "t = triton\ndef softmax(x): return t.softmax(x)\nt = torch",
-        "softmax.py:5 uses torch.softmax",
-    ),
-    "in place of Triton's own": ("triton.jit = lambda f: f\ndef softmax(x): ...", "changes triton"),
-    "in place of PyTorch's own": ('setattr(torch, "exp", print)\ndef softmax(x): ...', "changes torch"),
-    "in what looks like a kernel": (
-        "@triton.jit\ndef k(x):\n    return torch.softmax(x, -1)\ndef softmax(x): return k.fn(x)",
-        "softmax.py:6 uses torch.softmax",
-    ),
-    "by numpy": ("def softmax(x): return torch.from_numpy(2 ** x.numpy())", "computes on the host (.numpy)"),
-    "by numpy's class": ("def softmax(x): return torch.Tensor.numpy(x)", "computes on the host (torch.Tensor.numpy)"),
-    "by a list": ("def softmax(x): return torch.tensor([math.exp(v) for v in x.tolist()])", "on the host (.tolist)"),
-    "element by element": ("def softmax(x): return x.clone().apply_(math.exp)", "computes on the host (.apply_)"),
-    "in a tensor of one's own": (
-        "class T(torch.Tensor):\n    @classmethod\n    def __torch_dispatch__(cls, f, *rest): return 2 ** rest[0]\n"
-        "def softmax(x): return x.as_subclass(T).clone()",
-        "PyTorch's dispatcher (__torch_dispatch__)",
-    ),
-    "in a tensor of one's own by a string": (
-        "def softmax(x): return type('T', (torch.Tensor,), {'__torch_dispatch__': print})",
-        "PyTorch's dispatcher (__torch_dispatch__)",
-    ),
-    "behind an operator of one's own": (
-        "from torch.library import custom_op\n@custom_op('a::b')\ndef softmax(x): return 2**x",
-        "behind an operator of its own",
-    ),
-    "in another process": ("import os\ndef softmax(x): os.fork()", "starts processes (os.fork)"),
-    "hidden by a class of the same name": (
-        "class torch_:\n    def _C(self): ...\ntorch_ = torch\ndef softmax(x): return torch_._C.x",
-        "PyTorch's internals",
-    ),
+    "runs code from a string (eval)": {
+        "by eval as a default": "def softmax(x, eval=eval): return x",
+        "by eval beside a lambda that has it": 'def softmax(x): return (lambda: (eval := x), eval("x"))',
+        "by eval of all": 'def softmax(x):\n    global eval\n    y = eval("x")\n    eval = None\n    return y',
+        "by eval": 'def softmax(x): return eval("torch.soft" + "max")(x, -1)',
+    },
+    "softmax.py:5 runs code from a string (eval)": {
+        "by eval that another function has": "def helper(eval): return eval\ndef softmax(x): return helper(eval)(x)",
+        "by eval in a decorator": 'def softmax(x):\n    @eval("x")\n    def inner(eval): return x\n    return inner',
+    },
+    "softmax.py:6 runs code from a string (eval)": {
+        "by eval that a comprehension has": 'def softmax(x):\n    y = [eval for eval in x]\n    return eval("x")',
+        "by eval in a class that has it later": (
+            'def softmax(x, eval):\n    class Now:\n        y = eval("x")\n        eval = 2\n    return Now.y'
+        ),
+    },
+    "softmax.py:7 runs code from a string (eval)": {
+        "by eval of all, in a function of a function": (
+            'def softmax(x, eval):\n    def inner():\n        global eval\n        return eval("x")\n    return inner()'
+        )
+    },
+    "softmax.py:4 runs code from a string (eval)": {
+        "by eval of all, under a name of its own later": (
+            'y = eval("x")\ndef eval(x): return x\ndef softmax(x): return y'
+        )
+    },
+    "softmax.py:5 uses torch.softmax": {
+        "plainly": "def softmax(x):\n    return torch.softmax(x, -1)",
+        "in a helper": "def softmax(x): return helper(x)\ndef helper(x): return torch.softmax(x, -1)",
+        "on another line of the guard": 'if __name__ != "__main__":\n    def softmax(x): return torch.softmax(x, -1)',
+        "in a default argument": (
+            "TABLE = []\ndef hidden(x=TABLE.append(lambda x: torch.softmax(x, -1))): ...\ndef softmax(x): return TABLE[0](x)"
+        ),
+        "an alias with two meanings": "t = triton\ndef softmax(x): return t.softmax(x)\nt = torch",
+    },
+    "uses the method .softmax": {
+        "as a method": "def softmax(x):\n    return x.softmax(-1)",
+        "by getattr of a tensor": 'def softmax(x): return getattr(x, "softmax")(-1)',
+    },
+    "uses torch.softmax": {
+        "by an alias of the module": "import torch as T\ndef softmax(x): return T.softmax(x, -1)",
+        "by an alias of the function": "from torch import softmax as s\ndef softmax(x): return s(x, -1)",
+        "by getattr": 'def softmax(x): return getattr(torch, "softmax")(x, -1)',
+        "passed on": "softmax = (lambda f: f)(torch.softmax)",
+    },
+    "uses torch.nn.functional.log_softmax": {
+        "by a deeper import": "from torch.nn import functional as F\ndef softmax(x): return F.log_softmax(x, -1).exp()"
+    },
+    "uses torch.nn.functional.softmax": {
+        "import of the function's module": "import torch.nn.functional as F\ndef softmax(x): return F.softmax(x, -1)",
+        "by assignment of assignment": "m = torch.nn\nf = m.functional\ndef softmax(x): return f.softmax(x, -1)",
+        "an alias in a tuple": "F, n = torch.nn.functional, 1\ndef softmax(x): return F.softmax(x, -1)",
+    },
+    "softmax.py:4 uses torch.softmax": {
+        "by assignment": "f = torch.softmax\ndef softmax(x): return f(x, -1)",
+        "in a lambda": "softmax = lambda x: torch.softmax(x, -1)",
+        "called by the module": "def __getattr__(name): return torch.softmax",
+    },
+    "by a computed name": {
+        "by a computed getattr": 'def softmax(x): return getattr(torch, "soft" + "max")(x, -1)',
+        "by a computed getattr of a tensor": 'def softmax(x): return getattr(x, "xamtfos"[::-1])(-1)',
+        "getattr of many": "def softmax(x): return getattr(*[x, 'soft' + 'max'])(-1)",
+    },
+    "innards of an object (__dict__)": {"by __dict__": 'def softmax(x): return torch.__dict__["softmax"](x, -1)'},
+    "runs code from a string (exec)": {"by exec": 'exec("softmax = torch.softmax")'},
+    "imports by a computed name": {"by __import__": 'def softmax(x): return __import__("torch").softmax(x, -1)'},
+    "imports importlib": {"by importlib": "import importlib\ndef softmax(x): ..."},
+    "imports ctypes": {"by ctypes": "def softmax(x):\n    import ctypes\n"},
+    "modules of the process": {"by sys.modules": 'import sys\ndef softmax(x): return sys.modules["torch"].nothing'},
+    "inner names (torch.ops": {"by torch.ops": "def softmax(x): return torch.ops.aten._softmax(x, -1, False)"},
+    "PyTorch's internals": {
+        "by torch._C": "def softmax(x): return torch._C._nn.gelu(x)",
+        "hidden by a class of the same name": (
+            "class torch_:\n    def _C(self): ...\ntorch_ = torch\ndef softmax(x): return torch_._C.x"
+        ),
+    },
+    "uses torch.compile": {"compiled": "@torch.compile\ndef softmax(x): return x"},
+    "uses the operator @": {
+        "a product": "def softmax(x): return x @ x",
+        "a product in place": "def softmax(x):\n    x @= x\n    return x",
+        "a product by its inner name": "def softmax(x): return x.__matmul__(x)",
+        "a product by its class": "def softmax(x): return torch.Tensor.__matmul__(x, x)",
+    },
+    "softmax.py:9 uses torch.softmax": {
+        "behind a kernel that decides nothing": (
+            "def softmax(x):\n    try:\n        kernel[(1,)](x)\n    except Exception:\n        pass\n    return torch.softmax(x, -1)"
+        )
+    },
+    "softmax.py:6 uses torch.softmax": {
+        "in a class": (
+            "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return torch.softmax(x, -1)\nsoftmax = F.apply"
+        ),
+        "under a guard that is true": '__name__ = "__main__"\nif __name__ == "__main__":\n    softmax = torch.softmax',
+        "called by its decorator": (
+            "TABLE = []\n@TABLE.append\ndef hidden(x): return torch.softmax(x, -1)\ndef softmax(x): return TABLE[0](x)"
+        ),
+        "in what a patient decorator is given": (
+            "import functools\nTABLE = []\n@functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\ndef hidden(): ...\n"
+            "def softmax(x): return TABLE[0](x)"
+        ),
+        "in what looks like a kernel": (
+            "@triton.jit\ndef k(x):\n    return torch.softmax(x, -1)\ndef softmax(x): return k.fn(x)"
+        ),
+    },
+    "softmax.py:7 uses torch.softmax": {
+        "a fake kernel": (
+            "class jit:\n    def __init__(self, f): self.f = f\n"
+            "@jit\ndef inner(x): return torch.softmax(x, -1)\ndef softmax(x): return inner.f(x)"
+        ),
+        "beside the guard": (
+            'if __name__ == "__main__":\n    pass\nelse:\n    def softmax(x): return torch.softmax(x, -1)'
+        ),
+        "called by a class's decorator": (
+            "TABLE = []\n@TABLE.append\nclass Hidden:\n    def run(self, x): return torch.softmax(x, -1)\n"
+            "def softmax(x): return TABLE[0]().run(x)"
+        ),
+        "called by a method's decorator": (
+            "TABLE = []\nclass Hidden:\n    @TABLE.append\n    def run(self, x): return torch.softmax(x, -1)\n"
+            "def softmax(x): return TABLE[0](0, x)"
+        ),
+        "called by a base class": (
+            "class Base:\n    def __init_subclass__(cls): Base.last = cls\n"
+            "class Hidden(Base):\n    def run(self, x): return torch.softmax(x, -1)\ndef softmax(x): return Base.last().run(x)"
+        ),
+        "in what a method's decorator is given": (
+            "import functools\nTABLE = []\nclass Hidden:\n    @functools.lru_cache(TABLE.append(lambda x: torch.softmax(x, -1)))\n"
+            "    def run(self): ...\ndef softmax(x): return TABLE[0](x)"
+        ),
+    },
+    "dispatcher": {"PyTorch's dispatcher": "from torch.utils._python_dispatch import TorchDispatchMode\n"},
+    "uses torch.Tensor.softmax": {"as a method of the class": "def softmax(x): return torch.Tensor.softmax(x, -1)"},
+    "another module by way of an object (torch.threading": {
+        "in a thread": "def softmax(x): torch.threading.Thread(target=print).start()"
+    },
+    "imports logging": {
+        "in a thread of logging's": "import logging as log\ndef softmax(x): log.threading.Thread(target=print).start()"
+    },
+    "another module by way of an object (os.sys": {
+        "in a thread by way of os": "import os\ndef softmax(x): os.sys.x.threading.Thread(target=print).start()"
+    },
+    "another module by way of an object": {"by a module of Triton's": "def softmax(x): triton.runtime.jit.os.x"},
+    "(torch.functional.F": {"by another name of PyTorch's": "def softmax(x): return torch.functional.F.softmax(x)"},
+    "passes getattr on": {
+        "by Python's name for getattr": 'look = getattr\ndef softmax(x): return look(torch, "x")',
+        "getattr passed on": "def softmax(x): return list(map(getattr, [x], ['soft' + 'max']))",
+    },
+    "innards of an object (__matmul__)": {"getattr of innards": 'def softmax(x): return getattr(x, "__matmul__")(x)'},
+    "looks up names by computed words (vars)": {"by vars": 'def softmax(x): return vars(torch)["softmax"](x, -1)'},
+    "computed words (globals)": {"by globals": 'def h(x): ...\ndef softmax(x): return globals()["_" + "h"](x)'},
+    "computed words (locals)": {"by locals": 'def softmax(x): return locals()["x"]'},
+    "computed words (__builtins__)": {"by builtins": 'def softmax(x): __builtins__["ex" + "ec"]("")'},
+    "imports every name of torch": {"an import of everything": "from torch import *\ndef softmax(x): ..."},
+    "passes torch on as a value": {
+        "an alias as a default": "def softmax(x, t=torch): return t.exp(x)",
+        "an alias in a loop": "def softmax(x):\n    for t in (torch,): return t.exp(x)",
+        "an alias in a class": "class A:\n    t = torch\ndef softmax(x): return A.t.exp(x)",
+    },
+    "changes triton": {"in place of Triton's own": "triton.jit = lambda f: f\ndef softmax(x): ..."},
+    "changes torch": {"in place of PyTorch's own": 'setattr(torch, "exp", print)\ndef softmax(x): ...'},
+    "computes on the host (.numpy)": {"by numpy": "def softmax(x): return torch.from_numpy(2 ** x.numpy())"},
+    "computes on the host (torch.Tensor.numpy)": {"by numpy's class": "def softmax(x): return torch.Tensor.numpy(x)"},
+    "on the host (.tolist)": {"by a list": "def softmax(x): return torch.tensor([math.exp(v) for v in x.tolist()])"},
+    "computes on the host (.apply_)": {"element by element": "def softmax(x): return x.clone().apply_(math.exp)"},
+    "PyTorch's dispatcher (__torch_dispatch__)": {
+        "in a tensor of one's own": (
+            "class T(torch.Tensor):\n    @classmethod\n    def __torch_dispatch__(cls, f, *rest): return 2 ** rest[0]\n"
+            "def softmax(x): return x.as_subclass(T).clone()"
+        ),
+        "in a tensor of one's own by a string": (
+            "def softmax(x): return type('T', (torch.Tensor,), {'__torch_dispatch__': print})"
+        ),
+    },
+    "behind an operator of its own": {
+        "behind an operator of one's own": (
+            "from torch.library import custom_op\n@custom_op('a::b')\ndef softmax(x): return 2**x"
+        )
+    },
+    "starts processes (os.fork)": {"in another process": "import os\ndef softmax(x): os.fork()"},
 }
 
 
-@pytest.mark.parametrize("how", REFUSED)
-def test_a_forbidden_use_is_found(how: str) -> None:
-    source, words = REFUSED[how]
+@pytest.mark.parametrize(("words", "how"), [(words, how) for words, sources in REFUSED.items() for how in sources])
+def test_a_forbidden_use_is_found(words: str, how: str) -> None:
+    source = REFUSED[words][how]
     assert any(words in one for one in found(HEAD + source)), found(HEAD + source)
 
 

@@ -26,34 +26,24 @@ def points(earned: float, graded: float) -> Points:
     return Points(earned=earned, graded=graded, possible=5)
 
 
-def test_all_passed_earns_the_points() -> None:
-    assert group_points(5, ["passed", "passed"]) == (points(5, 5), False)
-
-
-@pytest.mark.parametrize("outcome", LOSING)
-def test_one_case_that_did_not_pass_loses_the_points(outcome: Outcome) -> None:
-    assert group_points(5, ["passed", outcome, "passed"]) == (points(0, 5), False)
-
-
-@pytest.mark.parametrize("outcome", LOSING)
-@pytest.mark.parametrize("open_", sorted(UNDECIDED))
-def test_a_lost_group_stays_lost_whatever_else_could_not_run(outcome: Outcome, open_: Outcome) -> None:
-    assert group_points(5, [open_, outcome, "passed"]) == (points(0, 5), False)
-
-
-def test_skipped_cases_leave_the_points_provisional() -> None:
-    assert group_points(5, ["passed", "skipped"]) == (points(5, 5), True)
-
-
-def test_nothing_ran_is_not_graded() -> None:
-    assert group_points(5, ["skipped", "skipped"]) == (points(0, 0), False)
-    assert group_points(5, []) == (points(0, 0), False)
-
-
-def test_a_fault_of_the_grader_leaves_the_points_ungraded_and_never_lost() -> None:
-    assert group_points(5, ["passed", "infra_error"]) == (points(0, 0), False)
-    assert group_points(5, ["infra_error"]) == (points(0, 0), False)
-    assert group_points(5, ["skipped", "infra_error", "passed"]) == (points(0, 0), False)
+@pytest.mark.parametrize(
+    ("outcomes", "earned", "graded", "provisional"),
+    [
+        (["passed", "passed"], 5, 5, False),
+        (["passed", "skipped"], 5, 5, True),
+        # Nothing ran, or the grader had a fault: not graded, and never lost.
+        (["skipped", "skipped"], 0, 0, False),
+        ([], 0, 0, False),
+        (["passed", "infra_error"], 0, 0, False),
+        (["infra_error"], 0, 0, False),
+        (["skipped", "infra_error", "passed"], 0, 0, False),
+        # One case that did not pass loses the points, whatever else could not run.
+        *((["passed", outcome, "passed"], 0, 5, False) for outcome in LOSING),
+        *(([other, outcome, "passed"], 0, 5, False) for outcome in LOSING for other in sorted(UNDECIDED)),
+    ],
+)
+def test_points_of_a_group(outcomes: list[Outcome], earned: float, graded: float, provisional: bool) -> None:
+    assert group_points(5, outcomes) == (points(earned, graded), provisional)
 
 
 @given(st.lists(st.sampled_from(OUTCOMES)), st.floats(0, 100))
