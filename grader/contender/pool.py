@@ -28,6 +28,7 @@ GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
 # What a worker that stands ready is for: ("spare",); ("race", purpose), once it is alone; ("watched", the command of its tool).
 Use: TypeAlias = tuple[Hashable, ...]
+KINDS = ("spare", "race", "watched")
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
@@ -44,6 +45,40 @@ def end_all(workers: Iterable[Contender]) -> None:
     for worker in workers:
         with suppress(OSError):  # the others are to end all the same
             worker.kill()
+
+
+class _Shelf:
+    """Workers that stand ready, each for a use; threads may share it."""
+
+    def __init__(self) -> None:
+        self._workers: list[tuple[Use, Contender]] = []
+        self._lock = threading.Lock()
+
+    def put(self, use: Use, worker: Contender) -> None:
+        with self._lock:
+            self._workers.append((use, worker))
+
+    def pick(self, *uses: Use) -> Contender | None:
+        """One that stands ready for the first of these uses that any is for."""
+        with self._lock:
+            self._workers = [(use, one) for use, one in self._workers if one.lives()]
+            for wanted in uses:
+                for index, (use, worker) in enumerate(self._workers):
+                    if use[: len(wanted)] == wanted:
+                        del self._workers[index]
+                        return worker
+        return None
+
+    def count(self, kind: str) -> int:
+        with self._lock:
+            return sum(use[0] == kind and one.lives() for use, one in self._workers)
+
+    def take_all(self, *kinds: str) -> list[Contender]:
+        """All that stand ready for uses of these kinds."""
+        with self._lock:
+            found = [worker for use, worker in self._workers if use[0] in kinds]
+            self._workers = [(use, worker) for use, worker in self._workers if use[0] not in kinds]
+        return found
 
 
 class WorkerPool:
@@ -67,9 +102,8 @@ class WorkerPool:
         )  # what the submission's workers have compiled: none of them compiles it again
         self._numbers = count()
         self._workers: list[Contender] = []
-        self._ready: list[tuple[Use, Contender]] = []  # those that nobody has taken
+        self._ready = _Shelf()  # those that nobody has taken
         self._given = False  # whether anything of the submission's may have run
-        self._lock = threading.Lock()  # of this list
         self._preparing = threading.Lock()  # held by whoever fills the spares, which takes a while
         self._reserving = threading.Lock()  # and by whoever fills the reserve
         # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
@@ -100,45 +134,21 @@ class WorkerPool:
     def _take(self, kind: WorkerKind | None, alone: bool, purpose: str) -> Contender:
         worker = None
         if kind in (None, self.device):
-            worker = self._pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
+            worker = self._ready.pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
         worker = worker or self._start(kind or self.device)
         worker.ready()
         return worker
 
-    def _pick(self, *uses: Use) -> Contender | None:
-        """One that stands ready for the first of these uses that any is for."""
-        with self._lock:
-            self._ready[:] = [(use, one) for use, one in self._ready if one.lives()]
-            for wanted in uses:
-                for index, (use, worker) in enumerate(self._ready):
-                    if use[: len(wanted)] == wanted:
-                        del self._ready[index]
-                        return worker
-        return None
-
-    def _keep(self, use: Use, worker: Contender) -> None:
-        with self._lock:
-            self._ready.append((use, worker))
-
-    def _stand_ready(self, kind: str) -> int:
-        return sum(use[0] == kind and one.lives() for use, one in list(self._ready))
-
-    def _end_ready(self, *kinds: str) -> None:
-        with self._lock:
-            found = [worker for use, worker in self._ready if use[0] in kinds]
-            self._ready[:] = [(use, worker) for use, worker in self._ready if use[0] not in kinds]
-        end_all(found)
-
     def prepare(self, count: int = 1) -> None:
         """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
         with self._preparing, suppress(WorkerUnavailable):
-            while self._stand_ready("spare") < count:
-                self._keep(("spare",), self._start(self.device))
+            while self._ready.count("spare") < count:
+                self._ready.put(("spare",), self._start(self.device))
 
     @property
     def has_reserve(self) -> bool:
         """Whether somebody who is alone need not wait for a start."""
-        return self._stand_ready("race") > 0
+        return self._ready.count("race") > 0
 
     def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
         """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these. None where there
@@ -150,7 +160,7 @@ class WorkerPool:
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
-                self._keep(("race", purpose), self._start(self.device, early=early))
+                self._ready.put(("race", purpose), self._start(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -169,28 +179,27 @@ class WorkerPool:
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
-        return self._pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
+        return self._ready.pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
         """Start such workers in the background, one for each of these commands; where one does not start, `watched` will tell."""
         with suppress(WorkerUnavailable):
             for tool in tools:
-                self._keep(("watched", tuple(tool)), self._start(self.device, tool=tool))
+                self._ready.put(("watched", tuple(tool)), self._start(self.device, tool=tool))
 
     def end_watched(self) -> None:
         """End those that nobody has taken."""
-        self._end_ready("watched")
+        end_all(self._ready.take_all("watched"))
 
     def end_idle(self) -> None:
         """End the workers that nobody has taken."""
-        self._end_ready("spare", "race", "watched")
+        end_all(self._ready.take_all(*KINDS))
 
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
-        with self._lock:
-            self._ready.clear()
+        self._ready.take_all(*KINDS)
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

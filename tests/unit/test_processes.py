@@ -113,7 +113,7 @@ def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
     pool = WorkerPool("cpu", tmp_path)
     try:
         pool.prepare()
-        dead = pool._ready[0][1]
+        dead = pool._workers[0]
         psutil.Process(dead.pid).kill()
         psutil.Process(dead.pid).wait(10)
         assert pool.take() is not dead
