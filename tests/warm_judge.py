@@ -159,8 +159,8 @@ def _be_patient() -> None:
 
     limits = asking._limits
 
-    def longer(run: Run, case: BoundCase) -> Limits:
-        usual = limits(run, case)
+    def longer(run: Run, case: BoundCase, calls: int) -> Limits:
+        usual = limits(run, case, calls)
         return Limits(PATIENCE * usual.time_s, usual.memory_gib)
 
     patch.object(asking, "_limits", longer).start()
