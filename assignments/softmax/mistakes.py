@@ -126,8 +126,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
     for width in sorted(widths):
         yield (
             f"with {_zeros(width - columns)} after each row of {columns}",
-            f"the padding of a block of {min(width, *(b for b in (*ROW_BLOCKS, width) if width % b == 0 and b >= width - columns))} "
-            "loaded as 0: exp(0 − m) counts in the row sum, and 0 in the maximum",
+            f"the padding up to column {width} loaded as 0: exp(0 − m) counts in the row sum, and 0 in the maximum",
             lambda: over_sum((short - raised).exp(), (width - columns) * (-raised).exp()),
         )
         yield (

@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePath
+from typing import Any
 
 from grader.report.model import Report
 
@@ -34,8 +35,9 @@ def write_report(
 ) -> Path:
     """Write `folder/report.json`, whole or not at all, and pytest-benchmark's record beside it; return the report's path.
 
-    An earlier report of the same submission is replaced. Another submission's report, or a file that is no report, is renamed, and
-    `tell` takes a sentence about the new name. Two runs must not write at the same time (see `alone_in`). Raises OSError.
+    An earlier report of the same submission is replaced, unless that one is whole and this one incomplete. That one, another submission's,
+    or a file that is no report, is renamed, and `tell` takes a sentence about the new name. Two runs must not write at the same time (see
+    `alone_in`). Raises OSError.
     """
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,17 +45,21 @@ def write_report(
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as drafts:
         for name, text in texts.items():
             Path(drafts, name).write_text(text, encoding="utf-8")
-        if kept := _set_aside(folder, report.submission.path):
-            tell(f"{folder / REPORT} was of another submission; it is kept as {kept}")
+        if kept := _set_aside(folder, report):
+            was = "whole" if _owner(kept) == report.submission.path else "of another submission"
+            tell(f"{folder / REPORT} was {was}; it is kept as {kept}")
         (folder / BENCHMARK).unlink(missing_ok=True)  # an earlier run's
         for name in texts:
             Path(drafts, name).replace(folder / name)
     return folder / REPORT
 
 
-def _set_aside(folder: Path, submission: str) -> Path | None:
-    """Rename the report in `folder`, and the record beside it, unless `submission` is their own. Returns the report's new path."""
-    if not os.path.lexists(folder / REPORT) or (owner := _owner(folder / REPORT)) == submission:
+def _set_aside(folder: Path, report: Report) -> Path | None:
+    """Rename the report in `folder`, and the record beside it, unless `report` may replace it. Returns its new path."""
+    if not os.path.lexists(folder / REPORT):
+        return None
+    owner = _owner(folder / REPORT)
+    if owner == report.submission.path and (not report.incomplete or _contents(folder / REPORT).get("incomplete")):
         return None
     name = re.sub(r"[^\w.+-]", "_", PurePath(owner or "unknown").name)[:100] or "unknown"
     for number in itertools.count(1):
@@ -72,6 +78,10 @@ def _set_aside(folder: Path, submission: str) -> Path | None:
 def _owner(path: Path) -> str | None:
     """The path of a report's submission; None if the file is no report."""
     try:
-        return str(json.loads(path.read_bytes())["submission"]["path"]) if path.is_file() else None
+        return str(_contents(path)["submission"]["path"]) if path.is_file() else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
+
+
+def _contents(path: Path) -> Any:
+    return json.loads(path.read_bytes())

@@ -255,6 +255,17 @@ def test_a_report_of_another_submission_is_kept_with_its_benchmarks(tmp_path: Pa
     assert len(list(tmp_path.iterdir())) == 8
 
 
+def test_a_whole_report_is_kept_where_the_next_one_is_incomplete(tmp_path: Path, rich_report: Report) -> None:
+    told: list[str] = []
+    whole = rich_report.model_copy(update={"incomplete": False})
+    cut = rich_report.model_copy(update={"incomplete": True})
+    for report in (cut, cut, whole, cut, whole):
+        write_report(of(report, "/subs/alice"), tmp_path, tell=told.append)
+    is_cut = {path.name: json.loads(path.read_text())["incomplete"] for path in tmp_path.glob("report*.json")}
+    assert is_cut == {"report.json": False, "report-alice.json": False}
+    assert told == [f"{tmp_path}/report.json was whole; it is kept as {tmp_path}/report-alice.json"]
+
+
 def test_a_run_without_benchmarks_leaves_none_of_an_earlier_one(tmp_path: Path, rich_report: Report) -> None:
     write_report(rich_report, tmp_path, "times")
     write_report(rich_report, tmp_path)
