@@ -285,7 +285,6 @@ class Running:
         if self.in_container:
             course = Path(arguments[arguments.index("--course") + 1])
             environment |= {"GRADER_SANDBOX": "docker", "GRADER_IMAGE": containers.image_with(course)}
-            self.containers_before = set(containers.ours())
         self.shared_before = {path.name for path in SHARED.iterdir()}
         self.process = subprocess.Popen(
             command,
@@ -324,7 +323,7 @@ class Running:
 
     def containers(self) -> list[str]:
         """Containers that were made since this run began."""
-        return sorted(set(containers.ours()) - self.containers_before) if self.in_container else []
+        return containers.of(self.process.pid) if self.in_container else []
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

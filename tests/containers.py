@@ -16,7 +16,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.cleanup import is_over
 from grader.fingerprint import fingerprint
-from grader.sandbox.docker import COURSE, FOLDER, RUN_LABEL
+from grader.sandbox.docker import COURSE, FOLDER, OWNER_LABEL, RUN_LABEL
 
 IMAGE = os.environ.get("GRADER_IMAGE", "")
 WITH_COURSE = f"""
@@ -68,9 +68,9 @@ def need() -> None:
         pytest.skip(f"docker: {reason}")
 
 
-def ours() -> list[str]:
-    """The names of all containers that graders have made."""
-    return [labels[RUN_LABEL] for labels in _all()]
+def of(pid: int) -> list[str]:
+    """The names of the containers that the grader with this process id has made."""
+    return sorted(labels[RUN_LABEL] for labels in _all() if labels[OWNER_LABEL].split()[1] == str(pid))
 
 
 def left() -> list[str]:
