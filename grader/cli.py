@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -248,7 +249,8 @@ def check_(
     def new_view(saved: set[Path]) -> CheckView:
         if saved:
             console.rule(plain(f"{', '.join(sorted(map(str, saved)))} saved at {datetime.now():%H:%M:%S}"), style="dim")
-        return CheckView(console)
+        folder = [str(submission)] if submission != Path() else []
+        return CheckView(console, shlex.join(["grader", "check", *folder]))
 
     with _failures("interrupted"):
         if watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -116,6 +117,12 @@ def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
     if request.submission.resolve() == request.course.resolve():
         mend = "name the folder with your files, as in `grader check my-folder`"
         raise SubmissionError(f"{request.submission} is the grader's own folder: {mend}")
+    if request.submission.is_file():
+        for one in assignments:
+            if one.spec.file == request.submission.name:
+                folder = shlex.quote(str(request.submission.parent))
+                mend = f"for this file alone name its folder, as in `grader check {folder} -a {one.name}`"
+                raise SubmissionError(f"{request.submission}: is a file; {mend}")
     stubs = request.course / "starter"
     known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
     return survey(request.submission, [one.spec.file for one in assignments], known)

@@ -25,8 +25,9 @@ Backward (Algorithm 2). Nothing but Q, K, V, O and L was kept, so P is computed 
 
 Start with one dtype, no causal mask, and lengths that are multiples of the tile. Then take in the rest.
 
-Without a GPU, set TRITON_INTERPRET=1 before Python starts: the kernels then run on the CPU, slowly, in
-float32 and float16 (tl.dot in bfloat16 is wrong there). print() works inside a kernel in that mode.
+Without a GPU, grader sets TRITON_INTERPRET=1 itself; set it, before Python starts, only to run Python by
+hand. With it the kernels run on the CPU, slowly, in float32 and float16 (tl.dot in bfloat16 is wrong there).
+print() works inside a kernel in that mode.
 """
 
 from typing import Any

@@ -54,6 +54,9 @@ AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
 BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
 TRITON = [
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), BLOCK=64, num_warps=4)"),
+    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), num_ctas=1, BLOCK=64)"),
+    with_launch("grid-forgotten", "compile", "twice(x, y, x.numel(), BLOCK=64, num_stages=2)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[len(x)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[(1)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[lambda meta: triton.cdiv(64, meta['BLOCK'])](x, y, 64, BLOCK=64)"),
@@ -76,6 +79,7 @@ TRITON = [
     with_line("no-inf", BOTH, "x = tl.where(i < n, x, -tl.inf)"),
     with_line("no-such-function", BOTH, "x = tl.relu(x)"),
     with_line("no-such-function", BOTH, "y = tl.empty_like(x)"),
+    kernel("no-such-function", BOTH, "i = tl.arrange(0, BLOCK)", LOAD, STORE),
     kernel("helper-without-jit", "compile", "double(x_ptr)", *GOOD),
     with_line("torch-in-a-kernel", BOTH, "x = torch.exp(x)"),
     with_line("torch-in-a-kernel", "compile", "x = np.exp(x)"),

@@ -122,7 +122,8 @@ def ask(
             raise
         words = f"needs {results_gib + OWN_GIB:.1f} GiB of GPU memory beside its tensors where it allocates its results itself"
         raise ContenderFault("skipped", f"{words}, {free_gib:.1f} GiB were free") from None
-    evidence.time_s += time.perf_counter() - started
+    finally:
+        evidence.time_s += time.perf_counter() - started
     evidence.launches = reply.launches
     evidence.kept = tuple(name for name, one in zip(shapes, reply.returned, strict=False) if one.kind == "kept")
     check_operators(reply.operators, case.assignment)

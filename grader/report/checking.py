@@ -35,13 +35,18 @@ class _Tally:
 class CheckView:
     """Shows the events of a check; a context manager.
 
+    command: the check as a student would type it again.
+
     Attributes:
         mistakes: the number of assignments with a mistake.
         unchecked: the number of assignments without a case that can run here.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, command: str = "grader check") -> None:
         self._console = console
+        self._command = command
+        self._some_right = False
+        self._with_inputs: list[str] = []  # the assignments whose mistake showed on drawn inputs
         self._tallies: dict[str, _Tally] = {}
         self._now: CaseStarted | None = None
         self._spinner = Spinner("dots")
@@ -79,22 +84,26 @@ class CheckView:
             case CaseStarted():
                 self._now = event
             case CaseDone():
-                self._done(self._tallies[event.assignment], event.result)
+                self._done(event.assignment, self._tallies[event.assignment], event.result)
             case _:
                 pass
 
-    def _done(self, tally: _Tally, result: CaseResult) -> None:
+    def _done(self, assignment: str, tally: _Tally, result: CaseResult) -> None:
         tally.done += 1
         if result.outcome == "passed":
             tally.passed.append(result.title)
         elif result.outcome != "skipped" and not tally.stopped:
             tally.stopped = True
             self._show(tally.file, result, tally)
+            ran = result.errors or result.time_s or tally.passed
+            if ran and result.outcome not in ("forbidden", "not_implemented"):
+                self._with_inputs.append(assignment)
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
             told = f"{_cases(len(tally.passed))} passed{more}" if tally.passed else f"not checked: {result.message}"
             self.unchecked += not tally.passed
+            self._some_right |= bool(tally.passed)
             mark = STYLE["passed" if tally.passed else "skipped"]
             self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), plain(f"  {told}")))
 
@@ -138,10 +147,11 @@ class CheckView:
                 self._console.print(block)
         for note in report.submission.notes:
             self._console.print(plain(f"note: {note}", "yellow"))
-        for line in unknown_here(report):
+        for line in unknown_here(report) if self._some_right else []:
             self._console.print(plain(line, "dim"))
-        if self.mistakes:
-            self._console.print(plain(f"the same inputs again: --seed {report.seed}", "dim"))
+        if self._with_inputs:
+            again = " ".join([self._command, *(f"-a {one}" for one in self._with_inputs), f"--seed {report.seed}"])
+            self._console.print(plain(f"the same inputs again: {again}", "dim"), soft_wrap=True)
 
 
 def _folded(tally: _Tally) -> str:

@@ -153,6 +153,8 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[Ren
         less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
         blocks.append(plain(f"{who} printed{less}:", "dim"))
         blocks.append(Padding(plain("\n".join(shown), "dim"), (0, 0, 0, 2)))
+        if not any(is_wrong for _, is_wrong in ended):
+            blocks.append(plain("prints cost no points but much time: take them out before you hand in", "dim"))
     if log.others:
         more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
         told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])

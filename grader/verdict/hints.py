@@ -19,6 +19,8 @@ class Hint(NamedTuple):
 
 
 LAUNCH = r"\w\[.*\]\("  # kernel[grid](
+NO_LAUNCH = r"(?s)\A(?!.*(\btl\.|\w\[.*\]\())"  # neither a launch nor a function of triton.language
+NO_GRID = "a kernel is launched with its grid in square brackets, as kernel[(programs,)](x, y, n, BLOCK=1024): this call has none"
 INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 
 # In order of precedence: the first hint that fits is shown.
@@ -26,7 +28,10 @@ HINTS = {
     # Launches of Triton's kernels
     "grid-forgotten": Hint(
         r"has no attribute 'grid_idx'|Cannot call @triton\.jit'd outside|'builtin_function_or_method' object has no attribute 'scalar'",
-        "a kernel is launched with its grid in square brackets, as kernel[(programs,)](x, y, n, BLOCK=1024): this call has none",
+        NO_GRID,
+    ),
+    "grid-forgotten-with-options": Hint(
+        r"TypeError: \w+\(\) got an unexpected keyword argument 'num_(warps|stages|ctas)'", NO_GRID, NO_LAUNCH
     ),
     "grid-is-no-tuple": Hint(
         r"'int' object is not iterable|object of type '(int|float)' has no len|'float' object is not iterable",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import traceback
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 
 from grader.protocol import ErrorKind, RaisedBy, WorkerError
 from grader.worker import gpu_only
@@ -15,6 +16,7 @@ MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
+ALIKE = 0.87  # of two names, by difflib: arrange and arange are 0.92, sign and sin 0.86
 NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's words, whatever the cause
 
 # Errors that a compiler, a linker, a driver or a disk causes, by the names of their classes; libraries raise them for other reasons too.
@@ -128,7 +130,7 @@ def _message(error: BaseException) -> str:
             break
         seen = seen.__cause__
     try:
-        text = str(seen)
+        text = f"{seen}{_meant(seen)}"
     except BaseException as failure:
         text = f"(its message cannot be shown: {type(failure).__name__})"
     if text == NO_SOURCE:
@@ -139,6 +141,14 @@ def _message(error: BaseException) -> str:
     if type(seen).__name__ == "PTXASError":  # which also has files of ours in it
         text = "\n".join(re.findall(r"^ptxas .*", text, re.MULTILINE)) or text
     return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)
+
+
+def _meant(error: BaseException) -> str:
+    """The name of a module that is spelt almost like the one that was asked for, in Python's words; "" where there is none."""
+    if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType) or not error.name:
+        return ""
+    names = [name for name in dir(error.obj) if not name.startswith("_")]
+    return "".join(f". Did you mean: {name!r}?" for name in difflib.get_close_matches(error.name, names, 1, ALIKE))
 
 
 def _own_traceback(error: BaseException) -> str:

@@ -201,6 +201,31 @@ def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path:
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
+def test_who_names_a_file_is_told_how_to_ask_for_it(course: Course, tmp_path: Path, verb: str) -> None:
+    course.add("task")
+    hand_in(tmp_path / "a b", task=RIGHT, other=RIGHT)
+    told = "is a file; for this file alone name its folder, as in `grader check 'a b/mine' -a task`"
+    for name, words in (("task.py", told), ("other.py", "is a file; expected a folder with task.py")):
+        command = [sys.executable, "-m", "grader", verb, f"a b/mine/{name}", "--course", course.folder]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", f"a b/mine/{name}: {words}")
+
+
+@pytest.mark.parametrize(
+    "content", ["import nowhere\n" + RIGHT, "raise ValueError\n" + RIGHT], ids=["import", "raises"]
+)
+def test_a_file_that_cannot_be_loaded_needs_no_seed(course: Course, tmp_path: Path, content: str) -> None:
+    course.add("task")
+    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "✗ task.py" in done.stdout
+    assert "--seed" not in done.stdout
+    assert "without a GPU" not in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
 def test_at_the_root_of_a_clone_the_students_folder_is_asked_for(course: Course, verb: str) -> None:
     course.add("task")
     command = [sys.executable, "-m", "grader", verb, ".", "--course", course.folder, "--device", "cpu"]
@@ -216,7 +241,7 @@ def test_the_seed_brings_the_same_inputs_back(course: Course, tmp_path: Path) ->
     course.add("task")
     tells = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
     first = check(tmp_path, hand_in(tmp_path, task=tells), "--course", course.folder)
-    (seed,) = re.findall(r"--seed (\d+)", first.stdout)
+    (seed,) = re.findall(rf"again: grader check {tmp_path / 'mine'} -a task --seed (\d+)\n", first.stdout)
     again = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--seed", seed)
     (one,), (two,) = (re.findall(r"ValueError: (\S+)", ran.stdout) for ran in (first, again))
     assert one == two

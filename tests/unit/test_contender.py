@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import itertools
 import json
@@ -336,6 +337,18 @@ def test_an_exception_that_is_its_own_cause_is_told_at_once() -> None:
     error = ValueError("boom")
     error.__cause__ = error
     assert describe(error).message == "boom"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("get_close_match", ". Did you mean: 'get_close_matches'?"), ("arrange", ""), ("__nam__", "")]
+)
+def test_a_name_that_a_module_has_almost_is_told(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError) as error:
+        getattr(difflib, name)
+    assert describe(error.value).message == f"module 'difflib' has no attribute {name!r}{meant}"
+    with pytest.raises(AttributeError) as error:
+        getattr(Path(), name)
+    assert "Did you mean" not in describe(error.value).message
 
 
 def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Contender) -> None:

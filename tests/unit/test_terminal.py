@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
+from grader.job import CaseDone, CaseStarted, Event, Planned, PlannedPart
 from grader.report.checking import CheckView
 from grader.report.model import (
     CaseResult,
@@ -220,6 +220,55 @@ def test_hints_of_a_right_kernel_stand_below_its_cases(
     assert f"hint: {HINT}" in found
 
 
+def events_of(result: CaseResult, file: str = "softmax.py") -> list[Event]:
+    """A check of one case."""
+    place: Any = {"assignment": "softmax", "part": "forward"}
+    planned = PlannedPart(**place, title="", file=file, cases=1)
+    return [Planned(device="cpu", parts=(planned,), isolation=Isolation(jail="none")), CaseDone(**place, result=result)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "time_s", "seed", "unknown"),
+    [
+        ("passed", 0.1, False, True),
+        ("failed", 0.1, True, False),
+        ("crashed", 0.1, True, False),
+        ("failed", 0.0, False, False),
+        ("forbidden", 0.1, False, False),
+        ("not_implemented", 0.1, False, False),
+        ("build_failed", 0.0, False, False),
+        ("skipped", 0.0, False, False),
+    ],
+)
+def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_right(
+    make_case: MakeCase,
+    make_part: MakePart,
+    make_report: MakeReport,
+    outcome: str,
+    time_s: float,
+    seed: bool,
+    unknown: bool,
+) -> None:
+    case = make_case("n-1", outcome, time_s=time_s)
+    out = io.StringIO()
+    view = CheckView(Console(file=out, width=60), "grader check mine")
+    for event in events_of(case):
+        view(event)
+    view.finish(make_report(make_part(case)))
+    assert ("the same inputs again: grader check mine -a softmax --seed 4711\n" in out.getvalue()) == seed
+    assert ("--seed" in out.getvalue()) == seed
+    assert ("cannot be known without a GPU" in out.getvalue()) == unknown
+
+
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_prints_of_a_right_file_are_to_be_taken_out(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, outcome: str
+) -> None:
+    text = shown(make_report(make_part(make_case("n-1", outcome)), log="[n-1] m = 3"))
+    assert "m = 3" in text
+    assert ("take them out before you hand in" in text) == (outcome == "passed")
+
+
 @pytest.mark.parametrize(("file", "races"), [("softmax.py", True), ("softmax.cu", False)])
 def test_a_check_shows_hints_and_what_only_a_gpu_shows(
     make_case: MakeCase, make_part: MakePart, make_report: MakeReport, file: str, races: bool
@@ -228,7 +277,10 @@ def test_a_check_shows_hints_and_what_only_a_gpu_shows(
     (one,) = report.assignments
     report = report.model_copy(update={"assignments": (one.model_copy(update={"file": file}),)})
     out = io.StringIO()
-    CheckView(Console(file=out, width=160)).finish(report)
+    view = CheckView(Console(file=out, width=160))
+    for event in events_of(make_case(), file):
+        view(event)
+    view.finish(report)
     assert f"hint: {HINT}" in out.getvalue()
     assert "cannot be known without a GPU: speed" in out.getvalue()
     assert ("Triton programs race" in out.getvalue()) == races
