@@ -343,6 +343,11 @@ def _start(
             stderr=write_log,
             start_new_session=True,
         )
+    except BaseException:
+        ours.close()
+        os.close(read_replies)
+        os.close(read_log)
+        raise
     finally:
         theirs.close()
         os.close(write_replies)

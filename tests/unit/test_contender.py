@@ -510,3 +510,16 @@ def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.M
     monkeypatch.setattr(last_words, "LOOK_INTERVAL_S", 0.001)
     last_words.wait_for_last_words(Growing(os.open(os.devnull, os.O_RDONLY)))
     assert looks == [*said, said[-1]]
+
+
+def test_a_worker_that_cannot_be_started_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = stage_runtime(tmp_path / "runtime")
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, "no process is left")
+
+    monkeypatch.setattr(processes, "start", fail)
+    before = set(Path("/proc/self/fd").iterdir())
+    with pytest.raises(BlockingIOError) as raised:  # which keeps the frames alive, and what is open in them
+        Contender("cpu", runtime, tmp_path / "scratch")
+    assert set(Path("/proc/self/fd").iterdir()) == before, raised
