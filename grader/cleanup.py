@@ -17,6 +17,8 @@ import psutil
 from grader import runfolder
 from grader.sandbox.base import InfraError
 
+GONE = (404, 409)  # what a daemon answers where somebody else has removed a container, or is removing it
+
 
 def cleanup() -> Iterator[str]:
     """Remove the remains of killed runs. Yields a description of each removed thing.
@@ -45,7 +47,7 @@ def _folders() -> Iterator[str]:
 
 
 def _containers() -> Iterator[str]:
-    from docker.errors import NotFound
+    from docker.errors import APIError
 
     from grader.sandbox import docker, engine
 
@@ -57,9 +59,14 @@ def _containers() -> Iterator[str]:
             labels = one["Labels"]
             if not is_over(labels):
                 continue
-            with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"), contextlib.suppress(NotFound):
-                client.api.remove_container(one["Id"], v=True, force=True)
-                yield f"container {labels[docker.RUN_LABEL]}"
+            with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"):
+                try:
+                    client.api.remove_container(one["Id"], v=True, force=True)
+                except APIError as error:
+                    if error.status_code not in GONE:
+                        raise
+                    continue
+            yield f"container {labels[docker.RUN_LABEL]}"
     finally:
         client.close()
 

@@ -1,16 +1,22 @@
-"""Whose containers `grader cleanup` takes for left behind."""
+"""Whose containers `grader cleanup` takes for left behind, and what it does where others remove them too."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
+from docker.errors import APIError
 
-from grader.cleanup import is_over
-from grader.sandbox.docker import DEADLINE_LABEL, OWNER_LABEL
+from grader import runfolder
+from grader.cleanup import cleanup, is_over
+from grader.sandbox import engine
+from grader.sandbox.base import InfraError
+from grader.sandbox.docker import DEADLINE_LABEL, OWNER_LABEL, RUN_LABEL
 
 
 def labels(pid: int, started: float, host: str = "", deadline_s: float = 100) -> dict[str, str]:
@@ -37,3 +43,25 @@ def test_an_owner_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(psutil, "Process", hidden)
     assert not is_over(labels(1, 0.0))
     assert is_over(labels(child, 0.0))
+
+
+@pytest.mark.parametrize("status", [404, 409, 500])
+def test_a_container_that_somebody_else_removes_is_passed_over(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    names = ["grader-one", "grader-two"]
+
+    def remove(identity: str, **_: object) -> None:
+        if identity == "grader-one":
+            raise APIError(
+                "the daemon says", response=cast("Any", SimpleNamespace(status_code=status, reason="", url=""))
+            )
+
+    over = [{"Id": name, "Labels": {RUN_LABEL: name}} for name in names]
+    api = SimpleNamespace(containers=lambda **_: over, remove_container=remove)
+    monkeypatch.setattr(engine, "is_there", lambda: True)
+    monkeypatch.setattr(engine, "connect", lambda: SimpleNamespace(api=api, close=lambda: None))
+    monkeypatch.setattr(runfolder, "abandoned", list)
+    if status == 500:
+        with pytest.raises(InfraError, match="could not remove the container grader-one"):
+            list(cleanup())
+    else:
+        assert list(cleanup()) == ["container grader-two"]
