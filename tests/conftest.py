@@ -322,7 +322,7 @@ class Running:
         return any(marker in folders or marker in files for _, folders, files in os.walk(self.temporary))
 
     def containers(self) -> list[str]:
-        """Containers that were made since this run began."""
+        """The names of the containers of this run."""
         return containers.of(self.process.pid) if self.in_container else []
 
     def signal(self, number: signal.Signals) -> None:

@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader.contender.jail import Jail, candidates, fault
+from grader.contender.jail import TRIAL_LIMIT_S, Jail, candidates, fault
 from grader.doctor.finding import Finding, ask
 
-TRIAL_LIMIT_S = 60.0
 INSTEAD = {
     "uid": "workers are another user, who reads what everybody may and has the network",
     "none": "nothing confines a submission",
