@@ -26,8 +26,8 @@ from grader.sandbox.place import Place
 
 UUID = "GPU-5e1f"
 TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}
-# The SDK leaves sockets to it.
-LEFT_TO_THE_COLLECTOR = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+# The SDK leaves the sockets of failed connections to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 CDI = {"DiscoveredDevices": [{"ID": f"nvidia.com/gpu={one}"} for one in ("0", UUID, "all")]}
 
 
@@ -144,6 +144,16 @@ def refused(reason: str = "DOCKER_HOST names a daemon", words: str = "could not"
     assert choose(Place(sandbox="host")) == "host"
 
 
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Collect the test's sockets before the next test, which would be failed for them: a thread that still ends keeps them."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    gc.collect()
+
+
 @pytest.fixture
 def hung_daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A daemon that takes every connection and never says a word."""
@@ -170,7 +180,7 @@ def slow_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Non
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/slow.sock")
         listener.listen(8)
-        slow, ended, others = [""], threading.Event(), threading.enumerate()
+        slow, ended = [""], threading.Event()
 
         def answer(client: socket.socket) -> None:
             with client, contextlib.suppress(OSError):
@@ -193,12 +203,8 @@ def slow_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Non
         yield lambda address: slow.__setitem__(0, address)
         ended.set()
         listener.shutdown(socket.SHUT_RDWR)
-        for thread in set(threading.enumerate()) - set(others):  # those that still read, too
-            thread.join(10)
-        gc.collect()
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("slow", "words"),
@@ -216,7 +222,6 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
     refused()
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 def test_a_daemon_that_stops_answering_in_the_middle_is_noticed(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
@@ -245,7 +250,6 @@ def test_nobody_is_told_of_a_daemon_when_the_grading_is_over(
     assert not noticed.wait(1)
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.timeout(30)
 def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
@@ -256,7 +260,6 @@ def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
         engine.connect(3600)
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.parametrize(
     "address",
     ["unix:///nowhere/docker.sock", "nonsense", "tcp://host:port", "tcp://host:99999", "tcp://[::1", "npipe://x"],
@@ -267,7 +270,6 @@ def test_auto_refuses_a_named_daemon_that_is_not_there(monkeypatch: pytest.Monke
     with pytest.raises(InfraError, match="no Docker daemon answers at"):
         engine.connect()
     refused(words="no Docker daemon answers at")
-    gc.collect()
 
 
 def context(folder: Path, name: str, host: str) -> None:
@@ -291,7 +293,6 @@ def no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.parametrize(
     ("host", "words"), [("unix:///nowhere/rootless.sock", "at unix:///nowhere/rootless.sock"), ("", "no context mine")]
 )
@@ -304,7 +305,6 @@ def test_auto_refuses_a_context_whose_daemon_is_not_there(
     assert choose(Place(sandbox="auto")) == "host"
     monkeypatch.setenv("DOCKER_CONTEXT", "mine")
     refused("docker's context is mine", words)
-    gc.collect()
 
 
 def daemon_with(monkeypatch: pytest.MonkeyPatch, image: SimpleNamespace | Exception) -> None:
@@ -323,7 +323,6 @@ NO_IMAGE = ImageNotFound("404", explanation="No such image: x")
 OF_CPUS = SimpleNamespace(labels={docker.DEVICE_LABEL: "cpu"})
 
 
-@LEFT_TO_THE_COLLECTOR
 def test_an_image_that_was_here_once_is_expected(monkeypatch: pytest.MonkeyPatch, no_docker: Path) -> None:
     """Its daemon may have stopped since, or closed its socket to this user, or lost the image."""
     assert choose(Place(sandbox="auto")) == "host"
@@ -336,7 +335,6 @@ def test_an_image_that_was_here_once_is_expected(monkeypatch: pytest.MonkeyPatch
     refused("the image gpu-lab-grader was here before", "no Docker daemon answers")
     (no_docker / "docker.sock").unlink()
     refused("the image gpu-lab-grader was here before", "no Docker daemon answers")
-    gc.collect()
 
 
 def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no_docker: Path) -> None:
@@ -351,12 +349,10 @@ def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no
     assert engine._mark_of("course/image:2026").exists()
 
 
-@LEFT_TO_THE_COLLECTOR
 @pytest.mark.usefixtures("no_docker")
 def test_an_image_that_is_asked_for_is_expected() -> None:
     with pytest.raises(InfraError, match="the image mine is asked for, so nothing is graded on this host"):
         choose(Place(sandbox="auto", image="mine"))
-    gc.collect()
 
 
 def test_a_daemon_that_nobody_has_named_is_done_without_in_silence(

@@ -74,8 +74,8 @@ def test_the_name_of_a_program_may_look_like_the_rest_of_its_row() -> None:
     process, _ = started(ODD_NAME)
     try:
         found = member(process.pid)
-        assert (found.root, found.state) == (process.pid, table.state_of(process.pid))
-        assert found.group == os.getpgrp()
+        assert (found.root, found.group) == (process.pid, os.getpgrp())
+        assert found.state in ("S", "R")
     finally:
         end(process)
 
