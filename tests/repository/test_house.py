@@ -1,4 +1,4 @@
-"""The house as docs/HOUSE.md has it: who imports whom, what is too large, which fields come late. Read from the source."""
+"""The house as docs/HOUSE.md has it: who imports whom, what is too large, which fields come late, where tests lie. Read from the source."""
 
 from __future__ import annotations
 
@@ -30,6 +30,52 @@ def sources(texts: dict[str, str] | None = None) -> Sources:
 
 
 HOUSE = sources()
+# Modules without a test file of their own, by the file below tests/ that tries them, or by why none does. What that file tries of
+# them may move to a file of their name; then the entry goes.
+TRIED_ELSEWHERE = {
+    "command/test_canary.py": "judge/canary.py worker/gpu_only.py",
+    "command/test_check.py": "check.py",
+    "command/test_command.py": "__main__.py judge/__main__.py",
+    "command/test_compilation.py": "judge/compilation.py",
+    "command/test_conformance.py": "sandbox/host.py",
+    "command/test_course.py": "judge/environment.py",
+    "command/test_doctor.py": "doctor/with_torch.py",
+    "command/test_every_check.py": "judge/admission.py judge/reference.py judge/trial.py",
+    "command/test_faults.py": "judge/loading.py",
+    "command/test_hints.py": "verdict/hints.py",
+    "command/test_policy.py": "judge/ownership.py",
+    "command/test_speed_cheats.py": "judge/fixtures.py judge/test_speed.py",
+    "contender/test_contender.py": "contender/last_words.py contender/log.py contender/replies.py contender/watch.py "
+    "contender/worker.py worker/__main__.py worker/errors.py",
+    "contender/test_jail.py": "course.py",
+    "contender/test_processes.py": "contender/usage.py",
+    "doctor/test_doctor.py": "nvidia.py doctor/containers.py doctor/examine.py doctor/finding.py doctor/gpus.py "
+    "doctor/selftest.py doctor/show.py doctor/software.py doctor/space.py doctor/walls.py",
+    "gpu/test_gpu.py": "judge/memory.py",
+    "judge/test_race.py": "judge/batches.py judge/lineup.py judge/track.py",
+    "judge/test_results.py": "judge/evidence.py",
+    "judge/test_sanitizing.py": "contender/sanitizer.py judge/standing.py",
+    "judge/test_schedule.py": "judge/works.py",
+    "judge/test_session.py": "judge/plugin.py",
+    "judge/test_timing.py": "worker/memory.py",
+    "report/test_model.py": "report/json_file.py",
+    "report/test_terminal.py": "report/checking.py report/style.py",
+    "repository/test_budget_claims.py": "judge/comparison.py",
+    "repository/test_reference.py": "worker/compiling.py",
+    "repository/test_wheel.py": "fingerprint.py",
+    "sandbox/test_engine.py": "image.py sandbox/base.py sandbox/choice.py sandbox/place.py",
+    "test_grading.py": "job.py",
+    "test_problem.py": "judge/cases.py",
+    "verdict/test_diagnosis.py": "verdict/rounding.py verdict/suspects.py",
+    "verdict/test_gpu_time.py": "verdict/sources.py",
+    "verdict/test_policy.py": "worker/operators.py",
+    "worker/test_builds.py": "worker/load.py",
+    "worker/test_cuda_cpu.py": "contender/cuda_cpu.py worker/lines.py",
+    "worker/test_nvcc.py": "worker/entries.py",
+    "worker/test_run.py": "worker/timing.py worker/yardsticks.py",
+    "a future of a thread, all of it": "background.py",
+    "facts, handed to all others": "judge/run.py",
+}
 
 
 # Who imports whom -----------------------------------------------------------------------------------------------------
@@ -215,6 +261,79 @@ def fields_of(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 def test_every_field_is_born_in_init() -> None:
     assert born_late(HOUSE) == INHERITED.keys()
+
+
+# Where tests lie ------------------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent.parent
+NO_ROOM = {"command", "corpora", "gpu", "repository", "support"}  # of grader/
+
+
+def files_of_rooms() -> set[str]:
+    """Those of rooms, by path below tests/."""
+    found = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    return {file for file in found if file.partition("/")[0] not in NO_ROOM}
+
+
+def modules(house: Iterable[str]) -> set[str]:
+    """What has tests of its own: files of the package and of its rooms, and a package in a room as one."""
+    cut = {"/".join(file.split("/")[:2]) for file in house}
+    return {file if file.endswith(".py") else f"{file}.py" for file in cut} - {
+        file for file in cut if "__init__" in file
+    }
+
+
+def module_tried(file: str, house: Iterable[str]) -> str | None:
+    """The module of test_<module>.py, or of test_<module>_<aspect>.py, in the room that has the module's name."""
+    room, _, name = file.rpartition("/")
+    name = name.removeprefix("test_").removesuffix(".py")
+    fitting = [
+        module
+        for module in modules(house)
+        if module.rpartition("/")[0] == room and f"{name}_".startswith(f"{Path(module).stem}_")
+    ]
+    return max(fitting, key=len, default=None)
+
+
+def misplaced(tests: set[str], house: Iterable[str], elsewhere: dict[str, str]) -> set[str]:
+    """Test files of no module, modules without one, and modules in the table that are not there or have one."""
+    tried = {file: module_tried(file, house) for file in tests}
+    without = modules(house) - set(tried.values())
+    listed = {module for names in elsewhere.values() for module in names.split()}
+    return (
+        {f"{file} is of no module" for file, module in tried.items() if module is None and file not in elsewhere}
+        | {f"{module} has no test file" for module in without - listed}
+        | {f"{module} is listed without need" for module in listed - without}
+    )
+
+
+def test_each_module_has_its_test_file_and_each_test_file_its_module() -> None:
+    assert misplaced(files_of_rooms(), HOUSE, TRIED_ELSEWHERE) == set()
+    assert [file for file in TRIED_ELSEWHERE if file.endswith(".py") and not (TESTS / file).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, set()),
+        ({"a/test_stranger.py": True}, {"a/test_stranger.py is of no module"}),
+        ({"b/test_x.py": True}, {"b/test_x.py is of no module"}),
+        ({"a/test_xy.py": True}, {"a/test_xy.py is of no module"}),
+        ({"a/test_all.py": True}, set()),
+        ({"a/test_x_at_night.py": True}, set()),
+        ({"a/test_x.py": False, "a/test_x_at_night.py": True}, set()),
+        ({"a/test_x.py": False}, {"a/x.py has no test file"}),
+        ({"a/test_deep.py": False}, {"a/deep.py has no test file"}),
+        ({"test_top.py": False}, {"top.py has no test file"}),
+        ({"a/test_bare.py": True}, {"a/bare.py is listed without need"}),
+    ],
+)
+def test_a_test_file_out_of_its_place_is_seen(change: dict[str, bool], expected: set[str]) -> None:
+    house = ["__init__.py", "top.py", "a/__init__.py", "a/x.py", "a/bare.py", "a/deep/__init__.py", "a/deep/y.py"]
+    there = {"test_top.py", "a/test_x.py", "a/test_deep.py"}
+    there = (there | change.keys()) - {file for file, stays in change.items() if not stays}
+    assert misplaced(there, house, {"a/test_all.py": "a/bare.py"}) == expected
+    assert "a/gone.py is listed without need" in misplaced(there, house, {"data": "a/bare.py a/gone.py"})
 
 
 # The checks themselves can see ----------------------------------------------------------------------------------------
