@@ -87,7 +87,7 @@ struct Touches {
     size_t bytes = 0;  // of each
 };
 
-enum Kind : uint8_t { DEVICE, MANAGED, PINNED };
+enum Kind : uint8_t { DEVICE, MANAGED, PINNED, PAGEABLE };  // the last is a host's that kernels cannot reach
 
 struct Region {
     uintptr_t start, end;
@@ -595,6 +595,10 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
     if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
     if (Region* r = find_region(address)) {
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
+        if (r->kind == PAGEABLE)
+            return give_up("host_memory", who() + (write ? " writes " : " reads ") + element_of(*r, address) +
+                                              " in line {place}, which lies in the host's memory: a new tensor goes there unless its options name the GPU, as x.options() do",
+                           place, 0, cudaErrorIllegalAddress);
         if (sample && write && address >= output_low && address < output_high) block_end = std::max(block_end, address + bytes);
         if (!r->written.empty()) check_written(*r, address, bytes, write, reads, place);
         if (bytes >= 4 && !sample && !fault.is) touch_global(*r, address, bytes, write, atomic, place);
@@ -753,14 +757,14 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
     if (output && !sample) r.written.resize((bytes + 3) / 4);
     if (output && sample) output_low = r.start, output_high = r.end;
 }
-// A tensor of PyTorch's C++ interface: as an output, of which nothing has been written.
-void* cuda_cpu_tensor(size_t bytes, int element) {
+// A tensor of PyTorch's C++ interface: on the device as an output, of which nothing has been written.
+void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
     void* memory = nullptr;
-    if (sample && bytes && bytes == output_high - output_low) return reinterpret_cast<void*>(output_low);
-    if (allocate(&memory, bytes, "the new tensor", DEVICE) != cudaSuccess || !memory) return nullptr;
+    if (sample && on_device && bytes && bytes == output_high - output_low) return reinterpret_cast<void*>(output_low);
+    if (allocate(&memory, bytes, "the new tensor", on_device ? DEVICE : PAGEABLE) != cudaSuccess || !memory) return nullptr;
     Region& r = regions.find(uintptr_t(memory) + bytes)->second;
     r.element = element;
-    if (!sample) r.written.resize((bytes + 3) / 4);
+    if (!sample && on_device) r.written.resize((bytes + 3) / 4);
     return memory;
 }
 // Copies a tensor that was returned to where the judge looks at it. What was never written there stays as it is.

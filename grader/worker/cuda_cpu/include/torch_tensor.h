@@ -16,7 +16,7 @@
 #include "cuda_bf16.h"
 #include "cuda_runtime.h"
 
-extern "C" void* cuda_cpu_tensor(size_t bytes, int element);  // device memory of which nothing is written yet
+extern "C" void* cuda_cpu_tensor(size_t bytes, int element, int on_device);  // memory of which nothing is written yet
 
 namespace c10 {
 using Half = __half;
@@ -164,13 +164,13 @@ inline TensorOptions requires_grad(bool = true) { return {}; }
 class Storage {
 public:
     Storage() = default;
-    Storage(char* data, size_t bytes, bool on_device, bool owned) : shared_(new Shared{data, bytes, 1, on_device, owned}) {}
+    Storage(void* data, bool owned) : shared_(new Shared{static_cast<char*>(data), 1, owned}) {}
     Storage(const Storage& other) : shared_(other.shared_) { if (shared_) shared_->users++; }
     Storage(Storage&& other) noexcept : shared_(std::exchange(other.shared_, nullptr)) {}
     Storage& operator=(Storage other) noexcept { return std::swap(shared_, other.shared_), *this; }
     ~Storage() {
         if (!shared_ || --shared_->users) return;
-        if (shared_->owned) shared_->on_device ? (void)cudaFree(shared_->data) : std::free(shared_->data);
+        if (shared_->owned) (void)cudaFree(shared_->data);
         delete shared_;
     }
     char* data() const { return shared_ ? shared_->data : nullptr; }
@@ -179,9 +179,8 @@ public:
 private:
     struct Shared {
         char* data;
-        size_t bytes;
         int users;
-        bool on_device, owned;
+        bool owned;
     };
     Shared* shared_ = nullptr;
 };
@@ -330,8 +329,8 @@ private:
 
 inline Tensor empty(IntArrayRef sizes, TensorOptions options = {}) {
     size_t bytes = size_t(product(sizes)) * elementSize(options.type);
-    void* memory = options.place.is_cuda() ? cuda_cpu_tensor(bytes, int(elementSize(options.type))) : std::malloc(bytes + 1);
-    return Tensor(Storage(static_cast<char*>(memory), bytes, options.place.is_cuda(), true), sizes, options);
+    void* memory = cuda_cpu_tensor(bytes, int(elementSize(options.type)), options.place.is_cuda());
+    return Tensor(Storage(memory, true), sizes, options);
 }
 inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.options()); }
 inline Tensor empty_like(const Tensor& like, TensorOptions options) { return empty(like.sizes(), options); }
@@ -342,14 +341,10 @@ inline Tensor zeros_like(const Tensor& like, TensorOptions options) { return zer
 inline Tensor Tensor::clone() const { return empty(sizes(), options()).copy_(*this); }
 inline std::optional<Device> device_of(const Tensor& tensor) { return tensor.device(); }
 
-template <class... T> struct ArrayRefOf;
 using TensorList = std::vector<Tensor>;
 
 namespace cuda {
-inline cudaStream_t& current() {
-    static cudaStream_t stream = nullptr;
-    return stream;
-}
+static cudaStream_t current = nullptr;
 struct CUDAStream {
     cudaStream_t handle;
     cudaStream_t stream() const { return handle; }
@@ -358,17 +353,17 @@ struct CUDAStream {
     bool query() const { return cudaStreamQuery(handle) == cudaSuccess; }
     DeviceIndex device_index() const { return 0; }
 };
-inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) { return {current()}; }
+inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) { return {current}; }
 inline CUDAStream getDefaultCUDAStream(DeviceIndex = -1) { return {nullptr}; }
 inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) {
     cudaStream_t stream;
     return (void)cudaStreamCreate(&stream), CUDAStream{stream};
 }
-inline void setCurrentCUDAStream(CUDAStream stream) { current() = stream; }
+inline void setCurrentCUDAStream(CUDAStream stream) { current = stream; }
 struct CUDAStreamGuard {
     cudaStream_t before;
-    explicit CUDAStreamGuard(CUDAStream stream) : before(std::exchange(current(), stream.handle)) {}
-    ~CUDAStreamGuard() { current() = before; }
+    explicit CUDAStreamGuard(CUDAStream stream) : before(std::exchange(current, stream.handle)) {}
+    ~CUDAStreamGuard() { current = before; }
 };
 struct CUDAGuard {
     template <class... Which> explicit CUDAGuard(Which&&...) {}
@@ -378,8 +373,8 @@ using OptionalCUDAGuard = CUDAGuard;
 inline DeviceIndex current_device() { return 0; }
 inline DeviceIndex device_count() { return 1; }
 inline void device_synchronize() { (void)cudaDeviceSynchronize(); }
+static cudaDeviceProp properties;
 inline cudaDeviceProp* getDeviceProperties(DeviceIndex device) {
-    static cudaDeviceProp properties;
     return (void)cudaGetDeviceProperties(&properties, device), &properties;
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
@@ -486,8 +481,7 @@ template <class T> struct Cast {
 template <> struct Cast<c10::Tensor> {
     static c10::Tensor from(const cuda_cpu_value& v) {
         c10::IntArrayRef sizes(v.sizes, size_t(v.dims));
-        size_t bytes = sizeof(float) * size_t(c10::product(sizes));
-        return c10::Tensor(c10::Storage(static_cast<char*>(v.data), bytes, true, false), sizes, c10::TensorOptions(c10::kFloat).device(c10::kCUDA));
+        return c10::Tensor(c10::Storage(v.data, false), sizes, c10::TensorOptions(c10::kFloat).device(c10::kCUDA));
     }
 };
 template <class T> struct Cast<std::optional<T>> {
@@ -517,10 +511,6 @@ struct module_ {
         std::function<void(Values, cuda_cpu_result&)> call;
     };
     std::vector<Bound> bound;
-    static module_& only() {
-        static module_ module;
-        return module;
-    }
     template <class R, class... A, class... Extra> module_& def(const char* name, R (*function)(A...), const Extra&...) {
         return add(name, std::function<R(A...)>(function));
     }
@@ -540,27 +530,25 @@ private:
     }
 };
 using module = module_;
+static module_ only;  // not in a function that several libraries would share
 }  // namespace pybind11
-namespace torch {
-using Library = pybind11::module_;
-}
 namespace py = pybind11;
 
 #define PYBIND11_MODULE(name, m)                                                                                     \
     static void cuda_cpu_bind(pybind11::module_& m);                                                                 \
-    static const int cuda_cpu_is_bound = (cuda_cpu_bind(pybind11::module_::only()), 0);                               \
+    static const int cuda_cpu_is_bound = (cuda_cpu_bind(pybind11::only), 0);                               \
     static void cuda_cpu_bind([[maybe_unused]] pybind11::module_& m)
 
 extern "C" {
 // The i-th function that the file binds; null after the last.
 __attribute__((used)) inline const char* cuda_cpu_bound(size_t at) {
-    auto& bound = pybind11::module_::only().bound;
+    auto& bound = pybind11::only.bound;
     return at < bound.size() ? bound[at].name.c_str() : nullptr;
 }
 __attribute__((used)) inline void cuda_cpu_torch(const char* entry, const cuda_cpu_value* values, size_t count, cuda_cpu_result* result) {
     using pybind11::say;
     try {
-        for (auto& one : pybind11::module_::only().bound)
+        for (auto& one : pybind11::only.bound)
             if (one.name == entry) {
                 if (one.parameters != count)
                     c10::fail("", entry, "(): incompatible function arguments: it takes ", one.parameters, ", and ", count, " are given");
