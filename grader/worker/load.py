@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import torch
 
 from grader.protocol import EARLY_VALUE, Build, RaisedBy, missing_function
-from grader.worker import builds, nvcc
-from grader.worker.cuda_cpu.build import TORCH_HEADER
+from grader.worker import builds, nvcc, torch_form
 from grader.worker.entries import missing_in_library, missing_in_module, undefined
 from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
-from grader.worker.signature import OF_EXTENSIONS, Signature
+from grader.worker.signature import Signature
 
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # what CUDA calls a launch of such a shape
@@ -107,7 +106,7 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
 
 
 def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
-    if TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
+    if torch_form.is_torch_form(path):
         return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
     return _load_c_abi(path, entry, build)
 
@@ -218,14 +217,8 @@ def _build_torch_extension(path: Path, entry: str, signature: Signature, name: s
     os.environ["TORCH_CUDA_ARCH_LIST"] = arch
     (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
     sources = [str(folder / path.name)]
-    if "PYBIND11_MODULE" not in source:
-        parameters = [f"torch::Tensor {one}" for one in signature.inputs]
-        parameters += [f"{OF_EXTENSIONS[one.type]} {one.name}" for one in signature.options]
-        binding = (
-            f"#include <torch/extension.h>\ntorch::Tensor {entry}({', '.join(parameters)});\n"
-            f'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &{entry}); }}\n'
-        )
-        (folder / "binding.cpp").write_text(binding, encoding="utf-8")
+    if binding := torch_form.binding(source, entry, signature):
+        (folder / "binding.cpp").write_text(f"#include <torch/extension.h>\n{binding}", encoding="utf-8")
         sources.append(str(folder / "binding.cpp"))
     try:
         module: ModuleType = cpp_extension.load(

@@ -116,12 +116,6 @@ def test_what_has_not_been_run_is_named_and_counts_nowhere() -> None:
     assert "| a GPU, torch 2 | softmax | 1 of 2 | 0 of 0 |" in text
 
 
-def test_a_right_kernel_is_only_run_where_it_can_be() -> None:
-    torch_form = next(one for one in entries("accepted") if one.id == "cuda_gelu-torch_form")
-    assert torch_form.id in Record("cuda").listed
-    assert torch_form.id not in Record("cpu").listed
-
-
 def test_a_run_goes_on_with_what_is_missing_or_has_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_text(json.dumps({"cpu": {"kept": 1}}))

@@ -604,7 +604,7 @@ def test_clang_builds_it_too(tmp_path: Path, x: np.ndarray) -> None:
     ("source", "line", "what"),
     [
         ("#include <cub/cub.cuh>\n", 1, "the header cub/cub.cuh"),
-        ("int a;\n#include <torch/extension.h>\n", 2, "torch/extension.h"),
+        ("int a;\n#include <cutlass/cutlass.h>\n", 2, "cutlass/cutlass.h"),
         ('__global__ void k() {\n\n  asm("mov.u32 %0, %laneid;" : "=r"(x));\n}\n', 3, "PTX"),
     ],
 )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.worker import doubles
+from grader.worker import doubles, torch_form
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
 from grader.worker.entries import undefined
 from grader.worker.lines import Frame, frames, line_of
@@ -37,25 +37,29 @@ STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a stati
 # The errors of g++ and clang++ about an undeclared name, and the names that look like CUDA's.
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
-    r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|is not a member of)"
+    r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
+    r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?)"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
     r"|.*declared with (?:attribute error: |'error' attribute: )not on the CPU: (?P<told>[^\n]+)"
     r"|(?P<header>[\w./]+\.(?:h|cuh|hpp)): No such file|'(?P<clang_header>[\w./]+\.(?:h|cuh|hpp))' file not found)",
     re.MULTILINE,
 )
-CUDAS = re.compile(r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)")
-STRUCTS = re.compile(r"[‘'](?:struct )?(?:cuda|CU)\w+[’']")
+CUDAS = re.compile(
+    r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
+)
+STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
+# An error about PyTorch's C++ interface, as the CPU's stand-in for it lacks an overload.
+OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
 # Headers of GPU libraries.
 FOREIGN = re.compile(
-    r'#\s*include\s*[<"]((?:(?:cub|thrust|cooperative_groups|cuda|cutlass|torch|ATen|c10)/'
+    r'#\s*include\s*[<"]((?:(?:cub|thrust|cooperative_groups|cuda|cutlass)/'
     r'|(?:cooperative_groups|mma|cublas\w*|cudnn\w*|curand\w*)\.h)[^>"]*)[>"]'
 )
 # nvcc's error about a CUDA library that is not installed.
 NO_LIBRARY = re.compile(
     r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
 )
-TORCH_HEADER = re.compile(r'#\s*include\s*[<"](?:torch|ATen|c10)/')
 
 
 class BuildFailed(Exception):
@@ -89,15 +93,15 @@ def find_compiler() -> str | None:
     return shutil.which("g++") or shutil.which("clang++")
 
 
-def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) -> Library:
-    """Build the file at `source` into the folder `scratch`.
+def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, addition: str = "") -> Library:
+    """Build the file at `source`, with `addition` after its text, into the folder `scratch`.
 
     Raises:
         BuildFailed: the compiler refused the file, or took longer than `limit_s` seconds.
         Unsupported: the file has a use that only a GPU can run.
     """
     translated = scratch / TRANSLATED
-    _translate(source, source.parent.resolve(), translated)
+    _translate(source, source.parent.resolve(), translated, addition=addition)
     library = scratch / f"{source.stem}-cpu.so"
     runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
     if not runtime.exists():
@@ -118,7 +122,9 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float) 
     return Library(library, source, doubles.told(places, source.parent))
 
 
-def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset()) -> None:
+def _translate(
+    source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset(), addition: str = ""
+) -> None:
     """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths."""
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
@@ -130,8 +136,9 @@ def _translate(source: Path, folder: Path, target: Path, seen: frozenset[Path] =
         rewritten = rewrite(text)
     except RewriteError as error:
         raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
+    rewritten = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", rewritten)
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
-    (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}', encoding="utf-8")
+    (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}{addition}', encoding="utf-8")
     for found in own.values():
         if found not in seen and found != source.resolve():
             _translate(found, folder, target, seen | {source.resolve()})
@@ -172,10 +179,15 @@ def _refuse_unknown(said: str, source: str) -> None:
         name = found["gcc"] or found["clang"] or found["header"] or found["clang_header"] or ""
         if found["told"]:
             raise Unsupported(int(line), found["told"], header=header)
-        if CUDAS.match(name) or (
-            member and STRUCTS.search(found.string[found.start() : found.string.find("\n", found.end())])
+        if (
+            CUDAS.match(name)
+            or found["space"]
+            or (member and STRUCTS.search(found.string[found.start() : found.string.find("\n", found.end())]))
         ):
             raise Unsupported(int(line), member or name, header=header, known=False)
+    if of_torch := OF_TORCH.search(said):
+        file, line = of_torch["place"].rsplit(":", 1)
+        raise Unsupported(int(line), f"this use of torch::{of_torch['name']}", header="" if file == source else file)
 
 
 def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import signal
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from grader import protocol
-from grader.worker import nvcc, windows
-from grader.worker.cuda_cpu.build import NO_LIBRARY, TORCH_HEADER, BuildFailed, Library, Unsupported, compile_library
+from grader.worker import nvcc, torch_form, windows
+from grader.worker.cuda_cpu.build import NO_LIBRARY, BuildFailed, Library, Unsupported, compile_library
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
@@ -40,7 +41,7 @@ class Kernel:
         self._folder = folder
         self._library = library
         self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
-        self._function = getattr(library.functions, entry)
+        self._entry = entry
         self._stream = library.new_stream()
         self.off_stream: list[str] = []  # of the first call with such work
 
@@ -53,14 +54,26 @@ class Kernel:
     def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False) -> None:
         self._library.begin(order, sample)
         inputs, outputs = self._tensors(arguments)
-        for name, floats in (inputs | outputs).items():
-            self._library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
-        if number := self._library.call(self._function, *self.signature.values(arguments, self._stream)):
+        self._declare(inputs, outputs, sample)
+        if number := self._call(arguments):
             raise Ended(self._ending(number))
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
         if error := self._library.launch_fault():
             raise LoadError("failed", f"the launch failed: {error}")
+
+    def _declare(self, inputs: dict[str, Floats], outputs: dict[str, Floats], sample: bool) -> None:  # noqa: ARG002
+        for name, floats in (inputs | outputs).items():
+            self._library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
+
+    def _call(self, arguments: Sequence[Any]) -> int:
+        """Call the function. Returns the signal that ended it, or 0."""
+        function = getattr(self._library.functions, self._entry)
+        return self._library.call(function, *self.signature.values(arguments, self._stream))
+
+    def returned(self) -> protocol.Returned:
+        """What the last call returned, for each of its outputs."""
+        return protocol.Returned("written")
 
     def _ending(self, number: int) -> str:
         """A sentence about a call that a signal ended."""
@@ -116,6 +129,78 @@ class Kernel:
             )
 
 
+class Value(ctypes.Structure):
+    """`cuda_cpu_value` of torch_tensor.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("sizes", ctypes.POINTER(ctypes.c_int64)),
+        ("dims", ctypes.c_int64),
+        ("whole", ctypes.c_int64),
+        ("real", ctypes.c_double),
+    )
+
+    @classmethod
+    def of(cls, argument: Any) -> Value:
+        if not isinstance(argument, Floats):
+            return cls(whole=int(argument), real=float(argument))
+        return cls(argument.address, (ctypes.c_int64 * len(argument.shape))(*argument.shape), len(argument.shape))
+
+
+class Result(ctypes.Structure):
+    """`cuda_cpu_result` of torch_tensor.h."""
+
+    _fields_ = (
+        ("output", ctypes.c_void_p),
+        ("output_bytes", ctypes.c_int64),
+        ("told", ctypes.c_char * 1024),
+        ("kind", ctypes.c_char * 16),
+        ("type", ctypes.c_char * 64),
+        ("dtype", ctypes.c_char * 16),
+        ("device", ctypes.c_char * 16),
+        ("sizes", ctypes.c_int64 * 16),
+        ("dims", ctypes.c_int64),
+        ("unsupported", ctypes.c_int32),
+    )
+
+
+class TorchForm(Kernel):
+    """A function that takes tensors and returns a new one, which is copied to the output's place (see `include/torch_tensor.h`)."""
+
+    _result = Result()
+    _wanted: tuple[int, ...] = ()
+
+    def _declare(self, inputs: dict[str, Floats], outputs: dict[str, Floats], sample: bool) -> None:
+        # The function allocates its output; of a sample it gets the output's memory, for nothing is copied then.
+        super()._declare(inputs, outputs if sample else {}, sample)
+
+    def _call(self, arguments: Sequence[Any]) -> int:
+        given, output = [Value.of(one) for one in arguments[:-1]], arguments[-1]
+        values, entry = (Value * len(given))(*given), ctypes.create_string_buffer(self._entry.encode())
+        result = self._result = Result(output.address, output.size_bytes)
+        self._wanted = output.shape
+        addresses = (ctypes.addressof(entry), ctypes.addressof(values), len(given), ctypes.addressof(result))
+        return self._library.call(self._library.functions.cuda_cpu_torch, *addresses)
+
+    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False) -> None:
+        super()._run(arguments, order, sample)
+        self.off_stream = []  # the current stream of PyTorch is a default stream
+        if told := self._result.told.decode(errors="replace"):
+            raise (
+                LoadError("unsupported", f"needs a GPU: {told} is not available on the CPU")
+                if (self._result.unsupported)
+                else LoadError("failed", f"RuntimeError: {told}")
+            )
+
+    def returned(self) -> protocol.Returned:
+        """As `worker/run.py` describes a tensor, where it is not what the judge asked for."""
+        one, shape = self._result, tuple(self._result.sizes[: self._result.dims])
+        words = [one.kind.decode(), one.type.decode(), one.dtype.decode(), one.device.decode()]
+        if words == ["tensor", "Tensor", "float32", "cpu"] and shape == self._wanted:
+            return protocol.Returned("written")
+        return protocol.Returned(words[0], words[1], words[2], shape, words[3])
+
+
 def _contents(tensors: Sequence[Floats]) -> list[bytes]:
     return [one.content() for one in tensors]
 
@@ -132,13 +217,17 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """
     set_root(path.parent)
     scratch = Path(os.environ["TMPDIR"])
-    trial = None
-    # nvcc has no PyTorch headers.
-    if build.nvcc and not TORCH_HEADER.search(path.read_text(encoding="utf-8", errors="replace")):
+    trial, signature, addition = None, Signature(build.signature, attrgetter("address")), ""
+    form: type[Kernel] = TorchForm if torch_form.is_torch_form(path) else Kernel
+    if form is TorchForm:
+        source = path.read_text(encoding="utf-8-sig", errors="replace")
+        if binding := torch_form.binding(source, entry, signature):
+            addition = f'\n#line 1 "the binding of {entry}"\n{binding}'
+    elif build.nvcc:  # which has no PyTorch headers
         trial = nvcc.Trial(path, build.nvcc, build.arch, scratch, build.limit_s)
     try:
         try:
-            library = compile_library(path, scratch, build.compiler, build.limit_s)
+            library = compile_library(path, scratch, build.compiler, build.limit_s, addition)
         finally:
             # nvcc's refusal comes before the CPU's.
             by_nvcc = _told(trial, path.name) if trial else None
@@ -146,10 +235,21 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
         raise LoadError("unsupported", f"needs a GPU: {path.name}, {error}") from None
     except (BuildFailed, nvcc.CompileError) as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
-    if not hasattr(library.functions, entry):
+    if form is TorchForm:
+        _check_bound(library, path, entry)
+    elif not hasattr(library.functions, entry):
         raise missing_in_library(path, entry, Path(f"{library.path}.o"))
     told = library.told if by_nvcc is None else by_nvcc
-    return Kernel(library, entry, Signature(build.signature, attrgetter("address")), told, path.parent)
+    return form(library, entry, signature, told, path.parent)
+
+
+def _check_bound(library: Library, path: Path, entry: str) -> None:
+    """Raises LoadError if the extension does not bind the entry."""
+    tell = library.functions.cuda_cpu_bound
+    tell.restype = ctypes.c_char_p
+    bound = [name.decode() for name in itertools.takewhile(bool, map(tell, itertools.count()))]
+    if entry not in bound:
+        raise LoadError("failed", protocol.missing_function(f"{path.name} was built, but", entry, bound, "binds"))
 
 
 def _told(trial: nvcc.Trial, name: str) -> str | None:
@@ -172,9 +272,9 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
             launches = _call(kernel, request, files)
     except Ended as error:
         return protocol.Reply(error=describe(error), broken=True)
-    written = tuple(protocol.Returned("written") for one in request.calls for _ in one.outputs)
+    returned = tuple(kernel.returned() for one in request.calls for _ in one.outputs)
     off_stream = tuple(one[:200] for one in kernel.off_stream)
-    return protocol.Reply(returned=written, launches=launches, off_stream=off_stream)
+    return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream)
 
 
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:

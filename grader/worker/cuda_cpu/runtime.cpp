@@ -87,7 +87,7 @@ struct Touches {
     size_t bytes = 0;  // of each
 };
 
-enum Kind : uint8_t { DEVICE, MANAGED, PINNED };
+enum Kind : uint8_t { DEVICE, MANAGED, PINNED, PAGEABLE };  // the last is a host's that kernels cannot reach
 
 struct Region {
     uintptr_t start, end;
@@ -489,7 +489,7 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
                        : !empty.empty() ? empty + ", which has no elements"
                        : address < 4096 ? "address " + std::to_string(address) + ", a null pointer"
                                         : "memory that is not the device's";
-    bool past = nearest ? !nearest->mapped && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
+    bool past = nearest ? (!nearest->mapped || nearest->element > 1) && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
     give_up("out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
                                  (past ? ": consistent with a missing or wrong check of the index against {sizes}" : ""),
             place, 0, cudaErrorIllegalAddress);
@@ -595,6 +595,10 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
     if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
     if (Region* r = find_region(address)) {
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
+        if (r->kind == PAGEABLE)
+            return give_up("host_memory", who() + (write ? " writes " : " reads ") + element_of(*r, address) +
+                                              " in line {place}, which lies in the host's memory: a new tensor goes there unless its options name the GPU, as x.options() do",
+                           place, 0, cudaErrorIllegalAddress);
         if (sample && write && address >= output_low && address < output_high) block_end = std::max(block_end, address + bytes);
         if (!r->written.empty()) check_written(*r, address, bytes, write, reads, place);
         if (bytes >= 4 && !sample && !fault.is) touch_global(*r, address, bytes, write, atomic, place);
@@ -669,6 +673,8 @@ void end_call(int number, siginfo_t* info, void*) {
 }
 
 void note_place(int) { traced = calling ? backtrace(trace, TRACED) : 0; }
+
+cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind);
 
 }  // namespace
 
@@ -750,6 +756,25 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
     Region& r = add_region(start, bytes, name, element);
     if (output && !sample) r.written.resize((bytes + 3) / 4);
     if (output && sample) output_low = r.start, output_high = r.end;
+}
+// A tensor of PyTorch's C++ interface: on the device as an output, of which nothing has been written.
+void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
+    void* memory = nullptr;
+    if (sample && on_device && bytes && bytes == output_high - output_low) return reinterpret_cast<void*>(output_low);
+    if (allocate(&memory, bytes, "the new tensor", on_device ? DEVICE : PAGEABLE) != cudaSuccess || !memory) return nullptr;
+    Region& r = regions.find(uintptr_t(memory) + bytes)->second;
+    r.element = element;
+    if (!sample && on_device) r.written.resize((bytes + 3) / 4);
+    return memory;
+}
+// Copies a tensor that was returned to where the judge looks at it. What was never written there stays as it is.
+void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
+    if (sample || fault.is) return;
+    const Region* r = find_region(uintptr_t(tensor));
+    auto copy_word = [&](size_t at, size_t size) { memcpy(static_cast<char*>(output) + at, static_cast<const char*>(tensor) + at, size); };
+    if (!r || r->written.empty()) return copy_word(0, bytes);
+    for (size_t at = 0, first = uintptr_t(tensor) - r->start; at < bytes; at += 4)
+        if (r->written[(first + at) / 4]) copy_word(at, std::min<size_t>(4, bytes - at));
 }
 // How many bytes at the end of a sample's output nothing would have written; 0 where the blocks that were run do not tell.
 size_t cuda_cpu_unwritten_end() { return end_known && output_end ? output_high - output_end : 0; }
