@@ -274,6 +274,11 @@ class RoundRecord(Model):
     temperature_c: int | None = None
     times_s: dict[str, float]
     judged_s: float = Field(description="of the submission, by the judge's clock")
+    repeats: int | None = Field(
+        default=None,
+        ge=0,
+        description="batches that were run again, as the GPU was busy after them; null: not recorded",
+    )
 
 
 class SpeedMeasurement(Model):
@@ -361,6 +366,22 @@ class KernelResources(Model):
     problem: Words = Field(default="", max_length=4000, description="why this architecture cannot launch the kernel")
 
 
+MAX_SOURCES, MAX_SOURCE_LINES, MAX_SOURCE_WIDTH = 20, 40, 200  # excerpts of an assignment, their lines and characters
+
+
+class SourceLines(Model):
+    """An excerpt of a student's file, around lines that results name."""
+
+    file: str
+    first: int = Field(ge=1, description="the number of the first line")
+    lines: tuple[Annotated[Words, Field(max_length=MAX_SOURCE_WIDTH)], ...] = Field(
+        min_length=1, max_length=MAX_SOURCE_LINES, description="each cut to that many characters"
+    )
+    blamed: tuple[int, ...] = Field(
+        max_length=MAX_SOURCE_LINES, description="the numbers of the lines that results name"
+    )
+
+
 class AssignmentResult(Model):
     name: str
     title: str
@@ -370,6 +391,9 @@ class AssignmentResult(Model):
         default=(), description="of a CUDA file, and of Triton kernels that were compiled without a GPU"
     )
     hints: tuple[Words, ...] = Field(default=(), description="what could be better in a right kernel; costs no points")
+    sources: tuple[SourceLines, ...] = Field(
+        default=(), max_length=MAX_SOURCES, description="the student's source around lines that results name"
+    )
     log: WorkerLog
 
 

@@ -2,7 +2,7 @@
 
 A submission's words are hostile: Jinja2 escapes each of them, `shown` takes out characters that could rewrite the page, and the page's
 Content-Security-Policy allows its own style sheet, by its hash, and nothing else. Styles in an attribute would be refused too, so
-colours are classes, and the numbers of plots are attributes of SVG.
+colours are classes, and the places of a plot are attributes of SVG.
 """
 
 from __future__ import annotations
@@ -12,21 +12,49 @@ import functools
 import hashlib
 import shlex
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from grader.report.model import Points, Report
+from grader.report.model import (
+    AssignmentResult,
+    CaseResult,
+    KernelResources,
+    Outcome,
+    PartResult,
+    Points,
+    Report,
+    SourceLines,
+    SpeedCaseResult,
+)
+from grader.report.precision import error_map, of_budget, precision, share_words
+from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.style import STYLE, shown
+from grader.report.svg import Plot
+from grader.verdict.blame import blamed
 
 TEMPLATES = Path(__file__).parent / "templates"
+MAX_LOG = 20_000  # characters of what an assignment's code printed
 
 
 def page(report: Report) -> str:
     """The page of a report, as HTML."""
-    return _environment().get_template("report.html").render(report=report, replay=_replay(report))
+    cases = timed_cases(report)
+    races = [rounds(one, f"rounds-{number}") for number, one in enumerate(cases, 1)]
+    template = _environment().get_template("report.html")
+    return template.render(
+        report=report,
+        excerpts=functools.partial(_excerpts, report),
+        precision=precision(report),
+        speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
+        races=[plot for plot in races if plot],
+        facts=_facts(report),
+        replay=_replay(report),
+    )
 
 
 def write_page(text: str, path: Path) -> Path:
@@ -50,8 +78,10 @@ def _environment() -> Environment:
     )
     css = TEMPLATES.joinpath("page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE}
+    environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
+    environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
     environment.filters |= {"points": _points, "folder_name": lambda path: PurePath(path).name or path}
+    environment.globals |= {"causes": causes, "merged": _merged}
     return environment
 
 
@@ -67,6 +97,75 @@ def _points(points: Points) -> str:
     if points.graded == 0:
         return f"not graded ({points.possible:g})"
     return f"{points.earned:g}/{points.graded:g}"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Cases that went wrong for one reason: the first is told in full, with its map."""
+
+    first: CaseResult
+    others: Sequence[CaseResult]
+    plot: Plot | None
+
+
+def causes(part: PartResult, name: str) -> list[Cause]:
+    """The reasons why cases of a part went wrong.
+
+    Args:
+        name: of the part on the page, for its maps.
+    """
+    found: dict[tuple[Outcome, str], list[CaseResult]] = {}
+    for case in part.cases:
+        if case.outcome not in ("passed", "skipped"):
+            found.setdefault((case.outcome, case.message), []).append(case)
+    return [
+        Cause(first, others, error_map(first.map, f"map-{name}-{number}") if first.map else None)
+        for number, (first, *others) in enumerate(found.values(), 1)
+    ]
+
+
+def _excerpts(
+    report: Report, case: CaseResult | SpeedCaseResult, assignment: AssignmentResult
+) -> list[tuple[SourceLines, set[int]]]:
+    """The source around the lines that a case names, each excerpt with these lines."""
+    places = blamed(case, assignment.file, report.submission.files)
+    found = []
+    for excerpt in assignment.sources:
+        numbers = {line for file, line in places if file == excerpt.file and line in excerpt.blamed}
+        if numbers:
+            found.append((excerpt, numbers))
+    return found
+
+
+def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
+    """Kernels, those with the same needs once, and the cases that launch them."""
+    several = len(assignment.parts) > 1
+    found: dict[KernelResources, dict[str, None]] = {}
+    for one in assignment.kernels:
+        where = f"{one.part} {one.case}".strip() if several else one.case
+        found.setdefault(one.model_copy(update={"case": "", "part": ""}), {})[where] = None
+    return [(one, ", ".join(filter(None, where))) for one, where in found.items()]
+
+
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    """What ran where: names and values."""
+    at, where = report.environment, report.isolation
+    yield "submission", report.submission.path
+    yield "files", f"{', '.join(report.submission.files)}; SHA-256 {report.submission.sha256}"
+    memory = f", {at.gpu_memory_gib:.0f} GiB" if at.gpu_memory_gib else ""
+    yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
+    yield "processor", at.cpu
+    yield "system", at.platform
+    versions = {"grader": at.grader, "Python": at.python, "torch": at.torch, "triton": at.triton, "CUDA": at.cuda}
+    versions |= {"nvcc": at.nvcc, "driver": at.driver}
+    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    yield "isolation", where.words + (f", image {where.image}" if where.image else "")
+    if limits := where.limits:
+        yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
+    if where.note:
+        yield "beware", where.note
+    yield "seed", str(report.seed)
+    yield "effort", report.effort
 
 
 def _replay(report: Report) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+WIDTH = 840  # of a plot on the page, in pixels
 STEPS = (1.0, 2.0, 5.0)
 MOST_TICKS = 7
 MANY_DECADES = 3  # a logarithmic axis of more has ticks at powers of ten alone
@@ -83,6 +84,10 @@ def square(x: float, y: float, look: str, tip: str = "", half: float = 3.2, turn
     return Mark("rect", place | ({"transform": f"rotate(45 {x} {y})"} if turned else {}), tip=tip)
 
 
+def rectangle(x: float, y: float, width: float, height: float, look: str) -> Mark:
+    return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look})
+
+
 def label(x: float, y: float, text: str, look: str = "", anchor: str = "start") -> Mark:
     """Text whose baseline is about the middle of its letters below `y`."""
     return Mark("text", {"x": x, "y": round(y + 4, 1), "text-anchor": anchor, "class": look or None}, text)
@@ -108,25 +113,37 @@ class Plot:
     marks: Sequence[Mark]
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    key: Sequence[tuple[str, str]] = field(default=())
+    key: Sequence[tuple[str, Mark]] = ()
 
 
-def grid(axis: Axis, top: float, bottom: float, words: str = "{:g}") -> list[Mark]:
+def grid(axis: Axis, top: float, bottom: float, unit: str = "") -> list[Mark]:
     """Vertical lines at the ticks of a horizontal axis, with their values below."""
     marks = []
     for tick in axis.ticks():
         marks.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))
-        marks.append(label(axis.at(tick), bottom + 13, words.format(tick), "tick", "middle"))
+        marks.append(label(axis.at(tick), bottom + 13, written(tick) + unit, "tick", "middle"))
     return marks
 
 
-def levels(axis: Axis, left: float, right: float, words: str = "{:g}") -> list[Mark]:
+def levels(axis: Axis, left: float, right: float) -> list[Mark]:
     """Horizontal lines at the ticks of a vertical axis, with their values at the left."""
     marks = []
     for tick in axis.ticks():
         marks.append(line(left, axis.at(tick), right, axis.at(tick), "grid"))
-        marks.append(label(left - 6, axis.at(tick), words.format(tick), "tick", "end"))
+        marks.append(label(left - 6, axis.at(tick), written(tick), "tick", "end"))
     return marks
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def written(value: float) -> str:
+    """A tick's value; a small or large one as a power of ten."""
+    if value == 0 or 1e-3 < abs(value) < 1e5:
+        return f"{value:g}"
+    digits, exponent = f"{value:.0e}".split("e")
+    power = f"10{str(int(exponent)).translate(RAISED)}"
+    return power if digits == "1" else f"{digits}·{power}"
 
 
 def shortened(text: str, most: int) -> str:
