@@ -27,12 +27,14 @@ NONE, ENDLESS = 1e-9, 1e9  # where an error of nothing and one without a bound a
 
 def of_budget(errors: Sequence[OutputError]) -> float | None:
     """The largest error of a case as a share of its budget, of the worst element or the root mean square; None if none was measured."""
-    shares = [
-        error / budget if budget > 0 else math.inf * bool(error)
-        for one in errors
-        for error, budget in ((one.worst, one.worst_budget), (one.rms, one.rms_budget))
-    ]
-    return max((math.inf if math.isnan(share) else share for share in shares), default=None)
+    pairs = [pair for one in errors for pair in ((one.worst, one.worst_budget), (one.rms, one.rms_budget))]
+    return max((_of(error, budget) for error, budget in pairs), default=None)
+
+
+def _of(error: float, budget: float) -> float:
+    if error == 0:
+        return 0.0
+    return math.inf if math.isnan(error) or budget <= 0 else error / budget
 
 
 def precision(report: Report) -> Plot | None:

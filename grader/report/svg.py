@@ -34,10 +34,12 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Round values on the axis, at most about MOST_TICKS."""
+        if self.high <= self.low:
+            return [self.low]
         if not self.log:
             step = _round_step((self.high - self.low) / (MOST_TICKS - 1))
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-            return [round(number * step, 12) for number in range(first, last + 1)]
+            return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
         low, high = math.log10(self.low), math.log10(self.high)
         every = math.ceil((high - low) / MOST_TICKS)
         leading = (1.0,) if high - low > MANY_DECADES else STEPS
