@@ -146,7 +146,7 @@ class ErrorMap(Model):
 
     The marks of a cell: "." all elements are within budget; a digit, the worst error over its budget on a log scale: "1" up to 10 budgets,
     "2" up to 100, ..., "9" beyond 10⁸ budgets or infinite; "n" NaN where a number is right; "u" never written; "o" written outside of the
-    tensor, only in `before` and `after`; " " no element there, as behind the end of a folded vector.
+    tensor; " " no element there, as behind the end of a folded vector.
 
     A vector is folded: row r has its elements from r · `columns` on, and the last row may be shorter.
 
@@ -154,7 +154,7 @@ class ErrorMap(Model):
     look alike: of each part, only the first case of each of its first few causes has a map (`grader/verdict/causes.py`).
     """
 
-    output: str = Field(description="or an input beside which was written; its own cells are all fine")
+    output: str
     leading: tuple[int, ...] = Field(
         default=(), max_length=16, description="sizes of the dimensions before the matrix's two"
     )
@@ -176,6 +176,12 @@ class ErrorMap(Model):
     after: Cells = Field(default="", description="memory after the output's last row, a row of it")
     matrices: Cells = Field(default="", description="the worst mark of each matrix; empty if there is but one")
     cell_matrices: int = Field(default=1, ge=1, description="matrices that one mark of `matrices` stands for")
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The marks that are there; all digits are one kind."""
+        marks = "".join([*self.cells, self.before, self.after, self.matrices])
+        return frozenset(LEVELS if mark in LEVELS else mark for mark in marks if mark != NO_ELEMENT)
 
     @model_validator(mode="after")
     def _fits(self) -> ErrorMap:

@@ -19,7 +19,10 @@ WARNING = re.compile(
     r"(?:  [^\n]*\n)?",
     re.MULTILINE,
 )
-
+# Where the grader, Python and its packages lie on this machine, before the part of a path that a student knows.
+PLACES = re.compile(
+    r"(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
+)
 
 IMPORT = "import"  # the heading of what is printed before the first case
 LOG_LINES = 12  # that are shown
@@ -42,6 +45,11 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
 
     text = text if text.endswith("\n") else f"{text}\n"
     return WARNING.sub(fold_warning, DUMP.sub(fold_dump, text)), others
+
+
+def without_places(text: str) -> str:
+    """A text whose paths begin where those of every machine do: `torch/nn/functional.py`, `threading.py`, `softmax.py`."""
+    return PLACES.sub("", text)
 
 
 def heading(title: str, part: str, parts: int) -> str:
