@@ -12,8 +12,7 @@ import functools
 import hashlib
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,8 +23,6 @@ from grader.report.model import (
     AssignmentResult,
     CaseResult,
     KernelResources,
-    Outcome,
-    PartResult,
     Points,
     Report,
     SourceLines,
@@ -34,8 +31,8 @@ from grader.report.model import (
 from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.style import STYLE, shown
-from grader.report.svg import Plot
 from grader.verdict.blame import blamed
+from grader.verdict.causes import causes
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_LOG = 20_000  # characters of what an assignment's code printed
@@ -81,7 +78,7 @@ def _environment() -> Environment:
     environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
     environment.filters |= {"points": _points, "folder_name": lambda path: PurePath(path).name or path}
-    environment.globals |= {"causes": causes, "merged": _merged}
+    environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
     return environment
 
 
@@ -97,31 +94,6 @@ def _points(points: Points) -> str:
     if points.graded == 0:
         return f"not graded ({points.possible:g})"
     return f"{points.earned:g}/{points.graded:g}"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Cases that went wrong for one reason: the first is told in full, with its map."""
-
-    first: CaseResult
-    others: Sequence[CaseResult]
-    plot: Plot | None
-
-
-def causes(part: PartResult, name: str) -> list[Cause]:
-    """The reasons why cases of a part went wrong.
-
-    Args:
-        name: of the part on the page, for its maps.
-    """
-    found: dict[tuple[Outcome, str], list[CaseResult]] = {}
-    for case in part.cases:
-        if case.outcome not in ("passed", "skipped"):
-            found.setdefault((case.outcome, case.message), []).append(case)
-    return [
-        Cause(first, others, error_map(first.map, f"map-{name}-{number}") if first.map else None)
-        for number, (first, *others) in enumerate(found.values(), 1)
-    ]
 
 
 def _excerpts(
