@@ -101,9 +101,9 @@ def speedups(cases: Sequence[Timed]) -> Plot | None:
 
 
 def _extent(contender: ContenderTime, bands: Iterable[BandResult]) -> Iterator[float]:
-    if contender.speedup is not None:
-        yield from (value for value in (contender.speedup.low, contender.speedup.high) if value > 0)
-    yield from (band.speedup for band in bands)
+    """The values of a row that a logarithmic axis can have."""
+    interval = [contender.speedup.low, contender.speedup.high] if contender.speedup else []
+    yield from (one for one in (*interval, *(band.speedup for band in bands)) if 0 < one < math.inf)
 
 
 def _band_rows(one: Timed, contender: ContenderTime, bands: Sequence[BandResult]) -> Iterator[tuple[str, ...]]:
@@ -125,7 +125,7 @@ def _look(band: BandResult) -> str:
 
 def _verdict(band: BandResult, speedup: Interval) -> str:
     """Whether a band is reached, and by how much."""
-    off = speedup.median / band.speedup - 1
+    off = speedup.median / band.speedup - 1 if band.speedup > 0 else math.inf
     if band.undecided:
         return f"in doubt, and paid: {abs(off):.1%} {'over' if off >= 0 else 'under'}"
     return f"{'yes' if band.reached else 'no'}, by {abs(off):.1%}"
@@ -225,6 +225,7 @@ def _key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
 
 LANE = 40
 LEAST_SPAN = 0.005  # of a time: what is less than that apart looks alike
+MOST_SPAN = 100.0
 MAX_TEXTS = 16  # numbers beside each other
 
 
@@ -239,7 +240,7 @@ def rounds(timed: Timed, name: str) -> Plot | None:
     if "submission" in series:
         lanes.append(("your code, by the judge's clock", [record.judged_s for record in records], "judged"))
     x = Axis(0, max(len(records) - 1, 1), 230, WIDTH - 100)
-    span = max(LEAST_SPAN, *(abs(share) for _, times, _ in lanes for share in _around(times)))
+    span = min(max(LEAST_SPAN, *(abs(share) for _, times, _ in lanes for share in _around(times))), MOST_SPAN)
     marks: list[Mark] = []
     top = 6.0
     for title, times, look in lanes:

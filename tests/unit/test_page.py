@@ -271,39 +271,43 @@ def test_styles_know_every_class_of_a_mark() -> None:
 # A student's words ----------------------------------------------------------------------------------------------------
 
 
-def leaves(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all texts in JSON."""
-    if isinstance(data, str):
+def leaves(data: Any, kind: type | Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values of a kind in JSON."""
+    if isinstance(data, kind) and not isinstance(data, bool):
         yield at
     elif isinstance(data, dict | list):
         for key, value in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from leaves(value, (*at, key))
+            yield from leaves(value, kind, (*at, key))
 
 
-def with_text(data: Any, at: tuple[Any, ...], text: str) -> Any:
-    """A copy of JSON with another text in one place."""
+def replaced(report: Report, kind: type | Any, value: Any) -> tuple[Report, int]:
+    """The report with another value in each place of a kind where one is allowed, and how many these are."""
+    data, count = json.loads(report.model_dump_json()), 0
+    for at in list(leaves(data, kind)):
+        changed = with_value(data, at, value)
+        try:
+            Report.model_validate_json(json.dumps(changed))
+        except ValidationError:
+            continue  # a field of few words or numbers
+        data, count = changed, count + 1
+    return Report.model_validate_json(json.dumps(data)), count
+
+
+def with_value(data: Any, at: tuple[Any, ...], value: Any) -> Any:
+    """A copy of JSON with another value in one place."""
     if not at:
-        return text
+        return value
     key, *rest = at
-    changed = with_text(data[key], tuple(rest), text)
+    changed = with_value(data[key], tuple(rest), value)
     if isinstance(data, dict):
         return data | {key: changed}
     return [*data[:key], changed, *data[key + 1 :]]
 
 
 def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
-    data = json.loads(full.model_dump_json())
-    spoiled = 0
-    for at in list(leaves(data)):
-        changed = with_text(data, at, HOSTILE)
-        try:
-            Report.model_validate_json(json.dumps(changed))
-        except ValidationError:
-            continue  # a field of few words, as an outcome
-        spoiled += 1
-        data = changed
+    hostile, spoiled = replaced(full, str, HOSTILE)
     assert spoiled > 40
-    text = page(Report.model_validate_json(json.dumps(data)))
+    text = page(hostile)
     parsed = Parsed(text)
     assert {tag for tag, _ in parsed.elements} <= TAGS
     assert {key for _, attributes in parsed.elements for key in attributes} <= ATTRIBUTES
@@ -313,6 +317,16 @@ def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
     assert "{{ 7 * 7 }}" in parsed.text
     hidden = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")}
     assert hidden == {"\n"}
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 1e-300, 1e300, None])
+def test_any_numbers_make_a_page(full: Report, number: float | None) -> None:
+    """A page that could not be made would cost a grading its exit code."""
+    odd, spoiled = replaced(full, int | float, number)
+    assert spoiled > (20 if number is not None else 3)
+    text = page(odd)
+    Parsed(text)
+    assert not re.search(r'"(nan|-?inf)"', text)
 
 
 # The command ----------------------------------------------------------------------------------------------------------
