@@ -77,7 +77,7 @@ def _environment() -> Environment:
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
-    environment.filters |= {"points": _points, "folder_name": lambda path: PurePath(path).name or path}
+    environment.filters |= {"points": _points, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
     environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
     return environment
 
@@ -117,6 +117,12 @@ def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
         where = f"{one.part} {one.case}".strip() if several else one.case
         found.setdefault(one.model_copy(update={"case": "", "part": ""}), {})[where] = None
     return [(one, ", ".join(filter(None, where))) for one, where in found.items()]
+
+
+def _ms(time_s: float) -> str:
+    """Milliseconds; nothing where no time was taken."""
+    ms = time_s * 1e3
+    return "" if time_s == 0 else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:

@@ -83,6 +83,9 @@ def speedups(cases: Sequence[Timed]) -> Plot | None:
         marks.append(line(low, y, high, y, "interval"))
         marks.append(dot(axis.at(contender.speedup.median), y, "own", f"{_interval(contender.speedup)} ×"))
         marks.append(label(WIDTH, y, f"{contender.speedup.median:#.3g} ×".replace(". ", " "), "strong", "end"))
+        if missed := min((band.speedup for band in bands if not band.reached), default=0.0):
+            words = f"{1 - contender.speedup.median / missed:.1%} short of {missed:g} ×"
+            marks.append(label(WIDTH, y - 16, words, "tick", "end"))
         y += 24
     bottom = y - 6
     marks[:0] = [*grid(axis, 12, bottom, " ×"), line(axis.at(1), 8, axis.at(1), bottom, "limit")]

@@ -453,6 +453,7 @@ def test_a_band_says_by_how_much_it_is_reached(full: Report) -> None:
     assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
     looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
     assert looks == ["edge good", "edge bad", "edge odd"]
+    assert "5.0% short of 1.1 ×" in [mark.text for mark in plot.marks]
 
 
 def test_contenders_lie_under_the_measured_roofs() -> None:
