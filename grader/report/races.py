@@ -12,7 +12,6 @@ from grader.report.model import (
     ContenderTime,
     Interval,
     Report,
-    RoundRecord,
     SpeedCaseResult,
     SpeedMeasurement,
 )
@@ -233,7 +232,7 @@ MAX_TEXTS = 16  # numbers beside each other
 
 
 def rounds(timed: Timed, name: str) -> Plot | None:
-    """Each contender's times around its median, round by round, with the GPU's clock, its temperature, and whether it was quiet."""
+    """Each contender's times around its median, round by round, with the GPU's clock, its temperature, and how often it was not quiet."""
     records = timed.measured.rounds
     names = [one.name for one in timed.measured.contenders if all(one.name in record.times_s for record in records)]
     if not records or not names:
@@ -267,7 +266,7 @@ def rounds(timed: Timed, name: str) -> Plot | None:
         name,
         f"The rounds of {timed.title}",
         f"Each contender's times in {len(records)} rounds around its median, which stands at the right; the height of a lane is "
-        f"±{span:.1%}. Below, the state of the GPU in each round.",
+        f"±{span:.1%}. Below, the state of the GPU in each round, and how many batches were run again as it was busy after them.",
         WIDTH,
         int(top + 6),
         marks,
@@ -288,13 +287,9 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def _quiet(record: RoundRecord) -> str:
-    return "" if record.repeats is None else "quiet" if record.repeats == 0 else f"busy {record.repeats} ×"
-
-
 STATES = {
     "clock, MHz": lambda one: _number(one.sm_clock_mhz),
     "memory clock, MHz": lambda one: _number(one.memory_clock_mhz),
     "temperature, °C": lambda one: _number(one.temperature_c),
-    "the GPU was": _quiet,
+    "busy, so run again": lambda one: _number(one.repeats),
 }
