@@ -13,8 +13,9 @@ from itertools import groupby
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from grader.report.model import FINE, IS_NAN, LEVELS, MARKS, NO_ELEMENT, OUTSIDE, UNWRITTEN, ErrorMap
+from grader.report.model import FINE, IS_NAN, LEVELS, NO_ELEMENT, OUTSIDE, UNWRITTEN, ErrorMap
 from grader.report.style import plain
+from grader.verdict.cells import factor, shrunk, worst_of
 
 LINES = 12  # of text, with heading, axis and legend
 RANGES = 3  # that words name
@@ -42,30 +43,8 @@ KINDS = (
 )
 WRONG = KINDS[2:]
 OF_MARK = {mark: kind for kind in KINDS for mark in kind.marks}
-HALVES = {"▀▄": "the upper or the lower cell is wrong"}
+HALVES = "▀▄"
 IN_ASCII = str.maketrans("·█▀▄│└×–", '.#"_|+x-')
-
-
-def worst_of(cells: Sequence[str], high: int, wide: int) -> list[str]:
-    """Cells of `high` × `wide` cells, each with the worst mark among them."""
-    rows = ["".join(max(row[at : at + wide], key=MARKS.index) for at in range(0, len(row), wide)) for row in cells]
-    return [
-        "".join(max(column, key=MARKS.index) for column in zip(*rows[at : at + high], strict=True))
-        for at in range(0, len(rows), high)
-    ]
-
-
-def shrunk(found: ErrorMap, rows: int, columns: int) -> ErrorMap:
-    """The same map in at most so many rows and columns of cells."""
-    high, wide = _factor(len(found.cells), rows), _factor(len(found.cells[0]), columns)
-    around = {side: "".join(worst_of([row], 1, wide)) for side in ("before", "after") if (row := getattr(found, side))}
-    sizes = {"cell_rows": found.cell_rows * high, "cell_columns": found.cell_columns * wide}
-    return found.model_copy(update={"cells": tuple(worst_of(found.cells, high, wide))} | around | sizes)
-
-
-def _factor(size: int, most: int) -> int:
-    """The smallest power of two that brings `size` cells down to `most`."""
-    return 1 << (-(-size // max(1, most)) - 1).bit_length()
 
 
 def heading(found: ErrorMap) -> str:
@@ -139,7 +118,7 @@ class MapView:
             plain(f"{'':{label}}└0{last:>{len(shown.cells[0]) - 1}}" if found.columns > 1 else f"{'':{label}}└0", "dim")
         )
         if found.matrices:
-            row = "".join(worst_of([found.matrices], 1, _factor(len(found.matrices), width - 20)))
+            row = "".join(worst_of([found.matrices], 1, factor(len(found.matrices), width - 20)))
             words = f"{found.output}[0] to [{', '.join(str(size - 1) for size in found.leading)}] "
             lines.append(plain(words, "dim").append_text(_pairs(row, NO_ELEMENT * len(row), has_colour)))
         drawn = "".join(line.plain for line in lines[1:])
@@ -180,5 +159,7 @@ def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
     kinds = [kind for kind in KINDS[1:] if set(kind.marks) & set(marks)]
     if has_colour:
         return Text("  ").join(Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds)
-    words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds} | HALVES
+    words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds}
+    wrong = " or ".join(told for letter, told in words.items() if letter != KINDS[1].letter)
+    words[HALVES] = f"{wrong} in the upper or the lower cell"
     return plain("  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn)), "dim")
