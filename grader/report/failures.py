@@ -28,7 +28,8 @@ class Detail:
     map_lines: of the map of a part's first cause; 0 for none.
     traceback_lines, log_lines, names: at most.
     others: every other case of a cause is told in full as well.
-    kernels, reasons: whether the compilers' findings, and each reason of a skipped case, are told.
+    asides: whether the compilers' findings, the reasons of skipped cases, and what libraries printed are told at length.
+    right: whether groups without a failure have lines of their own, and skipped cases one.
     """
 
     causes: int = EVERYTHING
@@ -38,10 +39,11 @@ class Detail:
     log_lines: int = LOG_LINES
     names: int = EVERYTHING
     others: bool = False
-    kernels: bool = True
-    reasons: bool = True
+    asides: bool = True
+    right: bool = True
 
 
+USUAL = Detail()
 VERBOSE = Detail(log_lines=EVERYTHING, others=True)
 
 

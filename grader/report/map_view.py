@@ -34,10 +34,10 @@ class Kind:
 KINDS = (
     Kind(NO_ELEMENT, "default", " ", ""),
     Kind(FINE, "grey42", "·", "within budget"),
-    Kind(LEVELS[:1], "yellow3", "█", "up to 10 times the budget"),
-    Kind(LEVELS[1:3], "dark_orange", "█", "up to 1000 times"),
+    Kind(LEVELS[:1], "yellow3", "█", "up to 10 × the budget"),
+    Kind(LEVELS[1:3], "dark_orange", "█", "up to 1000 ×"),
     Kind(LEVELS[3:], "red3", "█", "further off"),
-    Kind(IS_NAN, "magenta", "n", "NaN"),
+    Kind(IS_NAN, "magenta3", "n", "NaN"),
     Kind(UNWRITTEN, "dodger_blue2", "u", "never written"),
     Kind(OUTSIDE, "cyan3", "o", "written outside"),
 )
@@ -99,7 +99,8 @@ class MapView:
 
     def _drawn(self, width: int, has_colour: bool) -> list[Text]:
         found = self._found
-        extras = [found.before, found.after, found.matrices]
+        matrices = found.matrices if len({OF_MARK[mark].letter for mark in found.matrices}) > 1 else ""
+        extras = [found.before, found.after, matrices]
         label = len(str(found.first + found.rows * (found.columns if found.folded else 1))) + 1
         rows = 2 * max(1, self._lines - 3 - sum(map(bool, extras)))
         shown = shrunk(found, rows, width - label - 1)
@@ -117,17 +118,17 @@ class MapView:
         lines.append(
             plain(f"{'':{label}}└0{last:>{len(shown.cells[0]) - 1}}" if found.columns > 1 else f"{'':{label}}└0", "dim")
         )
-        if found.matrices:
-            row = "".join(worst_of([found.matrices], 1, factor(len(found.matrices), width - 20)))
+        if matrices:
+            row = "".join(worst_of([matrices], 1, factor(len(matrices), width - 20)))
             words = f"{found.output}[0] to [{', '.join(str(size - 1) for size in found.leading)}] "
-            lines.append(plain(words, "dim").append_text(_pairs(row, NO_ELEMENT * len(row), has_colour)))
+            lines.append(Text.assemble((words, "dim"), _pairs(row, NO_ELEMENT * len(row), has_colour)))
         drawn = "".join(line.plain for line in lines[1:])
         lines.append(_legend("".join([*shown.cells, *extras]), drawn, has_colour))
         return lines
 
 
 def _labelled(label: str, width: int, cells: Text) -> Text:
-    return plain(f"{label:>{width}}│", "dim").append_text(cells)
+    return Text.assemble((f"{label:>{width}}│", "dim"), cells)
 
 
 def _pairs(upper: str, lower: str, has_colour: bool) -> Text:
@@ -155,11 +156,13 @@ def _lettered(above: Kind, below: Kind) -> tuple[str, str]:
 
 
 def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
-    """The kinds of marks, and the letters of them that were drawn."""
-    kinds = [kind for kind in KINDS[1:] if set(kind.marks) & set(marks)]
+    """The kinds of marks, the worst first, and the letters of them that were drawn; cut where a line has no room."""
+    kinds = [kind for kind in reversed(KINDS[1:]) if set(kind.marks) & set(marks)]
     if has_colour:
-        return Text("  ").join(Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds)
+        told = [Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds]
+        return Text("  ", no_wrap=True, overflow="ellipsis").join(told)
     words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds}
-    wrong = " or ".join(told for letter, told in words.items() if letter != KINDS[1].letter)
-    words[HALVES] = f"{wrong} in the upper or the lower cell"
-    return plain("  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn)), "dim")
+    wrong = [told for letter, told in words.items() if letter != KINDS[1].letter]
+    words[HALVES] = f"{' or '.join(wrong) if len(wrong) < 3 else 'wrong'} in the upper or the lower cell"
+    drawn_words = "  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn))
+    return Text(drawn_words, "dim", no_wrap=True, overflow="ellipsis")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
-from grader.report.failures import VERBOSE, Detail, case_view, failures
+from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures
 from grader.report.model import (
     NEEDS_GPU,
     NOT_COMPILED,
@@ -25,6 +25,7 @@ from grader.report.model import (
     KernelResources,
     Outcome,
     PartResult,
+    Points,
     Report,
     worst,
 )
@@ -32,7 +33,7 @@ from grader.report.speed import speed_case
 from grader.report.style import STYLE, plain, points_text
 from grader.verdict.causes import causes
 from grader.verdict.gpu_time import percent
-from grader.verdict.prints import LOG_LINES, first_lines, heading
+from grader.verdict.prints import first_lines, heading
 
 
 class ReportConsole(Console):
@@ -49,11 +50,14 @@ OTHER_LINES = 3  # of a run on that screen: its command, its progress, the repor
 DETAILS = (
     Detail(causes=4),
     Detail(causes=3, sentences=2, log_lines=6, names=12),
-    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, kernels=False, reasons=False),
-    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, kernels=False, reasons=False),
-    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, kernels=False, reasons=False),
-    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, kernels=False, reasons=False),
-    Detail(causes=1, sentences=0, map_lines=0, traceback_lines=3, log_lines=1, names=3, kernels=False, reasons=False),
+    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, asides=False),
+    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, asides=False),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, asides=False),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, asides=False),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=3, log_lines=1, names=4, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=5, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=0, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
 )
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
@@ -133,7 +137,7 @@ def print_report(report: Report, console: Console, verbose: bool = False) -> Non
     room = SCREEN - OTHER_LINES - _height(summary, console)
     for assignment in report.assignments:
         has_failures = any(causes(part.cases) for part in assignment.parts)
-        details = (VERBOSE,) if verbose else DETAILS if has_failures else (Detail(),)
+        details = (VERBOSE,) if verbose else DETAILS if has_failures else (USUAL,)
         *larger, smallest = (_assignment(assignment, detail) for detail in details)
         console.print(next((panel for panel in larger if _height(panel, console) <= room), smallest))
     console.print(summary)
@@ -150,8 +154,8 @@ def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
         blocks += _part(part, detail, told)
         told |= {cause.key for cause in causes(part.cases)}
     blocks += hints(result)
-    blocks += printed(result, "your code", "; more in report.json", detail.log_lines)
-    if result.kernels and detail.kernels:
+    blocks += printed(result, "your code", "; more in report.json", detail)
+    if result.kernels and detail.asides:
         messages = {case.message for part in result.parts for case in part.cases}
         blocks.append(kernels(result.kernels, messages))
     if told and not detail.others:
@@ -165,7 +169,7 @@ def hints(result: AssignmentResult) -> list[RenderableType]:
     return [plain(f"hint: {one}", "cyan") for one in result.hints]
 
 
-def printed(result: AssignmentResult, who: str, elsewhere: str = "", most: int = LOG_LINES) -> list[RenderableType]:
+def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Detail = USUAL) -> list[RenderableType]:
     """The first lines that the student's code printed, of wrong cases if it did there; and on one line what others printed."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
@@ -175,7 +179,7 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", most: int =
         for case in part.cases
     ]
     shown, stand_for = first_lines(
-        lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong], most
+        lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong], detail.log_lines
     )
     if shown:
         less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
@@ -184,8 +188,9 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", most: int =
         if not any(is_wrong for _, is_wrong in ended):
             blocks.append(plain("prints cost no points but much time: take them out before you hand in", "dim"))
     if log.others:
-        more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
-        told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])
+        most, width = (MAX_OTHERS, 200) if detail.asides else (1, 50)
+        more = f" · and {len(log.others) - most} more" if len(log.others) > most else ""
+        told = " · ".join(line[:width] for line in log.others[:most])
         blocks.append(plain(f"beside it: {told}{more}", "dim"))
     return blocks
 
@@ -203,22 +208,10 @@ def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -
     alike = len({(case.outcome, case.message) for case in ran}) == 1 and (ran[1:] or ran[0].outcome == "skipped")
     if alike and ran[0].outcome != "passed":
         return [head, Padding(case_view(ran[0], detail, "every case"), (0, 0, 0, 2))]
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(width=1)
-    table.add_column(ratio=1)
-    table.add_column(justify="right")
-    for group in part.groups:
-        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
-        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
-        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
-        unseen = all(case.outcome == "passed" for case in group.cases) and group.points.graded < group.points.possible
-        doubt = "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
-        note = Text(f"  some cases {why}" if group.provisional else f"  {doubt}" if doubt else "", style="dim")
-        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
-    blocks.append(table)
+    blocks.append(_groups(part, detail))
     blocks += failures(part, detail, told)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]
-    reasons = sorted(set(skipped)) if detail.reasons else _in_short(skipped)
+    reasons = sorted(set(skipped)) if detail.asides else _in_short(skipped) if detail.right else []
     blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in reasons]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
     blocks += [Padding(plain(f"✓ {case.title}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
@@ -227,6 +220,26 @@ def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
     blocks += [Padding(plain(f"– speed: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(unmeasured)]
     return blocks
+
+
+def _groups(part: PartResult, detail: Detail) -> RenderableType:
+    """The groups of a part, each with the marks of its cases and its points."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=1)
+    table.add_column(ratio=1)
+    table.add_column(justify="right")
+    right = [] if detail.right else [group for group in part.groups if group.points.earned == group.points.possible]
+    if right[1:]:
+        table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
+    for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
+        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
+        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
+        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
+        unseen = all(case.outcome == "passed" for case in group.cases) and group.points.graded < group.points.possible
+        doubt = "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
+        note = Text(f"  some cases {why}" if group.provisional else f"  {doubt}" if doubt else "", style="dim")
+        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
+    return table
 
 
 def _in_short(skipped: Sequence[str]) -> list[str]:
