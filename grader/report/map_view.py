@@ -13,8 +13,9 @@ from itertools import groupby
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from grader.report.model import FINE, IS_NAN, LEVELS, MARKS, NO_ELEMENT, OUTSIDE, UNWRITTEN, ErrorMap
+from grader.report.model import FINE, IS_NAN, LEVELS, NO_ELEMENT, OUTSIDE, UNWRITTEN, ErrorMap
 from grader.report.style import plain
+from grader.verdict.cells import factor, shrunk, worst_of
 
 LINES = 12  # of text, with heading, axis and legend
 RANGES = 3  # that words name
@@ -33,39 +34,17 @@ class Kind:
 KINDS = (
     Kind(NO_ELEMENT, "default", " ", ""),
     Kind(FINE, "grey42", "·", "within budget"),
-    Kind(LEVELS[:1], "yellow3", "█", "up to 10 times the budget"),
-    Kind(LEVELS[1:3], "dark_orange", "█", "up to 1000 times"),
+    Kind(LEVELS[:1], "yellow3", "█", "up to 10 × the budget"),
+    Kind(LEVELS[1:3], "dark_orange", "█", "up to 1000 ×"),
     Kind(LEVELS[3:], "red3", "█", "further off"),
-    Kind(IS_NAN, "magenta", "n", "NaN"),
+    Kind(IS_NAN, "magenta3", "n", "NaN"),
     Kind(UNWRITTEN, "dodger_blue2", "u", "never written"),
     Kind(OUTSIDE, "cyan3", "o", "written outside"),
 )
 WRONG = KINDS[2:]
 OF_MARK = {mark: kind for kind in KINDS for mark in kind.marks}
-HALVES = {"▀▄": "the upper or the lower cell is wrong"}
+HALVES = "▀▄"
 IN_ASCII = str.maketrans("·█▀▄│└×–", '.#"_|+x-')
-
-
-def worst_of(cells: Sequence[str], high: int, wide: int) -> list[str]:
-    """Cells of `high` × `wide` cells, each with the worst mark among them."""
-    rows = ["".join(max(row[at : at + wide], key=MARKS.index) for at in range(0, len(row), wide)) for row in cells]
-    return [
-        "".join(max(column, key=MARKS.index) for column in zip(*rows[at : at + high], strict=True))
-        for at in range(0, len(rows), high)
-    ]
-
-
-def shrunk(found: ErrorMap, rows: int, columns: int) -> ErrorMap:
-    """The same map in at most so many rows and columns of cells."""
-    high, wide = _factor(len(found.cells), rows), _factor(len(found.cells[0]), columns)
-    around = {side: "".join(worst_of([row], 1, wide)) for side in ("before", "after") if (row := getattr(found, side))}
-    sizes = {"cell_rows": found.cell_rows * high, "cell_columns": found.cell_columns * wide}
-    return found.model_copy(update={"cells": tuple(worst_of(found.cells, high, wide))} | around | sizes)
-
-
-def _factor(size: int, most: int) -> int:
-    """The smallest power of two that brings `size` cells down to `most`."""
-    return 1 << (-(-size // max(1, most)) - 1).bit_length()
 
 
 def heading(found: ErrorMap) -> str:
@@ -120,7 +99,8 @@ class MapView:
 
     def _drawn(self, width: int, has_colour: bool) -> list[Text]:
         found = self._found
-        extras = [found.before, found.after, found.matrices]
+        matrices = found.matrices if len({OF_MARK[mark].letter for mark in found.matrices}) > 1 else ""
+        extras = [found.before, found.after, matrices]
         label = len(str(found.first + found.rows * (found.columns if found.folded else 1))) + 1
         rows = 2 * max(1, self._lines - 3 - sum(map(bool, extras)))
         shown = shrunk(found, rows, width - label - 1)
@@ -138,17 +118,17 @@ class MapView:
         lines.append(
             plain(f"{'':{label}}└0{last:>{len(shown.cells[0]) - 1}}" if found.columns > 1 else f"{'':{label}}└0", "dim")
         )
-        if found.matrices:
-            row = "".join(worst_of([found.matrices], 1, _factor(len(found.matrices), width - 20)))
+        if matrices:
+            row = "".join(worst_of([matrices], 1, factor(len(matrices), width - 20)))
             words = f"{found.output}[0] to [{', '.join(str(size - 1) for size in found.leading)}] "
-            lines.append(plain(words, "dim").append_text(_pairs(row, NO_ELEMENT * len(row), has_colour)))
+            lines.append(Text.assemble((words, "dim"), _pairs(row, NO_ELEMENT * len(row), has_colour)))
         drawn = "".join(line.plain for line in lines[1:])
         lines.append(_legend("".join([*shown.cells, *extras]), drawn, has_colour))
         return lines
 
 
 def _labelled(label: str, width: int, cells: Text) -> Text:
-    return plain(f"{label:>{width}}│", "dim").append_text(cells)
+    return Text.assemble((f"{label:>{width}}│", "dim"), cells)
 
 
 def _pairs(upper: str, lower: str, has_colour: bool) -> Text:
@@ -176,9 +156,13 @@ def _lettered(above: Kind, below: Kind) -> tuple[str, str]:
 
 
 def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
-    """The kinds of marks, and the letters of them that were drawn."""
-    kinds = [kind for kind in KINDS[1:] if set(kind.marks) & set(marks)]
+    """The kinds of marks, the worst first, and the letters of them that were drawn; cut where a line has no room."""
+    kinds = [kind for kind in reversed(KINDS[1:]) if set(kind.marks) & set(marks)]
     if has_colour:
-        return Text("  ").join(Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds)
-    words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds} | HALVES
-    return plain("  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn)), "dim")
+        told = [Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds]
+        return Text("  ", no_wrap=True, overflow="ellipsis").join(told)
+    words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds}
+    wrong = [told for letter, told in words.items() if letter != KINDS[1].letter]
+    words[HALVES] = f"{' or '.join(wrong) if len(wrong) < 3 else 'wrong'} in the upper or the lower cell"
+    drawn_words = "  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn))
+    return Text(drawn_words, "dim", no_wrap=True, overflow="ellipsis")

@@ -177,12 +177,6 @@ class ErrorMap(Model):
     matrices: Cells = Field(default="", description="the worst mark of each matrix; empty if there is but one")
     cell_matrices: int = Field(default=1, ge=1, description="matrices that one mark of `matrices` stands for")
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The marks that are there; all digits are one kind."""
-        marks = "".join([*self.cells, self.before, self.after, self.matrices])
-        return frozenset(LEVELS if mark in LEVELS else mark for mark in marks if mark != NO_ELEMENT)
-
     @model_validator(mode="after")
     def _fits(self) -> ErrorMap:
         wide, high = -(-self.columns // self.cell_columns), -(-self.rows // self.cell_rows)

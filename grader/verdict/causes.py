@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from grader.report.model import CaseResult, ErrorMap
+from grader.report.model import CaseResult
+from grader.verdict.cells import is_telling
 
 CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
@@ -57,11 +58,6 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
         found.append(Cause(key, example, sentence, others))
         left = [one for one in left if key not in one[1]]
     return found
-
-
-def is_telling(found: ErrorMap | None) -> bool:
-    """Whether a map shows more than one colour."""
-    return found is not None and len(found.kinds) > 1
 
 
 def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:

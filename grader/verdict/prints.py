@@ -62,7 +62,9 @@ def with_case(case: str, text: str) -> list[str]:
     return [f"[{case or IMPORT}] {line}" for line in text.splitlines() if line.strip()]
 
 
-def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]) -> tuple[list[str], int]:
+def first_lines(
+    lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str], most: int = LOG_LINES
+) -> tuple[list[str], int]:
     """The lines to show of a longer log, and how many these stand for.
 
     The first lines of the first cases: of wrong ones alone where these printed something. Equal lines are there once.
@@ -70,6 +72,7 @@ def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]
     Args:
         lines: as `with_case` makes them.
         cases, wrong: headings, in the report's order.
+        most: lines to show.
     """
     of_case: dict[str, Counter[str]] = {}
     for line in lines:
@@ -78,11 +81,11 @@ def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]
             of_case.setdefault(case, Counter())[words] += 1
     order = [case for case in wrong if case in of_case] or [case for case in (IMPORT, *cases) if case in of_case]
     order = order or list(of_case)
-    each = max(CASE_LINES, LOG_LINES // max(1, len(order)))
+    each = max(CASE_LINES, most // max(1, len(order)))
     shown: dict[str, str] = {}
     stand_for = 0
     for case in order:
-        for words in [one for one in of_case[case] if one not in shown][: min(each, LOG_LINES - len(shown))]:
+        for words in [one for one in of_case[case] if one not in shown][: min(each, most - len(shown))]:
             counts = [other[words] for other in of_case.values() if words in other]
             elsewhere = f"in {len(counts) - 1} more case{'s' if len(counts) > 2 else ''}" if len(counts) > 1 else ""
             times = f"{of_case[case][words]} times" if of_case[case][words] > 1 else ""
