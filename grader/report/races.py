@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,6 +12,7 @@ from grader.report.model import (
     ContenderTime,
     Interval,
     Report,
+    RoundRecord,
     SpeedCaseResult,
     SpeedMeasurement,
 )
@@ -287,7 +288,7 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-STATES = {
+STATES: dict[str, Callable[[RoundRecord], str]] = {
     "clock, MHz": lambda one: _number(one.sm_clock_mhz),
     "memory clock, MHz": lambda one: _number(one.memory_clock_mhz),
     "temperature, °C": lambda one: _number(one.temperature_c),
