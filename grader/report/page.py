@@ -134,9 +134,9 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
     yield "processor", at.cpu
     yield "system", at.platform
-    versions = {"grader": at.grader, "Python": at.python, "torch": at.torch, "triton": at.triton, "CUDA": at.cuda}
-    versions |= {"nvcc": at.nvcc, "driver": at.driver}
-    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    told = at.model_dump()
+    names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
+    yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
     yield "isolation", where.words + (f", image {where.image}" if where.image else "")
     if limits := where.limits:
         yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
