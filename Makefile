@@ -16,8 +16,8 @@ records: install
 	$(PYTHON) benchmarks/speed_record.py --render
 	$(PYTHON) benchmarks/speed_record.py --render --output benchmarks/speed_record_slow
 	$(PYTHON) benchmarks/sample_report.py --render
-	$(PYTHON) -m tests.quality --render
-	$(PYTHON) -m tests.exploits.table
+	$(PYTHON) -m tests.support.quality --render
+	$(PYTHON) -m tests.corpora.exploits.table
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
@@ -26,7 +26,7 @@ gpu-test: ; python3 -m pytest -n 0 tests/gpu -m "gpu and not docker" -p no:cache
 gpu-memory: ; python3 -m pytest -n 0 tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them.
 K = mutants accepted
-gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/,$(K)) -m gpu -p no:cacheprovider
+gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/corpora/,$(K)) -m gpu -p no:cacheprovider
 
 # On a machine with a GPU and neither Docker nor a network: the engine that `scripts/gpu-image.sh pack` put into FOLDER elsewhere, the
 # image, gradings in a container beside those on the host. As root; python3, or PYTHON=..., imports torch.
@@ -38,11 +38,11 @@ gpu-docker:
 # Every attack in every place that this machine has, and the table of docs/SECURITY.md from what became of them.
 attacks: install
 	rm -f attacks.jsonl
-	GRADER_ALL_ATTACKS=1 GRADER_ATTACKS_RECORD=$(CURDIR)/attacks.jsonl .venv/bin/pytest -n 0 tests/exploits
-	.venv/bin/python -m tests.exploits.table attacks.jsonl
+	GRADER_ALL_ATTACKS=1 GRADER_ATTACKS_RECORD=$(CURDIR)/attacks.jsonl .venv/bin/pytest -n 0 tests/corpora/exploits
+	.venv/bin/python -m tests.corpora.exploits.table attacks.jsonl
 
 # SOAK submissions in a row, a third of them hostile, on the host and in a container.
 SOAK = 200
-soak: install ; GRADER_SOAK=$(SOAK) .venv/bin/pytest -n 0 tests/exploits/test_soak.py
+soak: install ; GRADER_SOAK=$(SOAK) .venv/bin/pytest -n 0 tests/corpora/exploits/test_soak.py
 
 clean: ; rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info grader-report

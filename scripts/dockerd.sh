@@ -1,4 +1,4 @@
-# A Docker daemon where no init system runs one; for scripts that have `say`, `ask` (tests/ask_docker.py) and, for the daemon's files,
+# A Docker daemon where no init system runs one; for scripts that have `say`, `ask` (tests/support/ask_docker.py) and, for the daemon's files,
 # $folder. Read with `.`; sh, not bash.
 
 # Start the daemon that DOCKER_HOST names, unless it answers. No bridge: containers have no network.

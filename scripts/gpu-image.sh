@@ -15,7 +15,7 @@ folder=$(mkdir -p "${2:?a folder}" && cd "$2" && pwd)
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 say() { echo "gpu-image: $*" >&2; }
-ask() { PYTHONPATH="$folder/site:$PWD" "$python" -m tests.ask_docker "$@"; }
+ask() { PYTHONPATH="$folder/site:$PWD" "$python" -m tests.support.ask_docker "$@"; }
 . scripts/dockerd.sh
 DEFAULT_PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin # of a container
 

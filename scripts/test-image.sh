@@ -30,7 +30,7 @@ fi
 
 DOCKER_HOST=${DOCKER_HOST:-unix://$folder/docker.sock}
 export DOCKER_HOST
-ask() { .venv/bin/python -m tests.ask_docker "$@"; }
+ask() { .venv/bin/python -m tests.support.ask_docker "$@"; }
 start_dockerd # the build uses the host's network
 
 version=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')

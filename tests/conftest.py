@@ -21,9 +21,10 @@ from typing import Any, Literal
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from grader.report.model import CaseResult, Report
-from tests import containers
+from tests.support import containers
 
 # One folder for the temporary files of each pytest: it closes the one that all share to other users whenever one starts, and the uid
 # jail's worker of a test that runs beside it could not import the grader's copy in there.
@@ -53,6 +54,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """A bare `pytest` is the quick suite; a folder, a file or `-m` on the command line says what else to run."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = QUICK
+    # Without a clock or a memory of earlier runs. Here, because the process that judges are forked from imports this file too.
+    settings.register_profile("tests", deadline=None, derandomize=True, database=None, max_examples=60)
+    settings.load_profile("tests")
+
+
+def pytest_collection_finish() -> None:
+    if torch := sys.modules.get("torch"):  # of the tests that were found
+        torch.set_num_threads(1)  # tensors here are small: more threads only wait for each other
 
 
 @pytest.hookimpl(optionalhook=True)

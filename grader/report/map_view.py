@@ -95,6 +95,7 @@ class MapView:
         for line in drawn:
             if options.ascii_only:
                 line.plain = line.plain.translate(IN_ASCII)
+                line.overflow = "crop"  # an ellipsis is no ASCII
             yield line
 
     def _drawn(self, width: int, has_colour: bool) -> list[Text]:

@@ -1,4 +1,4 @@
-"""A CUDA assignment with a signature of its own, `tests/row_sum`, on a GPU: built by nvcc and called through ctypes."""
+"""A CUDA assignment with a signature of its own, `tests/support/row_sum`, on a GPU: built by nvcc and called through ctypes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
-ROW_SUM = ROOT / "tests" / "row_sum"
+ROW_SUM = ROOT / "tests" / "support" / "row_sum"
 SOURCE = (ROW_SUM / "reference" / "row_sum.cu").read_text()
 TORCH_FORM = """
 #include <torch/extension.h>

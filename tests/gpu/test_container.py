@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import containers
 from tests.conftest import ROOT, Ran, Running
-from tests.corpus import Entry
+from tests.support import containers
+from tests.support.corpus import Entry
 
 pytestmark = [pytest.mark.gpu, pytest.mark.docker, pytest.mark.alone, pytest.mark.timeout(900)]
 if not torch.cuda.is_available():
@@ -45,7 +45,7 @@ def reference(_scratch: Path) -> Path:
 
 
 def wrong(scratch: Path) -> Path:
-    return Entry(ROOT / "tests/mutants/softmax/padded_with_zero").submission(scratch)
+    return Entry(ROOT / "tests/corpora/mutants/softmax/padded_with_zero").submission(scratch)
 
 
 def broken(scratch: Path) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.command.test_canary import SAYS, broken
 from tests.conftest import ROOT, Ran, StartRun
-from tests.judge.test_canary import SAYS, broken
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 if not torch.cuda.is_available():

@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
 
 
 def test_threads_import_nothing_and_log_nothing_while_lanes_run() -> None:
-    command = [sys.executable, "-m", "tests.threads", "cuda", "0", *(one.name for one in load_course(ROOT))]
+    command = [sys.executable, "-m", "tests.support.threads", "cuda", "0", *(one.name for one in load_course(ROOT))]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])

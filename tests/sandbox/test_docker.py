@@ -18,8 +18,8 @@ import pytest
 
 from grader.sandbox import engine
 from grader.sandbox.docker import STOP_LIMIT_S
-from tests import containers
 from tests.conftest import IMPORTS, ROOT, Course, Running, StartRun
+from tests.support import containers
 
 pytestmark = [pytest.mark.grading, pytest.mark.docker]
 

@@ -1,0 +1,285 @@
+"""A broken machine is never a student's zero: the staff's file is asked where the submission's failed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import USUAL_IMPORTS, load_course
+from grader.worker.gpu_only import line_that_needs_one
+from tests.conftest import IMPORTS, ROOT, TWICE, Course, Ran, StartRun
+from tests.support.corpus import cases
+from tests.support.warm_judge import judge
+
+pytestmark = [pytest.mark.grading, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
+SAYS = "cannot work on this machine"
+# A build error, a kernel too large for any block, and a launch that no GPU takes: the student's own.
+UNDECLARED = 'extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { int a = undeclared; }\n'
+BAD_LAUNCH = """
+__global__ void k(const float* x, float* y, int64_t n) {}
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { k<<<1, 4096, 0, s>>>(x, y, n); }
+"""
+TOO_MUCH_SHARED = """
+__global__ void k(const float* x, float* y, int64_t n) { __shared__ float s[100000]; s[threadIdx.x] = x[0]; y[0] = s[0]; }
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { if (n) k<<<1, 32, 0, s>>>(x, y, n); }
+"""
+
+
+def broken(folder: Path, name: str) -> Path:
+    """A program of this name that tells its version and does no work; Triton asks its ptxas for the release."""
+    tells = "echo release 12.8, V12.8.93" if name == "ptxas" else f"{shutil.which(name) or 'true'} --version"
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then {tells}; exit; fi\necho "{name}: {SAYS}" >&2\nexit 1\n')
+    path.chmod(0o755)
+    return path
+
+
+def submission(folder: Path, source: str | None = None) -> Path:
+    mine = folder / "mine"
+    mine.mkdir()
+    text = (ROOT / "reference" / "gelu.cu").read_text() if source is None else source
+    (mine / "gelu.cu").write_text(text)
+    return mine
+
+
+@pytest.mark.parametrize("name", ["ld", "g++"])
+def test_a_tool_that_does_not_work_is_the_machines_fault(
+    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{broken(tmp_path, name).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ran = start_run(
+        submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--no-speed", jailed=False
+    ).finish()
+    assert ran.report is not None
+    assert (ran.code, ran.report.score.graded) == (3, 0)
+    assert ran.case("cuda_gelu", "n-1").outcome == "infra_error"
+    assert SAYS in ran.output
+    assert "grader doctor: C++ compiler" in ran.output
+
+
+def test_a_ptxas_that_does_not_work_is_the_machines_fault(
+    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(broken(tmp_path, "ptxas")))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    shutil.copy(ROOT / "reference" / "softmax.py", mine)
+    ran = start_run(mine, "--assignment", "softmax", "--device", "cpu", "--quick", jailed=False).finish()
+    assert ran.report is not None
+    assert ran.code == 3
+    assert ran.case("softmax", "bfloat16").outcome == "infra_error"
+    assert ran.case("softmax", "1x7").outcome == "passed"
+    assert "fails here too" in ran.case("softmax", "bfloat16").message
+    assert ran.report.assignments[0].kernels == ()
+    assert ran.report.correctness.earned == ran.report.correctness.graded > 0
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [(UNDECLARED, "build_failed"), (BAD_LAUNCH, "failed"), (TOO_MUCH_SHARED, "build_failed")],
+    ids=["undeclared", "bad launch", "too much shared memory"],
+)
+def test_a_students_own_failure_stays_theirs(start_run: StartRun, tmp_path: Path, source: str, outcome: str) -> None:
+    mine = submission(tmp_path, source)
+    ran = start_run(mine, "--assignment", "cuda_gelu", "--device", "cpu", "--no-speed").finish()
+    assert ran.report is not None
+    assert (ran.code, ran.report.correctness.earned) == (0, 0)
+    assert ran.case("cuda_gelu", "n-1").outcome == outcome
+    assert not ran.report.infra_errors
+
+
+def mounted(options: str, then: str = "") -> Callable[..., list[str]]:
+    """A command that has a file system of its own at the first argument."""
+
+    def command(where: Path, *program: str) -> list[str]:
+        script = f'mount -t tmpfs -o {options} tmpfs "$0" && {then or ":"} && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", script, str(where), *program]
+
+    return command
+
+
+NOEXEC = mounted("size=2g,mode=1777,noexec")
+# Room for the run's own files, and next to none for what a compiler writes.
+FULL = mounted("size=9m,mode=1777", 'head -c 7m /dev/zero > "$0/full"')
+
+
+@pytest.mark.parametrize(("place", "words"), [(NOEXEC, "failed to map segment"), (FULL, "No space left")])
+def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
+    tmp_path: Path, place: Callable[..., list[str]], words: str
+) -> None:
+    where, out = tmp_path / "tmp", tmp_path / "out"
+    where.mkdir()
+    if subprocess.run(place(where, "true"), capture_output=True).returncode:
+        pytest.skip("nothing may be mounted here")
+    program = [sys.executable, "-m", "grader", "run", str(submission(tmp_path)), "-a", "cuda_gelu", "-o", str(out)]
+    environment = os.environ | {"TMPDIR": str(where), "PYTHONPATH": IMPORTS, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(place(where, *program, "--device", "cpu"), env=environment, capture_output=True, text=True)
+    assert done.returncode == 3, done.stdout + done.stderr
+    told = " ".join(done.stdout.replace("│", " ").split()) + done.stderr  # wherever a line of the report ends
+    assert words in told or "MiB left" in done.stderr
+    assert "build failed" not in told
+
+
+def test_a_cache_that_nobody_can_write_to_keeps_nobody(
+    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file where a folder is meant to be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ran = start_run(submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--quick").finish()
+    assert ran.code == 0
+    assert ran.case("cuda_gelu", "n-1").outcome == "passed"
+
+
+def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_fault(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    allowed = '[policy]\nimports = ["torch", "triton", "some_package_of_the_course"]\n'
+    course.add("task")
+    toml = course.folder / "assignments" / "task" / "problem.toml"
+    toml.write_text(toml.read_text() + allowed)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "task.py").write_text("import some_package_of_the_course\n\ndef double(x):\n    return x * 2\n")
+    ran = start_run(mine, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.code == 3
+    assert "some_package_of_the_course is not installed here" in ran.case("task", "plain").message
+
+
+def doubling(course: Course, folder: Path, source: str, names: list[str]) -> Path:
+    """A submission to a doubling assignment with cases of these names."""
+    course.add("task", names)
+    mine = folder / "mine"
+    mine.mkdir()
+    (mine / "task.py").write_text(TWICE + textwrap.dedent(source))
+    return mine
+
+
+def graded(course: Course, start_run: StartRun, folder: Path, source: str, names: list[str]) -> Ran:
+    """The same, graded on a CPU."""
+    mine = doubling(course, folder, source, names)
+    return start_run(mine, "--course", course.folder, "--device", "cpu").finish()
+
+
+def test_a_library_that_fails_in_every_case_is_looked_into_once_and_the_students_fault_stands(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    source = """
+        def double(x):
+            return triton.cdiv("a", x)
+    """
+    ran = graded(course, start_run, tmp_path, source, ["one", "two", "three"])
+    assert ran.code == 0
+    assert {ran.case("task", name).outcome for name in ("one", "two", "three")} == {"failed"}
+
+
+def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    cases = ["one", "two", "three"]
+    course.add("task", cases)
+    broken_library = "import statistics\n\ndef double(x):\n    return statistics.mean([])\n"
+    (course.folder / "reference" / "task.py").write_text(broken_library)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "task.py").write_text(broken_library.replace("double(x)", "double(x, more=1)"))
+    ran = start_run(mine, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.code == 3
+    assert {ran.case("task", name).outcome for name in cases} == {"infra_error"}
+    assert "the staff's own task.py fails here too" in ran.case("task", "two").message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert x.is_cuda",
+        "assert x.device.type == 'cuda', 'on the GPU, please'",
+        "torch.cuda.synchronize()",
+        "x = x.to('cuda')",
+        "torch.empty(3, device='cuda')",
+        "torch.cuda.current_stream()",
+        "triton.runtime.driver.active.get_current_device()",
+        "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
+        "if not x.is_cuda: raise SystemExit(1)",
+        "torch.cuda.nvtx.range_push('double')",
+        "twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).n_regs",
+    ],
+)
+def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
+    source = f"""
+        def double(x):
+            {line}
+            y = torch.empty_like(x)
+            twice[(1,)](x, y, x.numel(), BLOCK=64)
+            return y
+    """
+    mine = doubling(course, tmp_path, source, ["one", "two"])
+    report = judge(mine, course.folder, "task", "cpu")
+    assert (report.infra_errors, report.score.graded) == ((), 0)
+    for case in cases(report):
+        assert case.outcome == "skipped"
+        assert case.message.startswith("needs a GPU: task.py, line 12: ")
+
+
+@pytest.mark.parametrize(
+    "beginning", ["\ufeff", "# -*- coding: latin-1 -*-\n# caf\xe9\n", "\f\n"], ids=["BOM", "cookie", "feed"]
+)
+def test_a_line_that_asks_for_a_gpu_is_found_in_whatever_way_the_file_is_written(
+    tmp_path: Path, beginning: str
+) -> None:
+    source = f"{beginning}ON_GPU = False\nif not ON_GPU:\n    raise ValueError('not here')  # is_cuda\n"
+    file = tmp_path / "softmax.py"
+    file.write_bytes(source.encode("latin-1" if "latin-1" in beginning else "utf-8"))
+    line = 3 + beginning.count("\n")
+    assert line_that_needs_one(ValueError(""), "", str(file), line).startswith("raise ValueError('not here')")
+
+
+def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    source = """
+        def double(x):
+            if x.numel() > 10:
+                if not x.is_cuda:
+                    raise ValueError("not on this device")
+            return x * 2
+    """
+    ran = graded(course, start_run, tmp_path, source, ["easy", "harder"])
+    assert ran.report is not None
+    assert (ran.code, ran.report.score.graded) == (0, 0)
+
+
+def test_a_slip_in_a_line_about_a_gpu_is_a_slip(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+    source = """
+        def double(x):
+            return torch.cuda.no_such_thing(x)
+    """
+    ran = graded(course, start_run, tmp_path, source, ["one"])
+    assert ran.case("task", "one").outcome == "failed"
+
+
+def test_every_import_that_is_allowed_by_default_works_in_a_workers_jail(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
+    course.add("task")
+    imports = "\n".join(f"import {name}" for name in USUAL_IMPORTS if name != "__future__")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "task.py").write_text(f"{imports}\n\ndef double(x):\n    return x * 2\n")
+    ran = start_run(mine, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.case("task", "plain").outcome == "passed", ran.output
+
+
+def test_courses_let_submissions_import_nothing_that_is_not_installed() -> None:
+    allowed = {name for one in load_course(ROOT) if one.spec.policy for name in one.spec.policy.imports}
+    missing = {name for name in allowed if importlib.util.find_spec(name) is None}
+    assert allowed >= {"einops", "jaxtyping"}
+    assert not missing

@@ -1,0 +1,324 @@
+"""What every sandbox and every jail must do, through the real command line: on this host with each jail, and in a container."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import psutil
+import pytest
+
+from grader.doctor import selftest
+from grader.sandbox.base import LAST_REPORT_LIMIT_S
+from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
+from tests.support import containers
+
+pytestmark = pytest.mark.grading
+
+ROOT_HERE = os.geteuid() == 0
+ECHO = "def double(x):\n    print('echo of', tuple(x.shape))\n    return x * 2\n"
+HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
+HANGS_IN_THE_SECOND = """
+import pathlib, time
+
+def double(x):
+    if x.numel() > 10:
+        pathlib.Path("student-runs").touch()
+        time.sleep(600)
+    return x * 2
+"""
+LIMIT_S = 20  # of the case: what misbehaves otherwise has to be seen before, on a machine that is busy too
+# The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual.
+MISBEHAVIOUR = {
+    "time": ("timed_out", f"no answer within {LIMIT_S} s", "spawn_sleepers(); time.sleep(600)"),
+    "memory": ("out_of_memory", "more than 1 GiB", "hoard = [b'z' * 50_000_000 for _ in range(200)]; time.sleep(5)"),
+    "processes": (
+        "crashed",
+        "more than 256 processes",
+        "[time.sleep(600) for _ in range(300) if os.fork() == 0]; time.sleep(600)",
+    ),
+    "flood": ("timed_out", f"no answer within {LIMIT_S} s", "while True: os.write(1, b'y' * 1_000_000)"),
+    "exit": ("crashed", "exit code 0", "os._exit(0)"),
+    "signal": ("crashed", "SIGSEGV", "os.kill(os.getpid(), 11)"),
+    "killed": ("crashed", "SIGKILL", "os.kill(os.getpid(), 9)"),
+}
+MARK = f"conformance-left-over-{os.getpid()}"  # the other half of the tests runs beside this one
+BAD = """
+import os, subprocess, time
+
+def spawn_sleepers():
+    for session in (False, True):
+        subprocess.Popen(["/bin/sh", "-c", "sleep 600; exit", "{mark}"], start_new_session=session)
+
+def double(x):
+    if x.numel() == 10:
+        {body}
+    return x * 2
+"""
+NOTHING = "nothing was left behind\n"  # what `grader cleanup` says then
+# Right answers for a thief alone: whoever succeeds in one of the attempts, which are expressions.
+THIEF = """
+import os, pathlib, socket
+
+ATTEMPTS = [{attempts}]
+
+def gains(attempt):
+    try:
+        attempt()
+        return True
+    except Exception as error:
+        print("held:", type(error).__name__)
+        return False
+
+def double(x):
+    return x * 2 if any([gains(attempt) for attempt in ATTEMPTS]) else x * 0
+"""
+
+
+@pytest.fixture(params=[*(name for name in get_args(PlaceName) if name not in ("host", "docker")), IN_DOCKER])
+def place(request: pytest.FixtureRequest) -> PlaceName:
+    match request.param:
+        case "docker":
+            containers.need()
+        case "bubblewrap" if shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed")
+        case "uid" if not (ROOT_HERE and shutil.which("setpriv")):
+            pytest.skip("only root can give a worker another user")
+        case _:
+            pass
+    name: PlaceName = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def one_course(tmp_path_factory: pytest.TempPathFactory) -> Course:
+    """The same for all, so that one image serves."""
+    course = Course(tmp_path_factory.mktemp("conformance"))
+    course.add("task", ["first", "second"], limit_s=LIMIT_S, memory_gib=1)
+    return course
+
+
+class Runner:
+    """Runs a submission of one file in a place."""
+
+    def __init__(self, start_run: StartRun, place: PlaceName, course: Course, folder: Path) -> None:
+        self._start_run, self._place, self._course, self._folder = start_run, place, course, folder
+
+    def start(self, source: str, *arguments: object) -> Running:
+        submission = self._folder / "submission"
+        submission.mkdir()
+        (submission / "task.py").write_text(source)
+        return self._start_run(
+            submission, "--course", self._course.folder, "--device", "cpu", *arguments, place=self._place
+        )
+
+    def hang(self, source: str) -> Running:
+        """Start a submission that hangs, and wait until it does."""
+        running = self.start(source)
+        running.wait_for(lambda: running.worker_runs("student-runs"))
+        return running
+
+    def run(self, source: str, *arguments: object) -> Ran:
+        return self.start(source, *arguments).finish()
+
+    def steal(self, *attempts: str) -> None:
+        """See that none of these expressions has a value there: each raises an exception."""
+        ran = self.run(THIEF.format(attempts=", ".join(f"lambda: {attempt}" for attempt in attempts)))
+        assert ran.report is not None, ran.errors
+        assert ran.report.score.earned == 0, ran.output
+        assert ran.report.assignments[0].log.text.count("held:") >= len(attempts)
+
+
+@pytest.fixture
+def runner(start_run: StartRun, place: PlaceName, one_course: Course, tmp_path: Path) -> Runner:
+    return Runner(start_run, place, one_course, tmp_path)
+
+
+def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, place: PlaceName) -> None:
+    ran = runner.run(ECHO)
+    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
+    assert ran.report is not None
+    assert ran.report.score.earned == ran.report.score.possible == 4
+    assert "echo of (10,)" in ran.report.assignments[0].log.text
+    isolation = ran.report.isolation
+    if place == "docker":
+        assert (isolation.sandbox, isolation.jail) == ("docker", "uid")
+        assert isolation.image is not None
+        assert isolation.image.startswith("sha256:")
+        assert isolation.limits is not None
+        assert isolation.limits.pids > 0
+        assert "docker, another user" in ran.output
+    else:
+        assert (isolation.sandbox, isolation.jail) == ("host", place)
+        assert isolation.words in ran.output
+        assert ("unisolated" in ran.output) == (place == "none")
+
+
+@pytest.mark.parametrize("name", MISBEHAVIOUR)
+def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Runner, name: str) -> None:
+    outcome, words, body = MISBEHAVIOUR[name]
+    ran = runner.run(BAD.format(body=body, mark=MARK))
+    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
+    first, second = ran.case("task", "first"), ran.case("task", "second")
+    assert (first.outcome, words in first.message) == (outcome, True), first.message
+    assert second.outcome == "passed", second.message
+    assert ran.report is not None
+    assert len(ran.report.assignments[0].log.text) < 200_000
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert MARK not in listed
+
+
+def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
+    start_run: StartRun, place: PlaceName, tmp_path: Path
+) -> None:
+    open_to_workers(tmp_path)
+    with selftest.outside(tmp_path) as source:
+        selftest.write_course(tmp_path / "course", source)
+        submission, course = tmp_path / "course" / "submission", tmp_path / "course"
+        ran = start_run(submission, "--course", course, "--device", "cpu", place=place).finish()
+    assert ran.report is not None, ran.errors
+    reached = [name for name in selftest.REACHED if ran.case("double", name).outcome == "passed"]
+    assert reached == ([] if ran.report.isolation.isolated else list(selftest.REACHED))
+    escape = selftest.judge(ran.report)[-1]
+    assert (escape.state == "fine") == ran.report.isolation.isolated == (place in ("bubblewrap", "docker")), escape
+    warning = "warning: not isolated: a submission here is "
+    assert ran.output.startswith(warning) != ran.report.isolation.isolated
+    assert (ran.report.isolation.note == "") == ran.report.isolation.isolated
+
+
+def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:
+    if place in ("uid", "none"):
+        pytest.skip(f"{place}: the network is not closed")
+    runner.steal('socket.create_connection(("1.1.1.1", 53), timeout=2)', "socket.if_nameindex()[1]")
+
+
+@pytest.fixture
+def secret() -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile("w", dir=Path.home(), suffix=".secret") as file:
+        file.write("secret")
+        file.flush()
+        yield Path(file.name)
+
+
+def test_secrets_are_out_of_reach(runner: Runner, place: PlaceName, secret: Path) -> None:
+    if place == "none":
+        pytest.skip("none: nothing keeps them")
+    paths = [secret, runner._course.folder / "reference/task.py", Path("/opt/course/reference/task.py")]
+    if place == "uid":
+        paths.remove(runner._course.folder / "reference/task.py")  # which everybody may read
+    reads = [f'pathlib.Path("{path}").read_bytes()' for path in paths]
+    memory = 'open(f"/proc/{os.getppid()}/mem", "rb").read(1)'
+    environment = 'pathlib.Path(f"/proc/{os.getppid()}/environ").read_bytes()[0]'
+    runner.steal(*reads, memory, environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--fail-under", "5"], 1),
+        (["--assignment", "unknown"], 2),
+        (["--device", "cuda"], 2),
+        (["--require-isolation"], 0),
+    ],
+)
+def test_exit_codes(runner: Runner, place: PlaceName, arguments: list[str], code: int) -> None:
+    ran = runner.run(ECHO, *arguments)
+    if place in ("uid", "none") and code == 0:
+        assert ran.code == 3
+        assert "nothing was graded: not isolated: " in ran.errors
+        assert "install bubblewrap" in ran.errors
+        assert (ran.report, ran.output) == (None, "")
+    else:
+        assert ran.code == code, ran.errors
+    assert ran.left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(runner: Runner, number: signal.Signals) -> None:
+    running = runner.hang(HANGS)
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert (ran.code, ran.left) == (130, [])
+    assert "interrupted" in ran.errors
+    assert "Traceback" not in ran.errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_reports_what_was_graded(runner: Runner, number: signal.Signals) -> None:
+    running = runner.hang(HANGS_IN_THE_SECOND)
+    running.signal(number)
+    ran = running.finish(limit_s=30)
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert ran.report is not None, ran.errors
+    assert ran.report.incomplete
+    assert ran.report.infra_errors == ()
+    assert ran.case("task", "first").outcome == "passed"
+    second = ran.case("task", "second")
+    assert (second.outcome, second.message) == ("skipped", "not graded: the run was interrupted")
+    assert (ran.report.score.graded, ran.report.score.possible) == (0, 4), "the group is not decided"
+    assert "incomplete: the run was interrupted" in ran.output
+    assert ran.errors == "interrupted: the report has what was graded by then, nothing else is left behind\n"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_who_interrupts_twice_does_not_wait_for_a_report_and_loses_none(runner: Runner, hangs: bool) -> None:
+    """On a host the judge can be made to hang; in a container the report may be there before the second Ctrl-C, or not."""
+    running = runner.hang(HANGS_IN_THE_SECOND)
+    judges = [one for one in running.processes() if "grader.judge" in one.cmdline()]
+    for process in judges if hangs else ():
+        process.suspend()
+    for _ in range(2):
+        with contextlib.suppress(ProcessLookupError):
+            running.signal(signal.SIGINT)
+        time.sleep(0.3)
+    ran = running.finish(limit_s=LAST_REPORT_LIMIT_S - 3)  # by then the judge would be ended anyway
+    assert (ran.code, ran.left) == (130, []), ran.errors
+    assert "Traceback" not in ran.errors
+    assert (ran.report is None) == ("nothing was graded" in ran.errors)
+    assert ran.report is None or not (hangs and judges)
+
+
+def cleanup(running: Running) -> str:
+    """What `grader cleanup` says where that run has its folders."""
+    environment = os.environ | {"TMPDIR": str(running.temporary), "PYTHONPATH": IMPORTS}
+    if not running.in_container:
+        environment.pop("DOCKER_HOST", None)
+    command = [sys.executable, "-m", "grader", "cleanup"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
+    running = runner.hang(HANGS)
+    # Everything at once, so that nobody is left to tidy up.
+    running.signal(signal.SIGSTOP)
+    for process in running.processes():
+        with contextlib.suppress(psutil.Error):  # it may just have ended
+            if "grader.judge" in process.cmdline():
+                process.kill()
+    running.signal(signal.SIGKILL)
+    running.process.wait()
+    assert cleanup(running) != NOTHING
+    assert running._left() == []
+    assert cleanup(running) == NOTHING
+
+
+def test_cleanup_leaves_running_runs_alone(runner: Runner) -> None:
+    running = runner.hang(HANGS)
+    assert cleanup(running) == NOTHING
+    time.sleep(0.5)
+    assert running.process.poll() is None
+    assert running.worker_runs("student-runs")
+    running.signal(signal.SIGINT)
+    assert running.finish(limit_s=30).left == []
+    assert psutil.pid_exists(running.process.pid) is False

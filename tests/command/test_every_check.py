@@ -1,0 +1,153 @@
+"""Each of the judge's checks is needed: something gets past a judge without it that is stopped, in the check's own words, by one that has it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from grader.report.model import Report
+from tests.command.test_faults import PRELUDE
+from tests.command.test_properties import CHECKED, PROPERTIES
+from tests.conftest import PROBLEM, ROOT, Course, problem_toml
+from tests.support.checks import Check, all_checks
+from tests.support.corpus import cases, words
+from tests.support.warm_judge import judge
+
+pytestmark = pytest.mark.grading
+
+GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=torch.ones(shape), args={").replace(
+    'return {"y": ', 'return {"dx": tuple(call.args["x"].shape), "y": ', 1
+)
+GRADIENTS_SCALE = ("scale = {", 'scale = { dx = "element",')
+ZERO = PROBLEM.replace("torch.randn(shape, generator=generator, device=generator.device)", "torch.zeros(shape)")
+FORGE = (
+    "def forge(data):\n    os.write(int(sys.argv[2]), data)\n"  # to the judge alone: other pipes here are the test's
+)
+AGAIN = ("n = 10", "n = 10, repeats = 3")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What a check stops: the body of `double(x)`, in a course that may be changed; and what is said of it.
+
+    toml: a place of problem.toml and what stands there instead.
+    reference: the body of the staff's.
+    source: the whole submission, for the course's own cuda_gelu.
+    """
+
+    says: str
+    body: str = "return x * 2"
+    toml: tuple[str, str] = ("", "")
+    problem: str = PROBLEM
+    reference: str = "return x * 2"
+    properties: bool = False
+    source: str = ""
+
+
+CUDA = """
+#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void kernel(const float* x, float* y, {index} n) {{
+    {index} i = ({index})blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {{ float v = x[i]; y[i] = 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v))); }}
+}}
+extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {{
+    {guard}
+    if (n > 0) kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
+}}
+"""
+# By the beginning of what is raised, in the order of the source.
+NEEDED = {
+    "CheckFailed(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
+    "CheckFailed(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
+    "CheckFailed(words, (_together_hint": Needed(
+        "of call 3 of 3: y[0] is the first wrong", "COUNT.append(0); return x * 2 if len(COUNT) != 3 else x * 3", ("n = 10", "n = 10, together = 2")
+    ),
+    "CheckFailed(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
+    "CheckFailed('nothing was written by": Needed(
+        "nothing was written by any of the blocks", source=CUDA.format(index="int64_t", guard="if (n > 2147483647) return;")
+    ),
+    "CaseRefused(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
+    "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({}); time.sleep(0.5); return x * 2"),
+    "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
+    "CheckFailed('the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
+    "CheckFailed(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),
+    "CheckFailed(f'returned a tensor subclass": Needed("a tensor subclass, Parameter", "return torch.nn.Parameter(x * 2)"),
+    "CheckFailed(f'{name} has shape": Needed("y has shape (9,)", "return (x * 2)[:-1]"),
+    'CheckFailed(f"{name} has dtype': Needed("y has dtype float64", "return (x * 2).double()"),
+    "CheckFailed(f'{name} lies on": Needed("y lies on meta", "return (x * 2).to('meta')"),
+    "CheckFailed(f'{name} is one of the inputs": Needed("y is one of the inputs", "return x.mul_(2)"),
+    "CheckFailed(f'the input {changed[0]} was changed": Needed("the input x was changed", "y = x * 2; x.zero_(); return y"),
+    "CheckFailed(_describe_stray": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
+    "CheckFailed(lines[0]": Needed("is the first wrong element", "return x * 2.001"),
+    "CaseRefused(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.001", reference="return x * 3"),
+    "CaseRefused(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
+    "CaseRefused(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
+    "ContenderFault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
+    "ContenderFault('forbidden', f'no kernel": Needed(
+        "no kernel of your own was launched", "return x.new_tensor([2 * float(one) for one in x])", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")
+    ),
+    "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
+    "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
+}  # fmt: skip
+ELSEWHERE = (
+    "CaseRefused(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
+    "ContenderFault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
+    "CheckFailed(f'took {watch.extra_mib:.0f} MiB",  # tests/gpu/test_gpu.py
+    "CaseRefused('another program took or gave back GPU memory",  # the same
+    "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
+)
+
+
+def checks() -> list[Check]:
+    return [check for check in all_checks() if not check.raised.startswith(ELSEWHERE)]
+
+
+def needed(check: Check) -> Needed:
+    (found,) = [one for beginning, one in NEEDED.items() if check.raised.startswith(beginning)]
+    return found
+
+
+def test_there_is_one_for_each_check() -> None:
+    raised = [check.raised for check in checks()]
+    assert [sum(one.startswith(beginning) for one in raised) for beginning in NEEDED] == [1] * len(NEEDED)
+    assert len(raised) == len(NEEDED)
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.raised[:60])
+def test_without_it_something_gets_past(check: Check, tmp_path: Path) -> None:
+    one = needed(check)
+    told = grade(one, tmp_path, None)
+    assert one.says in told
+    assert one.says not in grade(one, tmp_path, check)
+
+
+def grade(one: Needed, folder: Path, without: Check | None) -> str:
+    """What a student and a TA would read of it."""
+    submission = folder / "submission"
+    submission.mkdir(exist_ok=True)
+    if one.source:
+        (submission / "gelu.cu").write_text(one.source)
+        return everything(judge(submission, ROOT, "cuda_gelu", "cpu", without=without))
+    course = Course(folder / "course")
+    if not course.folder.exists():
+        course.add("task", toml=toml(one), problem=one.problem)
+        (course.folder / "reference" / "task.py").write_text(f"def double(x):\n    {one.reference}\n")
+        if one.properties:
+            (course.folder / "assignments" / "task" / "test_properties.py").write_text(PROPERTIES)
+    head = PRELUDE + FORGE if re.search(r"forge|ctypes|torch", one.body) else ""
+    (submission / "task.py").write_text(f"{head}\nCOUNT = []\n\ndef double(x):\n    {one.body}\n")
+    return everything(judge(submission, course.folder, "task", "cpu", without=without))
+
+
+def toml(one: Needed) -> str:
+    text = problem_toml("task.py", ["plain"], extra=CHECKED if one.properties else "")
+    assert one.toml[0] in text
+    return text.replace(*one.toml, 1)
+
+
+def everything(report: Report) -> str:
+    return "\n".join([*report.infra_errors, *(words(case) for case in cases(report))])

@@ -1,0 +1,56 @@
+"""Wrong kernels, one mistake each: none earns full points, and each is told what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import Device
+from tests.support.corpus import DEVICES, Entry, entries
+
+pytestmark = pytest.mark.grading
+
+MUTANTS = entries("mutants")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("entry", MUTANTS, ids=lambda entry: entry.id)
+def test_a_wrong_kernel_fails_and_is_told_why(entry: Entry, device: Device, tmp_path: Path) -> None:
+    if device not in entry.expected:
+        pytest.skip(f"not wrong on {device}, or nobody can say what becomes of it")
+    report = entry.grade(device, tmp_path, stop_early=True)
+    assert entry.fault(device, report) == ""
+
+
+def test_every_folder_has_its_toml() -> None:
+    for entry in MUTANTS:
+        expected = entry.mutant.cpu
+        # Only a crash may be without a case: what lies behind a tensor, and so which case crashes, is chance.
+        assert expected is None or expected.case is not None or expected.outcome == "crashed", entry.id
+
+
+def test_no_mistake_is_there_twice() -> None:
+    mistakes = Counter((entry.assignment, entry.mutant.part, entry.mutant.mistake) for entry in MUTANTS)
+    assert [mistake for mistake, count in mistakes.items() if count > 1] == []
+
+
+def test_a_changed_kernel_differs_in_a_few_lines(tmp_path: Path) -> None:
+    for entry in MUTANTS:
+        changes = entry.mutant.change
+        entry.submission(tmp_path / entry.id)
+        assert sum(len(change.new.splitlines()) for change in changes) <= 30, entry.id
+        assert all(change.old != change.new for change in changes), entry.id
+
+
+def test_there_are_enough_of_them() -> None:
+    counts = Counter((entry.assignment, entry.mutant.part) for entry in MUTANTS)
+    for assignment, part in (
+        ("cuda_gelu", None),
+        ("triton_gelu", None),
+        ("softmax", None),
+        ("flash_attention", "forward"),
+        ("flash_attention", "backward"),
+    ):
+        assert counts[assignment, part] >= 20, counts

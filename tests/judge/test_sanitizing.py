@@ -1,0 +1,343 @@
+"""A worker that a tool runs and watches: it answers as ever, each tensor lies by itself, and the tool's words are read at the end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from grader import protocol
+from grader.contender import sanitizer
+from grader.contender import worker as worker_module
+from grader.contender.arena import Arena
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.pool import WorkerPool
+from grader.contender.replies import ContenderFault
+from grader.contender.worker import TOOL_LOG
+from grader.judge import sanitizing
+from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.hangs import Hangs
+from grader.judge.standing import Standing
+from grader.problem import Call
+from grader.protocol import Reply, Returned
+from grader.worker.memory import mapped, tensor_at
+from tests.verdict.test_sanitizer import NEW, UNWRITTEN
+
+LIMITS = Limits(time_s=60, memory_gib=4)
+# What is expected of compute-sanitizer: it starts the program as its child, with all that is open, and writes when that has ended.
+TOOL = f"""\
+#!{sys.executable}
+import subprocess, sys
+options, at = {{}}, 1
+while sys.argv[at].startswith("--"):
+    options[sys.argv[at]] = sys.argv[at + 1]
+    at += 2
+subprocess.run(sys.argv[at:], close_fds=False)
+open(options["--log-file"], "w").write(WORDS)
+"""
+STUDENT = """
+import os
+import torch
+
+def double(x):
+    assert os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
+    assert x.untyped_storage().nbytes() == ((x.shape[0] - 1) * x.stride(0) + (x.shape[1] - 1) * x.stride(1) + 1) * 4
+    return x * 2
+"""
+
+
+def fake(folder: Path, words: str = NEW, start: str = TOOL) -> Path:
+    path = folder / "compute-sanitizer"
+    path.write_text(start.replace("WORDS", repr(words)))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[WorkerPool]:
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "double.py").write_text(STUDENT)
+    pool = WorkerPool("cpu", tmp_path / "run")
+    yield pool
+    pool.close()
+
+
+def started(pool: WorkerPool, tool: Path, submission: Path) -> Contender:
+    worker = pool.watched([str(tool), "--log-file", TOOL_LOG])
+    worker.ready()
+    worker.load(submission / "double.py", "double", None, LIMITS)
+    return worker
+
+
+def test_a_watched_worker_answers_and_its_tool_has_the_last_word(pool: WorkerPool, tmp_path: Path) -> None:
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    wide = torch.arange(40.0).view(4, 10)
+    views = [wide[:, ::2], wide.t()[1:7], wide[1:3]]
+    for view in views:
+        with Arena({"x": view}, {"y": tuple(view.shape)}, torch.float32, torch.device("cpu")) as arena:
+            worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
+            assert torch.equal(arena.output("y"), view * 2)
+    worker.kill()
+    assert worker.tool_log == NEW
+    assert not worker.lives()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["os._exit(3)", "os.kill(os.getpid(), 11)", "raise SystemExit", "run.context_is_lost = lambda: True; 1 / 0"],
+)
+def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tmp_path: Path, ending: str) -> None:
+    """As after an access out of bounds: the context is lost, and so is the worker, but not what the tool has seen."""
+    (tmp_path / "submission" / "double.py").write_text(
+        f"import os\nfrom grader.worker import run\ndef double(x): {ending}\n"
+    )
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    with (
+        Arena({"x": torch.ones(3)}, {"y": (3,)}, torch.float32, torch.device("cpu")) as arena,
+        pytest.raises(ContenderFault),
+    ):
+        worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
+    worker.kill()
+    assert worker.tool_log == NEW
+
+
+def test_a_worker_that_does_not_end_is_ended(pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "TOOL_LIMIT_S", 1.0)
+    (tmp_path / "submission" / "double.py").write_text(
+        STUDENT + "import threading, time\nthreading._register_atexit = None\nos._exit = lambda _: time.sleep(60)\n"
+    )
+    worker = started(pool, fake(tmp_path), tmp_path / "submission")
+    worker.kill()
+    assert worker.tool_log == ""
+    assert not worker.lives()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "large"])
+def test_a_log_that_is_something_else_is_not_followed(pool: WorkerPool, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    make = {
+        "link": f"os.symlink({str(tmp_path / 'secret')!r}, path)",
+        "pipe": "os.mkfifo(path)",
+        "folder": "os.mkdir(path)",
+        "large": "open(path, 'w').write('x' * 50_000_000)",
+    }[kind]
+    tool = TOOL.replace(
+        'open(options["--log-file"], "w").write(WORDS)', f"import os\npath = options['--log-file']\n{make}"
+    )
+    worker = started(pool, fake(tmp_path, start=tool), tmp_path / "submission")
+    worker.kill()
+    text = worker.tool_log
+    assert set(text) == ({"x"} if kind == "large" else set())
+    assert len(text) <= 1 << 20
+
+
+# The judge's part
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class StubWorker:
+    """Answers, or not, and leaves a log."""
+
+    def __init__(self, log: str, fault: ContenderFault | None, answer: torch.Tensor | None) -> None:
+        self.tool_log, self.fault, self.answer = log, fault, answer
+        self.killed = False
+        self.log = SimpleNamespace(mark=lambda _name: None)
+
+    def __enter__(self) -> StubWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.killed
+
+    def do(self, request: protocol.Call, _limits: Limits, files: tuple[int, ...]) -> Reply:
+        assert request.apart
+        if self.fault is not None:
+            raise self.fault
+        if self.answer is None:
+            return Reply(returned=(Returned("other", "NoneType"),))
+        with mapped(request.arena, [*files], "cpu") as memory:
+            tensor_at(memory, request.calls[0].outputs[0]).copy_(self.answer)
+        return Reply(returned=(Returned("written"),))
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    log: str,
+    fault: Exception | None = None,
+    language: str = "cuda",
+    answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
+    load_fault: ContenderFault | None = None,
+    of_file: ContenderFault | None = None,
+    hangs: Hangs | None = None,
+) -> list[dict[str, torch.Tensor]]:
+    """The answers that were compared."""
+    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/bin/compute-sanitizer")
+    worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None, answer)
+    compared: list[dict[str, torch.Tensor]] = []
+
+    def watched_worker(_assignment: Any, command: list[str]) -> StubWorker:
+        assert command[command.index("/bin/compute-sanitizer") + 1 :][:2] == ["--tool", "memcheck"]
+        if isinstance(fault, WorkerUnavailable):
+            raise fault
+        return worker
+
+    def load(*_: Any) -> None:
+        if load_fault is not None:
+            raise load_fault
+
+    monkeypatch.setattr(sanitizing, "load_file", load)
+    monkeypatch.setattr(sanitizing, "check_operators", lambda *_: None)
+    file = "gelu.cu" if language == "cuda" else "softmax.py"
+    call = Call(args={"x": torch.zeros(3)}, options={})
+    case: Any = SimpleNamespace(
+        heading="memcheck",
+        name="memcheck",
+        case=SimpleNamespace(tool="memcheck"),
+        inputs=lambda *_: call,
+        problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),
+        dtype=torch.float32,
+        assignment=SimpleNamespace(name="gelu", spec=SimpleNamespace(file=file, language=language)),
+        part=SimpleNamespace(name="part"),
+    )
+    info = SimpleNamespace(files=(file, "helpers/tiles.py"))
+    run: Any = SimpleNamespace(
+        device=torch.device("cpu"), seed=1, job=SimpleNamespace(info=info, submission=Path("/s"))
+    )
+    standing: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
+    crew: Any = SimpleNamespace(watched=watched_worker)
+    comparison: Any = SimpleNamespace(compare=lambda _case, _call, got, _evidence: compared.append(got))
+    sanitizing.run_watched(run, standing, crew, comparison, case, Evidence())
+    assert worker.killed
+    return compared
+
+
+def test_nothing_found_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    (compared,) = run(monkeypatch, CLEAN)
+    assert torch.equal(compared["y"], torch.ones(3))
+
+
+def test_doing_nothing_is_no_way_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed, match="returned None"):
+        run(monkeypatch, CLEAN, answer=None)
+
+
+@pytest.mark.parametrize("log", ["", "========= COMPUTE-SANITIZER\n"])
+def test_a_log_without_its_end_is_no_verdict(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    with pytest.raises(ContenderFault, match="it wrote no summary") as skipped:
+        run(monkeypatch, log)
+    assert skipped.value.outcome == "skipped"
+
+
+def test_what_cannot_be_loaded_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ContenderFault) as skipped:
+        run(monkeypatch, CLEAN, load_fault=ContenderFault("timed_out", "the import took longer than 20 s"))
+    assert skipped.value.outcome == "skipped"
+
+
+def test_a_file_that_cannot_be_loaded_is_told_so_and_no_tool_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ContenderFault("build_failed", "gelu.cu(9): error")
+    with pytest.raises(ContenderFault) as told:
+        run(monkeypatch, CLEAN, load_fault=refused, of_file=refused)
+    assert told.value is refused
+    with pytest.raises(ContenderFault, match="gave no verdict") as skipped:  # it was loaded: the call is what failed
+        run(monkeypatch, CLEAN, ContenderFault("crashed", "an illegal memory access"), of_file=refused)
+    assert skipped.value.outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("loadable", "unloadable", "outcome", "expected"),
+    [
+        (False, None, "build_failed", "now"),
+        (False, None, "timed_out", None),  # everything takes longer there
+        (False, "before", "timed_out", "before"),
+        (False, "before", "build_failed", "before"),
+        (True, None, "failed", None),
+    ],
+)
+def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
+    loadable: bool, unloadable: str | None, outcome: Any, expected: str | None
+) -> None:
+    nobody: Any = None
+    assignment: Any = SimpleNamespace(name="gelu")
+    standing = Standing(nobody)
+    if unloadable is not None:
+        standing.note_unloadable(assignment, ContenderFault("failed", unloadable))
+    if loadable:
+        standing.note_loaded(assignment)
+    told = standing.fault_of_file(assignment, ContenderFault(outcome, "now"))
+    assert (told.message if told is not None else None) == expected
+
+
+def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        CheckFailed, match=r"^memcheck: gelu\.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"
+    ):
+        run(monkeypatch, NEW)
+    with pytest.raises(CheckFailed) as failed:
+        run(monkeypatch, UNWRITTEN)
+    assert len(failed.value.details) == 1
+
+
+def test_a_finding_explains_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed, match=r"gelu\.cu:12"):
+        run(monkeypatch, NEW, ContenderFault("crashed", "an illegal memory access"))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ContenderFault("timed_out", "no answer within 150 s"),
+        WorkerUnavailable("a worker did not start: Device not supported"),
+    ],
+)
+def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    with pytest.raises(ContenderFault) as skipped:
+        run(monkeypatch, "", fault)
+    assert skipped.value.outcome == "skipped"
+    assert str(fault.args[0] if fault.args else fault) in skipped.value.message or "no answer" in skipped.value.message
+
+
+def test_a_case_of_a_part_that_was_given_up_is_no_fault_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = Hangs()
+    for name in ("one", "two"):
+        hangs.note("gelu", "part", name, ContenderFault("timed_out", "no answer within 20 s: stopped"))
+    with pytest.raises(ContenderFault) as ended:
+        run(monkeypatch, "", hangs=hangs)
+    assert (ended.value.outcome, ended.value.message.partition(":")[0]) == ("timed_out", "not run")
+    with pytest.raises(CheckFailed):
+        run(monkeypatch, NEW, hangs=hangs)
+
+
+def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CheckFailed) as failed:
+        run(monkeypatch, "".join(NEW.replace("gelu.cu:12", f"gelu.cu:{line}") for line in range(10, 30)))
+    assert failed.value.details[-1] == "... and in 14 more places"
+
+
+def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = NEW.replace("__global__", "__shared__")
+    assert run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
+    with pytest.raises(CheckFailed):
+        run(monkeypatch, shared)
+
+
+def test_the_command_ends_with_whoever_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/opt/compute-sanitizer")
+    words = sanitizer.command("racecheck")
+    at = words.index("/opt/compute-sanitizer")
+    assert words[at + 1 : at + 3] == ["--tool", "racecheck"]
+    assert words[:at] in ([], [os.fspath(words[0]), "--pdeathsig", "KILL"])
+    assert len(words[at + 1 :]) % 2 == 0

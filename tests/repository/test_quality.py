@@ -1,0 +1,64 @@
+"""docs/GRADER_QUALITY.md says what its record says, and the record is of this corpus."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grader.assignment import Device
+from tests.support.corpus import entries
+from tests.support.quality import KINDS, PAGE, RECORD, faults
+from tests.support.quality_page import DEVICE_NAMES, not_run, page
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_page_is_made_from_the_record(record: dict[str, Any]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(record), "run: python -m tests.support.quality --render"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_record_is_of_this_corpus(record: dict[str, Any], device: Device) -> None:
+    if device not in record:
+        assert f"Not run yet: {DEVICE_NAMES[device]}" in PAGE.read_text(encoding="utf-8")
+        return
+    told = next(
+        (line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(not_run(device))), ""
+    )
+    for kind in KINDS:
+        wanted = {entry.id for entry in entries(kind) if entry.runs_on(device)}
+        assert set(record[device][kind]) <= wanted, "run: python -m tests.support.quality"
+        unsaid = [name for name in wanted - set(record[device][kind]) if f"`{name}`" not in told]
+        assert unsaid == [], "not in the record: run python -m tests.support.quality"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_record_agrees_with_what_is_expected(record: dict[str, Any], device: Device) -> None:
+    for entry in entries("mutants"):
+        expected = entry.mutant.on(device)
+        if expected is None or entry.id not in record.get(device, {}).get("mutants", {}):
+            continue
+        found = record[device]["mutants"][entry.id]
+        assert found["outcome"] == expected.outcome, entry.id
+        if expected.case is not None:
+            prefix = "" if entry.mutant.part is None else f"{entry.mutant.part} "
+            assert found["caught_by"][0] == prefix + expected.case, entry.id
+    if device in record:
+        assert faults(record[device]) == []
+        wrongly = {name for name, one in record[device]["accepted"].items() if one["caught_by"]}
+        assert wrongly == set()
+
+
+def test_every_wrong_kernel_is_on_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for entry in entries("mutants"):
+        name = entry.folder.name
+        assert f"| {name} | {entry.mutant.mistake} |" in text or f"`{entry.id}`" in text, entry.id

@@ -1,0 +1,288 @@
+"""The corpus: wrong kernels in `mutants/`, right ones in `accepted/`, a folder for each, below the name of its assignment."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import pytest
+import torch
+from pydantic import Field, model_validator
+
+from grader.assignment import Device
+from grader.report.model import CaseResult, Outcome, Report
+from tests.conftest import ROOT
+from tests.support.data import Pattern, Strict
+from tests.support.warm_judge import ELSEWHERE, Cases, judge
+
+# On a GPU as well, where there is one: `make gpu-corpus` runs those.
+ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
+DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
+# For kernels without an end: every case waits for its own. On a GPU others may be at work, and a kernel's first call loads it.
+HANGING_LIMIT_S: dict[Device, int] = {"cpu": 2, "cuda": 5}
+
+
+class Expected(Strict):
+    """The first case that does not pass, in the order of problem.toml.
+
+    case: its name; only left out where more than one may be the first.
+    says: regular expressions, each found in its message or its diagnosis.
+    """
+
+    outcome: Outcome
+    case: str | None = None
+    says: tuple[Pattern, ...] = ()
+
+
+class Change(Strict):
+    """A place of a right kernel, which must be there exactly once, and what a student wrote there."""
+
+    old: str
+    new: str
+
+
+class Changed(Strict):
+    """What both kinds of kernels may be: another right kernel with a change.
+
+    base: that kernel, a folder of `accepted/` for the same assignment. Left out where the folder holds a file of its own.
+    """
+
+    base: str | None = None
+    change: tuple[Change, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.base is None) != (not self.change):
+            raise ValueError("base and change belong together")
+        return self
+
+
+class Mutant(Changed):
+    """mutant.toml: one plausible mistake, and what the grader says of it.
+
+    part: of the assignment, where it has several: the one whose cases are run.
+    cpu, cuda: what is expected there. Left out where the kernel is right there, or nobody can say what becomes of it.
+    """
+
+    mistake: str = Field(min_length=10, pattern=r"^[^\n]+$")
+    part: str | None = None
+    cpu: Expected | None = None
+    cuda: Expected | None = None
+
+    @model_validator(mode="after")
+    def _is_wrong_somewhere(self) -> Self:
+        if self.cpu is None and self.cuda is None:
+            raise ValueError("it must be wrong on cpu, on cuda or on both")
+        return self
+
+    def on(self, device: Device) -> Expected | None:
+        return self.cpu if device == "cpu" else self.cuda
+
+
+class Accepted(Changed):
+    """accepted.toml: how this right kernel differs from the others.
+
+    devices: where it can run at all.
+    """
+
+    how: str = Field(min_length=10, pattern=r"^[^\n]+$")
+    devices: tuple[Device, ...] = Field(("cpu", "cuda"), min_length=1)
+
+
+class Found(Strict):
+    """What a grading found, as far as the corpus is concerned; of a kernel that is graded twice, of either half of the cases.
+
+    cases: with the part of each, in the order of problem.toml.
+    loses_points: in some group of cases.
+    missed: what kept those of its cases from being run that were to run alone.
+    """
+
+    cases: tuple[tuple[str, CaseResult], ...] = ()
+    infra_errors: tuple[str, ...] = ()
+    loses_points: bool = False
+    missed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        return cls(
+            cases=tuple(
+                (
+                    part.name,
+                    CaseResult(
+                        name=case.name, tries="", outcome=case.outcome, message=case.message, diagnosis=case.diagnosis
+                    ),
+                )
+                for one in report.assignments
+                for part in one.parts
+                for case in part.cases
+            ),
+            infra_errors=report.infra_errors,
+            loses_points=report.correctness.earned < report.correctness.graded,
+        )
+
+    @property
+    def ran(self) -> list[tuple[str, CaseResult]]:
+        """Name, with its part where there are several, and result of each case that was not skipped."""
+        return [(self._name(part, case), case) for part, case in self.cases if case.outcome != "skipped"]
+
+    @property
+    def left_out(self) -> list[CaseResult]:
+        """Those that run alone, where they have not been run."""
+        return [case for _, case in self.cases if case.outcome == "skipped" and case.message == ELSEWHERE["alone"]]
+
+    @property
+    def names_left_out(self) -> list[str]:
+        return [self._name(part, case) for part, case in self.cases if case in self.left_out]
+
+    def _name(self, part: str, case: CaseResult) -> str:
+        return f"{part} {case.name}" if len({one for one, _ in self.cases}) > 1 else case.name
+
+    def with_those_alone(self, alone: Self) -> Self:
+        """This, of what runs beside others, and what was found of the rest."""
+        taken = {number for number, (_, case) in enumerate(self.cases) if case in self.left_out}
+        pairs = zip(self.cases, alone.cases, strict=True) if alone.cases else ()  # none where there was no report
+        both = tuple(second if number in taken else first for number, (first, second) in enumerate(pairs))
+        missed = [case for number, (_, case) in enumerate(both) if number in taken and case.outcome == "skipped"]
+        return type(self)(
+            cases=both or self.cases,
+            infra_errors=self.infra_errors + alone.infra_errors,
+            loses_points=self.loses_points or alone.loses_points,
+            missed=tuple(f"{case.name} was skipped: {case.message}" for case in missed),
+        )
+
+
+Model = TypeVar("Model", Mutant, Accepted)
+
+
+class Entry:
+    """A folder of the corpus, which is a submission."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.assignment = folder.parent.name
+        self.id = f"{self.assignment}-{folder.name}"
+
+    @cached_property
+    def mutant(self) -> Mutant:
+        return self._toml("mutant.toml", Mutant)
+
+    @cached_property
+    def accepted(self) -> Accepted:
+        return self._toml("accepted.toml", Accepted)
+
+    def _toml(self, name: str, model: type[Model]) -> Model:
+        return model.model_validate(tomllib.loads((self.folder / name).read_text(encoding="utf-8")))
+
+    def submission(self, scratch: Path) -> Path:
+        """The folder to grade; made in `scratch` where it is another kernel with a change."""
+        model: Changed = self.mutant if (self.folder / "mutant.toml").is_file() else self.accepted
+        if model.base is None:
+            return self.folder
+        target = scratch / self.folder.name
+        base = ROOT / "tests" / "corpora" / "accepted" / self.assignment / model.base
+        shutil.copytree(base, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
+        for change in model.change:
+            texts = {path: path.read_text(encoding="utf-8") for path in target.iterdir()}
+            found = sum(text.count(change.old) for text in texts.values())
+            assert found == 1, f"{self.id}: {change.old!r} is there {found} times"
+            for path, text in texts.items():
+                path.write_text(text.replace(change.old, change.new), encoding="utf-8")
+        return target
+
+    @property
+    def expected(self) -> dict[Device, Expected]:
+        """What becomes of it where it is wrong; nothing for a right kernel."""
+        if not (self.folder / "mutant.toml").is_file():
+            return {}
+        both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
+        return {device: one for device, one in both.items() if one is not None}
+
+    def runs_on(self, device: Device) -> bool:
+        """Whether it is graded there: a wrong kernel where it is wrong, a right one where it can run."""
+        if (self.folder / "mutant.toml").is_file():
+            return device in self.expected
+        return device in self.accepted.devices
+
+    def hangs(self, device: Device) -> bool:
+        """Whether it is expected to."""
+        expected = self.expected.get(device)
+        return expected is not None and expected.outcome == "timed_out"
+
+    def grade(self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all") -> Found:
+        """What the grader finds of this folder, in the part with the mistake; in `scratch` lies what it needs beside."""
+        hangs = self.hangs(device)
+        course = _impatient_course(scratch, self.assignment, device) if hangs else ROOT
+        stop_early |= hangs and device == "cuda"  # a kernel without an end takes half of the GPU from all others
+        part = self.mutant.part if self.expected else None
+        report = judge(self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only)
+        return Found.of(report)
+
+    def fault(self, device: Device, found: Found) -> str:
+        """How the grader was wrong about this kernel, or nothing."""
+        if found.infra_errors:
+            return f"infra errors: {'; '.join(found.infra_errors)}"
+        ran = [case for _, case in found.ran]
+        first = next((case for case in ran if case.outcome != "passed"), None)
+        if not ran:
+            return "every case was skipped"
+        skipped = "".join(f"; {one}" for one in found.missed)
+        expected = self.expected.get(device)
+        if expected is None:
+            told = "" if first is None else f"{first.name} {first.outcome}: {words(first)}"
+            return (told + skipped).removeprefix("; ")
+        if first is None:
+            return f"every case that ran passed{skipped}"
+        told = f"{first.name} {first.outcome}: {words(first)}"
+        if first.outcome != expected.outcome or expected.case not in (None, first.name):
+            return f"expected {expected.case or 'a case'} to be {expected.outcome}; got {told}{skipped}"
+        unsaid = [pattern for pattern in expected.says if not re.search(pattern, words(first))]
+        if unsaid:
+            return f"{unsaid} is not in: {told}"
+        return "" if found.loses_points else "full points"
+
+    def needs_those_alone(self, device: Device, found: Found) -> bool:
+        """Whether the cases that run alone are worth their time: for right kernels, and for wrong ones about which the grader was wrong
+        without them, as it is about those that are to be caught by one of them.
+        """
+        return bool(found.left_out) and (not self.expected.get(device) or self.fault(device, found) != "")
+
+
+def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:
+    """Every folder of that kind, for all assignments."""
+    names = sorted(path.name for path in (ROOT / "assignments").iterdir())
+    return [
+        Entry(path)
+        for name in names
+        for path in sorted((ROOT / "tests" / "corpora" / kind / name).glob("*"))
+        if path.is_dir()
+    ]
+
+
+def cases(report: Report) -> list[CaseResult]:
+    """All cases in the order of problem.toml."""
+    return [case for one in report.assignments for part in one.parts for case in part.cases]
+
+
+def words(case: CaseResult) -> str:
+    """What a student reads of a case."""
+    return "\n".join([case.message, *case.diagnosis])
+
+
+def _impatient_course(scratch: Path, assignment: str, device: Device) -> Path:
+    """The course with time limits of a few seconds."""
+    course = scratch / "course"
+    for room in ("assignments", "reference", "starter"):
+        shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
+    toml = course / "assignments" / assignment / "problem.toml"
+    limit = HANGING_LIMIT_S[device]
+    text = re.sub(
+        r"time_limit_s = \{.*?\}",
+        f"time_limit_s = {{ cpu = {limit}, cuda = {limit} }}",
+        toml.read_text(encoding="utf-8"),
+    )
+    toml.write_text(re.sub(r"time_limit_s = \d+", f"time_limit_s = {limit}", text), encoding="utf-8")
+    return course

@@ -1,0 +1,242 @@
+"""How good the grader is: every wrong and every right kernel of the corpus, with every case that catches it.
+
+    python -m tests.support.quality                 run the corpus on this machine's device, then write the record and the page
+    python -m tests.support.quality --jobs 4        several kernels at once; where there are GPUs, in so many judges, spread over them
+    python -m tests.support.quality --only softmax  only those with this in their names, as in accepted/softmax-plain; the others stay
+    python -m tests.support.quality --again         also those that the record has without a fault
+    python -m tests.support.quality --limit-s 600   begin nothing new after so many seconds; the next run goes on from there
+    python -m tests.support.quality --render        write the page again from the record
+
+The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md. The record is written whenever a
+kernel is done, and a run that follows does what is missing there and what has a fault. Where the grader was wrong about a kernel, the
+record and what is printed say how, and the exit code is 1; it is 2 where a limit left some over.
+
+On a GPU several judges share its memory. What needs much of it, or looks at how much is free, runs after all else, one kernel at a time on
+each GPU: for right kernels, for wrong ones that are to be caught by such a case, and for those about which the grader was wrong without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from benchmarks.records import text_of
+from grader.assignment import Device
+from tests.conftest import ROOT
+from tests.support import steady
+from tests.support.corpus import Entry, Found, entries
+from tests.support.quality_page import DEVICE_NAMES, page
+from tests.support.warm_judge import Cases
+
+RECORD = ROOT / "docs" / "grader_quality.json"
+PAGE = ROOT / "docs" / "GRADER_QUALITY.md"
+Kind = Literal["mutants", "accepted"]
+KINDS: tuple[Kind, ...] = ("mutants", "accepted")
+SLOWEST = ("flash_attention", "softmax", "triton_gelu", "cuda_gelu")  # first, so that no core waits for them at the end
+HALF = "what runs alone has not been run yet"
+SHOWN = 600  # characters of a fault
+
+
+class Record:
+    """A device's part of the record; written whenever something is put into it."""
+
+    def __init__(self, device: Device, path: Path = RECORD) -> None:
+        self._path = path
+        self.whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        self._device = device
+        self.listed = {one.id: (kind, one) for kind in KINDS for one in entries(kind) if one.runs_on(device)}
+
+    @property
+    def mine(self) -> dict[str, Any]:
+        mine: dict[str, Any] = self.whole.setdefault(self._device, {})
+        return mine
+
+    def begin(self, machine: str, version: str, anew: bool) -> None:
+        """Raises SystemExit where what is there already is of another machine."""
+        if anew:
+            self.whole[self._device] = {}
+        if (other := self.mine.get("machine", machine)) != machine:
+            sys.exit(f"the record is of another machine, {other}: --again without --only makes it anew")
+        self.mine.update(machine=machine, torch=version)
+        self._write()
+
+    def known(self, entry: Entry) -> dict[str, Any]:
+        found: dict[str, Any] = self.mine.get(self.listed[entry.id][0], {}).get(entry.id, {})
+        return found
+
+    def wanted(self, only: str, again: bool) -> list[Entry]:
+        """Those to be graded, the slowest first: a hanging one waits for its end in every case."""
+        chosen = [
+            entry
+            for kind, entry in self.listed.values()
+            if only in f"{kind}/{entry.id}" and (again or not (known := self.known(entry)) or "fault" in known)
+        ]
+        return sorted(chosen, key=lambda one: (not one.hangs(self._device), SLOWEST.index(one.assignment)))
+
+    def put(self, entry: Entry, found: dict[str, Any]) -> None:
+        self.mine.setdefault(self.listed[entry.id][0], {})[entry.id] = found
+        self._write()
+
+    def _write(self) -> None:
+        for kind in KINDS:
+            there = self.mine.get(kind, {})
+            self.mine[kind] = {
+                name: there[name] for name, (of, _) in self.listed.items() if of == kind and name in there
+            }
+        _replace(self._path, text_of(self.whole, "grader_quality"))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whoever is killed meanwhile leaves what was there."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def entry_of(entry: Entry, device: Device, found: Found, half: bool = False) -> dict[str, Any]:
+    """What the record says of one kernel: `caught_by`, the cases that do not pass, the first one's outcome, and how many ran.
+
+    Of a wrong one the part with the mistake alone is looked at. `left_out` are the cases that run alone, where they were not worth it.
+    `fault` is how the grader was wrong about it. With `half` those cases are still to be run; what was found is kept for then.
+    """
+    wrong = [(name, case.outcome) for name, case in found.ran if case.outcome != "passed"]
+    said: dict[str, Any] = {
+        "ran": len(found.ran),
+        "outcome": wrong[0][1] if wrong else "passed",
+        "caught_by": [name for name, _ in wrong],
+    }
+    if half:
+        return said | {"fault": HALF, "half": found.model_dump(mode="json", exclude_defaults=True)}
+    if left_out := found.names_left_out:
+        said["left_out"] = left_out
+    fault = entry.fault(device, found)
+    return said | ({"fault": fault} if fault else {})
+
+
+def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> int:
+    """Grade what is wanted; how many are left over. The record has the rest."""
+    started = time.monotonic()
+    record = Record(device)
+    machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    record.begin(machine, torch.__version__, anew=again and not only)
+    wanted = record.wanted(only, again)
+    halves = (
+        {}
+        if again
+        else {one.id: Found.model_validate(half) for one in wanted if (half := record.known(one).get("half"))}
+    )
+    beside, left = [one for one in wanted if one.id not in halves], len(wanted)
+    several = device == "cuda"
+
+    def tell(entry: Entry, said: dict[str, Any], seconds: float) -> None:
+        record.put(entry, said)
+        what = said.get("fault") or f"{len(said['caught_by'])} of {said['ran']} cases do not pass"
+        print(f"{time.monotonic() - started:5.0f} s  {entry.id}, {seconds:.1f} s: {what[:SHOWN]}", flush=True)
+
+    deadline = started + limit_s
+    with closing(_graded(beside, device, jobs, "beside others" if several else "all", deadline)) as done:
+        for entry, found, seconds in done:
+            half = several and entry.needs_those_alone(device, found)
+            if half:
+                halves[entry.id] = found
+            left -= not half
+            tell(entry, entry_of(entry, device, found, half), seconds)
+    alone = [one for one in wanted if one.id in halves]
+    with closing(_graded(alone, device, len(steady.gpus()) if several else jobs, "alone", deadline)) as done:
+        for entry, found, seconds in done:
+            left -= 1
+            tell(entry, entry_of(entry, device, halves[entry.id].with_those_alone(found)), seconds)
+    print(f"{len(wanted) - left} kernels in {time.monotonic() - started:.0f} s")
+    return left
+
+
+def _graded(
+    wanted: Sequence[Entry], device: Device, jobs: int, only: Cases, deadline: float
+) -> Generator[tuple[Entry, Found, float], None, None]:
+    """Each with what was found and the seconds that took, in the order in which they end; none is begun after the deadline."""
+
+    def grade(entry: Entry) -> tuple[Found, float] | None:
+        begun = time.monotonic()
+        if begun > deadline:
+            return None
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                found = entry.grade(device, Path(scratch), only=only)
+            except Exception as error:  # the others are to be graded all the same
+                found = Found(infra_errors=(f"{type(error).__name__}: {error}",))
+        return found, time.monotonic() - begun
+
+    if not wanted:
+        return
+    if device == "cuda":
+        cores = len(os.sched_getaffinity(0)) // jobs
+        print(
+            f"{len(wanted)} kernels, {only}: {jobs} judges on {len(steady.gpus())} GPUs, {cores} cores for each",
+            flush=True,
+        )
+    with steady.several(steady.places(jobs)) if device == "cuda" else nullcontext():
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            futures = {pool.submit(grade, entry): entry for entry in wanted}
+            for future in as_completed(futures):
+                if (done := future.result()) is not None:
+                    yield futures[future], *done
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run end with their judges
+
+
+def faults(mine: dict[str, Any]) -> list[str]:
+    """The kernels of a device's part of the record about which the grader was wrong."""
+    return [name for kind in KINDS for name, one in mine[kind].items() if "fault" in one]
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """Once: the judges are to be ended first, whatever else comes."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=DEVICE_NAMES, default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--limit-s", type=float, default=math.inf)
+    parser.add_argument("--render", action="store_true")
+    arguments = parser.parse_args()
+    device: Device = arguments.device
+    left = 0
+    if not arguments.render:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _interrupt)
+        jobs = arguments.jobs or (steady.good_count() if device == "cuda" else 2)
+        left = run(device, jobs, arguments.only, arguments.again, arguments.limit_s)
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    _replace(PAGE, page(record))
+    wrong = [(name, mine) for mine in record.values() for name in faults(mine)]
+    for name, mine in wrong:
+        told = next(mine[kind][name]["fault"] for kind in KINDS if name in mine[kind])
+        print(f"FAULT {name}: {told[:SHOWN]}")
+    if left:
+        print(f"{left} kernels are left: the same command goes on with them")
+    sys.exit(2 if left else bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Slips that students make, each with the hint of `grader/verdict/hints.py` that it must get.
+
+    python -m tests.support.slips cpu|compile   make those of Triton, and write what the worker says of each as JSON
+
+Triton's are made in one process each way: interpreted, and compiled for a GPU that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+HEAD = "import math\n\nimport numpy as np\nimport torch\nimport triton\nimport triton.language as tl\n\nSCALE = 2.0\n"
+INDEX = "i = tl.arange(0, BLOCK)"
+LOAD = "x = tl.load(x_ptr + i, mask=i < n)"
+STORE = "tl.store(y_ptr + i, x, mask=i < n)"
+GOOD = (INDEX, LOAD, STORE)
+ARGUMENTS = "x_ptr, y_ptr, n, BLOCK: tl.constexpr"
+LAUNCH = "twice[(1,)](x, y, x.numel(), BLOCK=64)"
+TILE = "x = tl.load(x_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :])"
+
+
+class Slip(NamedTuple):
+    """hint: its name. how: the ways in which it shows: cpu, compile. source: the student's file, with the function `double`."""
+
+    hint: str
+    how: str
+    source: str
+
+
+def kernel(
+    hint: str, how: str, *lines: str, arguments: str = ARGUMENTS, launch: str = LAUNCH, above: str = "@triton.jit"
+) -> Slip:
+    body = "".join(f"    {line}\n" for line in lines)
+    call = f"def double(x):\n    y = torch.empty_like(x)\n    {launch}\n    return y\n"
+    return Slip(hint, how, f"{HEAD}\n{above}\ndef twice({arguments}):\n{body}\n{call}")
+
+
+def with_line(hint: str, how: str, line: str) -> Slip:
+    """A kernel with one line too many between its load and its store."""
+    return kernel(hint, how, INDEX, LOAD, line, STORE)
+
+
+def with_launch(hint: str, how: str, launch: str, above: str = "@triton.jit") -> Slip:
+    return kernel(hint, how, *GOOD, launch=launch, above=above)
+
+
+BOTH = "cpu compile"
+AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
+BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
+TRITON = [
+    with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), BLOCK=64, num_warps=4)"),
+    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), num_ctas=1, BLOCK=64)"),
+    with_launch("grid-forgotten", "compile", "twice(x, y, x.numel(), BLOCK=64, num_stages=2)"),
+    with_launch("grid-is-no-tuple", "cpu", "twice[len(x)](x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-is-no-tuple", "cpu", "twice[(1)](x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-is-no-tuple", "cpu", "twice[lambda meta: triton.cdiv(64, meta['BLOCK'])](x, y, 64, BLOCK=64)"),
+    with_launch("grid-is-no-integer", "cpu", "twice[(x.numel() / 64,)](x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-of-four", "cpu", "twice[(1, 1, 1, 1)](x, y, x.numel(), BLOCK=64)"),
+    with_launch("meta-key", "cpu", "twice[lambda meta: (triton.cdiv(64, meta['SIZE']),)](x, y, 64, BLOCK=64)"),
+    with_launch("jit-missing", BOTH, LAUNCH, above=""),
+    with_launch("autotune-below-jit", BOTH, "twice[(1,)](x, y, x.numel())", above=f"@triton.jit\n{AUTOTUNE}"),
+    with_launch("argument-of-launch-missing", "cpu", "twice[(1,)](x, y, x.numel())"),
+    with_launch("argument-of-launch-missing", "cpu", "twice[(1,)](x, y, BLOCK=64)"),
+    with_launch("argument-twice", "cpu", "twice[(1,)](x, y, x.numel(), 64, BLOCK=64)"),
+    with_launch("argument-twice", BOTH, LAUNCH, above=f"{AUTOTUNE}\n@triton.jit"),
+    with_launch("launch-returns-nothing", BOTH, "y = twice[(1,)](x, y, x.numel(), BLOCK=64) + 1"),
+    Slip(
+        "module-level", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\nprint(double(torch.ones(8, device='cuda')))\n"
+    ),
+    Slip("module-level", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\nx = torch.ones(8).cuda()\n"),
+    with_line("no-tanh", BOTH, "x = tl.math.tanh(x)"),
+    with_line("no-tanh", BOTH, "x = tl.tanh(x)"),
+    with_line("no-inf", BOTH, "x = tl.where(i < n, x, -tl.inf)"),
+    with_line("no-such-function", BOTH, "x = tl.relu(x)"),
+    with_line("no-such-function", BOTH, "y = tl.empty_like(x)"),
+    kernel("no-such-function", BOTH, "i = tl.arrange(0, BLOCK)", LOAD, STORE),
+    kernel("helper-without-jit", "compile", "double(x_ptr)", *GOOD),
+    with_line("torch-in-a-kernel", BOTH, "x = torch.exp(x)"),
+    with_line("torch-in-a-kernel", "compile", "x = np.exp(x)"),
+    with_line("torch-in-a-kernel", "compile", "x = math.exp(x)"),
+    with_line("number-of-a-block", "cpu", "x = math.exp(x)"),
+    with_line("number-of-a-block", BOTH, "x = float(x)"),
+    with_line("numpy-in-a-kernel", "cpu", "x = np.exp(x)"),
+    kernel("no-constexpr", BOTH, "i = tl.arange(0, n)", LOAD, STORE),
+    kernel("no-constexpr", BOTH, *GOOD, arguments="x_ptr, y_ptr, n, BLOCK"),
+    with_line("no-constexpr", BOTH, "x = tl.zeros((n,), tl.float32)"),
+    kernel("power-of-two", BOTH, "i = tl.arange(0, 100)", LOAD, STORE),
+    with_line("power-of-two", BOTH, "x = tl.zeros((100,), tl.float32)"),
+    kernel("too-large-a-block", BOTH, "i = tl.arange(0, 2097152)", LOAD, STORE),
+    with_line("global-variable", "compile", "x = x * SCALE"),
+    with_line("pythons-own-function", "compile", "x = x / sum(x)"),
+    with_line("name-without-a-value", "compile", "x = x * SCALES"),
+    kernel("name-without-a-value", "compile", INDEX, LOAD, "if n > 4:", "    z = x * 2", "x = z", STORE),
+    with_line("sum-of-a-block", "cpu", "x = x / sum(x)"),
+    with_line("index-of-a-block", "compile", "x = x[0]"),
+    with_line("index-of-a-block", BOTH, "x = x[:4]"),
+    with_line("index-of-a-block", BOTH, "x[0] = 1.0"),
+    with_line("index-of-a-pointer", "cpu", "x = x[0]"),
+    with_line("index-of-a-pointer", BOTH, "x = x_ptr[i]"),
+    with_line("outside-of-a-kernel", "compile", "m = triton.next_power_of_2(n)"),
+    with_launch("outside-of-a-kernel", BOTH, "y = tl.exp(x)"),
+    with_line("no-pointer", BOTH, "x = tl.load(x + i)"),
+    with_launch("no-pointer", BOTH, "twice[(1,)](x.stride(0), y, x.numel(), BLOCK=64)"),
+    with_launch("no-pointer", BOTH, "twice[(1,)](1.5, y, x.numel(), BLOCK=64)"),
+    with_line("one-pointer-for-a-block", BOTH, "tl.store(y_ptr, x)"),
+    with_line("other-without-a-mask", BOTH, "x = tl.load(x_ptr + i, other=0.0)"),
+    kernel("mask-of-a-block-pointer", BOTH, INDEX, BLOCK_POINTER, "x = tl.load(p, mask=i < n)", STORE),
+    with_line("shapes-differ", BOTH, "x = x + tl.arange(0, 32)"),
+    with_line("shapes-differ", BOTH, "x = tl.load(x_ptr + i, mask=tl.arange(0, 32) < n)"),
+    kernel("if-on-a-block", "compile", INDEX, LOAD, "if x > 0:", "    x = x * 2", STORE),
+    with_line("if-on-a-block", "compile", "x = x if x > 0 else 0.0"),
+    with_line("chained-comparison", "compile", "m = 0 <= i < n"),
+    with_line("chained-comparison", "compile", "m = i < n & i > 0"),
+    kernel("loop-carried-type", "compile", INDEX, LOAD, "a = 0", "for k in range(0, n):", "    a = a + x", STORE),
+    kernel("leaving-a-loop", "compile", INDEX, LOAD, "for k in range(0, n):", "    if k > 4:", "        break", STORE),
+    kernel("not-in-kernels", "compile", INDEX, LOAD, "try:", "    x = x + 1", "except ValueError:", "    pass", STORE),
+    with_line("not-in-kernels", "compile", "f = lambda a: a + 1"),
+    kernel("no-lists", "compile", INDEX, LOAD, "parts = []", "parts.append(x)", STORE),
+    with_line("no-lists", "compile", "parts = [x for _ in range(3)]"),
+    with_line("no-f-strings", "compile", "print(f'x = {x}')"),
+    with_line("print-text-first", "compile", "print('x', x, 'n', n)"),
+    with_line("print-text-first", "compile", "print(x)"),
+    with_line("print-text-first", "compile", "print('x', x.shape)"),
+    with_line("print-text-first", "compile", "print('n = %d' % n)"),
+    with_line("print-text-first", "compile", "print('x', x, sep=' ')"),
+    with_line("print-text-first", BOTH, "tl.device_print(x)"),
+    with_line("print-text-first", BOTH, "tl.device_print('x', x, 'n', n)"),
+    with_line("torch-dtype", BOTH, "x = x.to(torch.float32)"),
+    with_line("torch-dtype", BOTH, "x = x + tl.zeros((BLOCK,), dtype=torch.float32)"),
+    with_launch("argument-of-no-type", BOTH, "twice[(1,)](x, y, x.shape, BLOCK=64)"),
+    with_launch("argument-of-no-type", BOTH, "twice[(1,)](x, y, None, BLOCK=64)"),
+    with_launch("argument-of-no-type", BOTH, "twice[(1,)](x.numpy(), y, x.numel(), BLOCK=64)"),
+    with_launch("argument-of-no-type", BOTH, "twice[(1,)]([1.0], y, x.numel(), BLOCK=64)"),
+    with_line("block-is-no-tensor", BOTH, "m = x_ptr.stride(0)"),
+    with_line("block-is-no-tensor", BOTH, "m = x.transpose()"),
+    with_line("block-is-no-tensor", BOTH, "m = len(x)"),
+    with_line("shape-of-a-pointer", BOTH, "m = x_ptr.shape[0]"),
+    with_line("shape-of-a-pointer", BOTH, "m = x_ptr.numel()"),
+    with_line("axis-of-two-values", BOTH, "x = tl.max(x, 0.0)"),
+    with_line("axis-out-of-range", BOTH, "x = x - tl.max(x, axis=1)"),
+    with_line("axis-is-called-dim", BOTH, "x = x - tl.sum(x, dim=0)"),
+    with_line("program-id", BOTH, "m = tl.program_id()"),
+    with_line("program-id", BOTH, "m = tl.program_id(3)"),
+    with_line("zeros-without-dtype", BOTH, "a = tl.zeros((BLOCK,))"),
+    with_line("argument-of-tl-missing", BOTH, "tl.store(y_ptr + i)"),
+    with_line("argument-of-tl-missing", BOTH, "x = tl.where(x > 0)"),
+    with_line("too-many-arguments", BOTH, "i = tl.arange(0, BLOCK, 2)"),
+    with_line("float32-wanted", BOTH, "x = tl.exp(i)"),
+    with_line("float32-wanted", BOTH, "x = tl.sqrt(x.to(tl.float16))"),
+    with_line("no-power", BOTH, "x = x ** 2"),
+    with_line("operator-of-integers", BOTH, "x = x // 2"),
+    kernel("dot-of-small-tiles", "compile", "a = tl.zeros((4, 4), tl.float32)", "b = tl.dot(a, a)", *GOOD),
+    kernel("dot-of-unlike-shapes", BOTH, TILE, "x = tl.dot(x, tl.zeros((32, 16), tl.float32))"),
+    kernel("dot-of-unlike-shapes", BOTH, INDEX, LOAD, "x = tl.dot(x, x)"),
+    kernel("dot-of-unlike-dtypes", BOTH, TILE, "x = tl.dot(x, x.to(tl.float16))"),
+    kernel("no-matmul-operator", BOTH, TILE, "x = x @ x"),
+]
+
+CUDA_HEAD = "#include <cuda_runtime.h>\n#include <cstdint>\n"
+COPY = (
+    "__global__ void k(const float* x, float* y, int64_t n) { int64_t i = blockIdx.x * (int64_t)blockDim.x + "
+    "threadIdx.x; if (i < n) y[i] = x[i]; }\n"
+)
+
+
+def entry(body: str) -> str:
+    return f'extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {{\n    {body}\n}}\n'
+
+
+def body(line: str, above: str = "") -> str:
+    """A file whose kernel has this line, with its own in i."""
+    start = "    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;\n"
+    return (
+        f"{CUDA_HEAD}{above}__global__ void k(const float* x, float* y, int64_t n) {{\n{start}    {line}\n}}\n"
+        + entry("k<<<1, 32, 0, stream>>>(x, y, n);")
+    )
+
+
+def host(line: str, above: str = "") -> str:
+    """A file whose gelu() has this line."""
+    return f"{CUDA_HEAD}{above}{COPY}{entry(line)}"
+
+
+HOST_FUNCTION = "float f(float v) { return v; }\n"
+DEVICE_COPY = "__global__ void q(float* x, float* y, int64_t n) { y[0] = x[0]; }\n"
+DOUBLE_LAUNCH = "__global__ void q(const float* x, float* y, int64_t n) { k<<<1, 1>>>(x, y, n); }\n"
+CUDA = [
+    ("host-function", body("y[i] = f(x[i]);", HOST_FUNCTION)),
+    ("host-function", body("std::vector<float> v(3); y[i] = v[0];", "#include <vector>\n")),
+    ("host-function", body("y[i] = std::max(x[i], 0.0f);", "#include <algorithm>\n")),
+    ("kernel-returns", f"{CUDA_HEAD}__global__ int q(const float* x) {{ return 1; }}\n{entry('q<<<1, 1>>>(x);')}"),
+    ("return-in-a-kernel", body("return x[i];")),
+    ("kernel-is-a-member", f"{CUDA_HEAD}struct A {{ __global__ void q(float* y) {{}} }};\n{entry('')}"),
+    ("constant-written", body("x[i] = 1.0f;")),
+    ("const-lost", host("q<<<1, 32, 0, stream>>>(x, y, n);", DEVICE_COPY)),
+    ("const-cast-away", body("float4 v = reinterpret_cast<float4*>(x)[i]; y[i] = v.x;")),
+    ("stream-in-third-place", host("k<<<1, 32, stream>>>(x, y, n);")),
+    ("launch-forgotten", host("k(x, y, n);")),
+    ("launch-brackets", host("k<<<1, 32, 0, stream>>(x, y, n);")),
+    ("arguments-in-number", host("k<<<1, 32, 0, stream>>>(x, y);")),
+    ("arguments-in-number", body("y[i] = fmaxf(x[i]);")),
+    ("atomic-wants-address", body("atomicAdd(y[i], x[i]);")),
+    ("no-such-overload", host("float* d; cudaMalloc(&d); k<<<1, 32, 0, stream>>>(x, d, n);")),
+    ("mixed-overload", body("y[i] = max(x[i], 0);")),
+    ("void-pointer", host("float* d = malloc(n); k<<<1, 32, 0, stream>>>(x, d, n);")),
+    ("arguments-in-order", host("k<<<1, 32, 0, stream>>>(x, n, y);")),
+    ("shared-size", body("__shared__ float s[n]; s[0] = x[i]; y[i] = s[0];")),
+    ("shared-size", body("__shared__ float s[blockDim.x]; s[0] = x[i]; y[i] = s[0];")),
+    ("shared-initialised", body("__shared__ float s[32] = {0}; y[i] = s[0];")),
+    ("shared-too-large", body("__shared__ float s[65536]; s[i] = x[i]; __syncthreads(); y[i] = s[i ^ 1];")),
+    ("launch-in-a-kernel", f"{CUDA_HEAD}{COPY}{DOUBLE_LAUNCH}{entry('q<<<1, 32, 0, stream>>>(x, y, n);')}"),
+    ("half-header", body("half h = x[i]; y[i] = h;")),
+    ("half-header", body("y[i] = __bfloat162float(x[i]);")),
+    (
+        "stream-not-declared",
+        host("").replace(", cudaStream_t stream) {\n", ") {\n    k<<<1, 32, 0, stream>>>(x, y, n);"),
+    ),
+    ("name-unknown", body("y[idx] = x[i];")),
+    ("name-unknown", body("y[i] = Tanhf(x[i]);")),
+    ("vector-of-a-float", body("float4 v = x[i]; y[i] = v.x;")),
+    ("no-operator", body("float4 v = reinterpret_cast<const float4*>(x)[i]; v = v + v; y[i] = v.x;")),
+    ("operator-wants-integers", body("y[i] = x[i] % 2;")),
+    ("operator-wants-integers", body("y[i] = x[i] ^ 3;")),
+    ("declared-twice", body("int i = 0; y[i] = x[i];")),
+    (
+        "overload-by-return-type",
+        host("") + 'extern "C" int gelu(const float* x, float* y, int64_t n, cudaStream_t s);\n',
+    ),
+    ("template-in-extern-c", f'{CUDA_HEAD}extern "C" {{ template <typename T> __global__ void q(const T* x) {{}} }}\n'),
+    ("brace-missing", body("if (i < n) { y[i] = x[i];")),
+    ("extended-lambda", body("auto f = [] __device__ (float v) { return v; }; y[i] = f(x[i]);")),
+    (
+        "type-missing",
+        f"{CUDA_HEAD}{COPY}extern C void gelu(const float* x, float* y, int64_t n, cudaStream_t s) {{}}\n",
+    ),
+    ("type-missing", f"{CUDA_HEAD}torch::Tensor gelu(torch::Tensor x) {{ return x; }}\n"),
+    ("header-missing", f'#include "helper.cuh"\n{host("")}'),
+    ("semicolon", body("y[i] = x[i]")),
+    ("not-c", body("if (i < n and i > 0): y[i] = x[i];")),
+    ("not-c", host("dim3 g((n + 255) / 256; k<<<g, 256, 0, stream>>>(x, y, n);")),
+]
+
+
+def make_those_of_triton(how: str) -> None:
+    """Write what a worker's `describe` says of each slip that shows in this way; null of one that does not."""
+    from grader.worker import errors, interpreting, load
+
+    compiler = None
+    if how == "cpu":
+        interpreting.take_the_first_configuration()
+        interpreting.let_a_constant_come_first()
+    else:
+        from grader.worker.compiling import Compiler
+
+        compiler = Compiler()
+    import torch
+
+    told: list[object] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, slip in enumerate(one for one in TRITON if how in one.how.split()):
+            file = Path(folder, str(number), "softmax.py")
+            file.parent.mkdir()
+            file.write_text(slip.source, encoding="utf-8")
+            if compiler is not None:
+                compiler._failures = []
+            try:
+                load.load(file, "double", None).function(torch.ones(256))
+                told.append(None)
+            except Exception as error:
+                failures = compiler._failures if compiler is not None else []
+                told.append(vars(failures[-1][2] if failures else errors.describe(error)))
+    json.dump(told, sys.stdout)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    make_those_of_triton(sys.argv[1])

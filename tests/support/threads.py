@@ -1,0 +1,87 @@
+"""A grading of the reference in a process that notes what is imported and logged while lanes run.
+
+    python -m tests.support.threads cpu|cuda LANES ASSIGNMENT ...
+
+The last line is JSON: `seen`, each with its thread, `lanes`, by the threads that began cases, and `outcomes` of parts. LANES: 0 for as many
+as there are by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import Any, Literal
+from unittest.mock import patch
+
+from grader.assignment import load_course
+from grader.contender.pool import WorkerPool
+from grader.job import CaseStarted, Event, Finished, Job
+from grader.judge.run import Run
+from grader.judge.session import run_session
+from grader.report.model import Isolation
+from grader.runfolder import run_folder
+from grader.submission import stage
+from tests.conftest import ROOT
+
+
+class Watch:
+    """Notes imports of modules that are not there yet, and records of any logger, in whatever thread, while a lane lives."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._make = logging.getLogRecordFactory()
+        logging.setLogRecordFactory(self._record)
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import":
+            self._note(f"import {arguments[0]}")
+
+    def _record(self, name: str, *rest: Any, **more: Any) -> logging.LogRecord:
+        self._note(f"log {name}")
+        return self._make(name, *rest, **more)
+
+    def _note(self, what: str) -> None:
+        if any(thread.name.startswith("lane ") for thread in threading.enumerate()):
+            self.seen.append(f"{threading.current_thread().name}: {what}")
+
+
+def grade(device: Literal["cpu", "cuda"], lanes: int, names: tuple[str, ...]) -> dict[str, Any]:
+    watch, begun, parts = Watch(), Counter[str](), {}
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, CaseStarted):
+            begun[threading.current_thread().name] += 1
+        if isinstance(event, Finished):
+            parts.update(
+                {f"{one.name} {part.name}": part.outcome for one in event.report.assignments for part in one.parts}
+            )
+
+    begin = Run.begin
+
+    def begin_with_lanes(*arguments: Any) -> Run:
+        run = begin(*arguments)
+        return replace(run, lane_count=lanes or run.lane_count)
+
+    with run_folder() as folder, patch.object(Run, "begin", begin_with_lanes):
+        files = tuple(one.spec.file for one in load_course(ROOT, names))
+        staged = stage(ROOT / "reference", folder / "submission", files)
+        own = {"submission": staged.folder, "info": staged.info, "refused": staged.refused}
+        pool = WorkerPool(device, folder)
+        try:
+            job = Job(course=ROOT, assignments=names, speed=device == "cuda", compilation=False, **own)
+            run_session(job, pool, Isolation(jail=pool.jail.name), on_event)
+        finally:
+            pool.close()
+    return {"seen": watch.seen, "lanes": begun, "outcomes": parts}
+
+
+if __name__ == "__main__":
+    with redirect_stdout(sys.stderr):
+        found = grade("cuda" if sys.argv[1] == "cuda" else "cpu", int(sys.argv[2]), tuple(sys.argv[3:]))
+    print(json.dumps(found))

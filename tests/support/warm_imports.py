@@ -1,0 +1,10 @@
+"""What a worker on a CPU imports: for the process that judges are forked from (see `tests.support.warm`), and for no other."""
+
+import os
+
+os.environ |= {"TRITON_INTERPRET": "1", "OMP_WAIT_POLICY": "passive"}
+
+import triton.experimental.gluon
+import triton.language  # noqa: F401
+
+from grader.worker import load, run, timing, yardsticks  # noqa: F401

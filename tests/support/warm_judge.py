@@ -1,0 +1,187 @@
+"""A judge in a process where everything is imported, for tests that grade hundreds of submissions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
+from unittest.mock import patch
+
+import torch
+
+from grader.assignment import Assignment, Device, load_course
+from grader.contender.contender import Limits
+from grader.contender.pool import WorkerPool
+from grader.job import Event, Finished, Job
+from grader.judge.cases import BoundCase
+from grader.judge.run import Run
+from grader.judge.schedule import shares_the_machine
+from grader.report.model import Isolation, Report
+from grader.runfolder import run_folder
+from grader.submission import stage
+from tests.conftest import ROOT
+from tests.support.checks import Check
+
+WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
+# What has asked for a GPU once is no process to be forked from.
+CONTEXT = multiprocessing.get_context("forkserver" if WARM else "spawn")
+CONTEXT.set_forkserver_preload(
+    ["tests.support.warm_imports", "grader.judge.session", "hypothesis", "tests.support.warm_judge"]
+)
+# Those that may run beside other judges' on one GPU, or those that may not: they need much of its memory, or look at how much is free.
+Cases = Literal["all", "beside others", "alone"]
+ELSEWHERE: dict[Cases, str] = {
+    "beside others": "only what runs alone is of interest",
+    "alone": "runs alone",
+}  # why they are skipped
+SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
+PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
+
+
+def judge(
+    submission: Path,
+    course: Path,
+    assignment: str,
+    device: Device,
+    stop_early: bool = False,
+    part: str | None = None,
+    without: Check | None = None,
+    cases: Cases = "all",
+) -> Report:
+    """The report of a judge in a process where everything is imported: seconds less than a new one for each.
+
+    On a CPU that is a fork; on a GPU one judge grades one submission after another (see `tests.support.steady`).
+
+    Args:
+        stop_early: skip what comes after the first case that does not pass.
+        part: skip the cases of every other part.
+        without: a check that this judge lacks; on a CPU.
+        cases: skip the others.
+    """
+    task = Task(submission, course, assignment, device, stop_early, part, without, cases)
+    if not WARM and device == "cuda":
+        from tests.support import steady
+
+        assert without is None
+        return steady.grade(task)
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_judge, args=(task, sender))
+    process.start()
+    sender.close()
+    try:
+        return Report.model_validate_json(receiver.recv_bytes())
+    except EOFError:
+        raise AssertionError("the judge ended without a report") from None
+    finally:
+        process.join()
+
+
+@dataclass(frozen=True)
+class Task:
+    """The arguments of `judge`."""
+
+    submission: Path
+    course: Path
+    assignment: str
+    device: Device
+    stop_early: bool
+    part: str | None
+    without: Check | None
+    cases: Cases
+
+
+def _judge(task: Task, sender: Connection) -> None:
+    """What a judge does that is there for one task."""
+    from grader.contender import processes
+    from grader.judge import loading
+
+    if task.device == "cpu":
+        # its words are not those of the CPU's compiler, and not every machine has it
+        patch.object(loading, "find_nvcc", return_value=None).start()
+        if task.course == ROOT:
+            _be_patient()
+    if task.without is not None:
+        task.without.remove()
+    (one,) = load_course(task.course, [task.assignment])
+    warm = None
+    if task.device == "cpu" and WARM and one.spec.language == "triton":
+        from tests.support.warm import Warm
+
+        warm = Warm()
+        stand_in = SimpleNamespace(**vars(subprocess) | {"Popen": warm.start})
+        patch.object(processes, "subprocess", stand_in).start()
+    try:
+        with run_folder() as folder:
+            pool = WorkerPool(task.device, folder)
+            try:
+                sender.send_bytes(report(task, folder, pool))
+            finally:
+                pool.close()
+    finally:
+        if warm is not None:
+            warm.close()
+
+
+def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
+    """Grade in this process; the report as JSON."""
+    from grader.judge.session import run_session
+
+    (one,) = load_course(task.course, [task.assignment])
+    staged = stage(task.submission, folder / "submission", (one.spec.file,))
+    job = Job(
+        course=task.course,
+        assignments=(task.assignment,),
+        submission=staged.folder,
+        info=staged.info,
+        refused=staged.refused,
+        seed=SEED,
+        stop_early=task.stop_early,
+        speed=False,
+        compilation=False,
+    )
+    reports: list[bytes] = []
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Finished):
+            reports.append(event.report.model_dump_json().encode())
+
+    with (folder / "log").open("w") as log, redirect_stdout(log), _only(task):
+        run_session(job, pool, Isolation(jail=pool.jail.name), on_event)
+    return reports[0]
+
+
+def _be_patient() -> None:
+    from grader.judge import asking
+
+    limits = asking._limits
+
+    def longer(run: Run, case: BoundCase, calls: int) -> Limits:
+        usual = limits(run, case, calls)
+        return Limits(PATIENCE * usual.time_s, usual.memory_gib)
+
+    patch.object(asking, "_limits", longer).start()
+
+
+@contextmanager
+def _only(task: Task) -> Iterator[None]:
+    """Skip the cases that the task is not about."""
+    from grader.judge.admission import Admission
+
+    reason_to_skip = Admission._reason_to_skip
+
+    def reason(admission: Admission, assignment: Assignment, case: BoundCase | None) -> str:
+        if case is not None and task.part not in (None, case.part.name):
+            return f"only {task.part} is of interest"
+        own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
+        if task.cases not in ("all", own):
+            return ELSEWHERE[own]
+        return reason_to_skip(admission, assignment, case)
+
+    with patch.object(Admission, "_reason_to_skip", reason):
+        yield

@@ -1,0 +1,726 @@
+"""Staging takes what a submission needs and nothing else, whatever lies in a student's folder, and only reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader import submission
+from grader.job import Job
+from grader.submission import (
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_NOTES,
+    Submission,
+    SubmissionError,
+    beside_stub,
+    stage,
+    survey,
+)
+
+WANTED = ("gelu.cu", "softmax.py")
+ROOT = Path(__file__).parents[1]
+Staged = Callable[..., Submission]
+Swapped = Callable[[str, Callable[[], None]], None]
+WITHOUT_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A student's folder with one file that belongs there."""
+    folder = tmp_path / "student"
+    folder.mkdir()
+    (folder / "softmax.py").write_text("def softmax(x): ...\n")
+    return folder
+
+
+@pytest.fixture
+def staged(source: Path, tmp_path: Path) -> Staged:
+    """Stage the student's folder into a new one."""
+    numbers = iter(range(100))
+
+    def staged(folder: Path = source) -> Submission:
+        return stage(folder, tmp_path / "staged" / str(next(numbers)), WANTED)
+
+    return staged
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def laid_out(folder: Path, *paths: str) -> Path:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("x")
+    return folder
+
+
+# What is taken --------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_copied_as_they_are(source: Path, staged: Staged) -> None:
+    (source / "gelu.cu").write_bytes(b"// \xc3\xbc\r\n")
+    (source / "lib").mkdir()
+    (source / "lib" / "tiles.py").write_bytes(b"")
+    taken = staged()
+    assert files(taken.folder) == files(source)
+    assert taken.info.files == ("gelu.cu", "lib/tiles.py", "softmax.py")
+    assert taken.info.path == str(source)
+    assert (taken.info.notes, taken.refused) == ((), {})
+
+
+def test_copies_cannot_be_written_by_others(staged: Staged) -> None:
+    assert (staged().folder / "softmax.py").stat().st_mode & 0o777 == 0o444
+
+
+def test_the_source_is_only_read(source: Path, staged: Staged) -> None:
+    (source / "sub").mkdir()
+    (source / "sub" / "a.py").write_text("a")
+    (source / "sub" / "a.py").chmod(0o600)
+    (source / "link.py").symlink_to("softmax.py")
+    (source / "big.py").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    os.mkfifo(source / "pipe.py")
+
+    def state() -> dict[str, tuple[int, ...]]:
+        every = [source, *source.rglob("*")]
+        return {
+            str(path): (s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_nlink)
+            for path in every
+            for s in [path.lstat()]
+        }
+
+    before = state()
+    staged()
+    assert state() == before
+
+
+def test_a_folder_may_be_given_through_a_link(source: Path, tmp_path: Path, staged: Staged) -> None:
+    (tmp_path / "link").symlink_to(source)
+    assert staged(tmp_path / "link").info.files == ("softmax.py",)
+
+
+# What is not ----------------------------------------------------------------------------------------------------------
+
+
+def test_links_are_not_followed(source: Path, tmp_path: Path, staged: Staged) -> None:
+    """A link could point at the reference, or at a file of the teacher who grades."""
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "gelu.cu").write_text("// the answer")
+    (source / "gelu.cu").symlink_to(tmp_path / "reference" / "gelu.cu")
+    (source / "again.py").symlink_to("softmax.py")
+    (source / "nowhere.py").symlink_to("/does/not/exist.py")
+    (source / "lib").symlink_to(tmp_path / "reference")
+    (source / "self").symlink_to(".")
+    taken = staged()
+    assert files(taken.folder) == {"softmax.py": (source / "softmax.py").read_bytes()}
+    assert set(taken.refused) == {"gelu.cu", "again.py", "nowhere.py", "lib", "self"}
+    assert set(taken.refused.values()) == {"a symbolic link; links are not followed"}
+    assert "gelu.cu: ignored, a symbolic link; links are not followed" in taken.info.notes
+
+
+def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path, staged: Staged
+) -> None:
+    (tmp_path / "secret.py").write_text("secret")
+    (source / "gelu.py").write_text("harmless")
+    read = submission._read
+
+    def slow_read(name: str, folder: int) -> bytes:
+        if name == "gelu.py":
+            (source / name).unlink()
+            (source / name).symlink_to(tmp_path / "secret.py")
+        return read(name, folder)
+
+    monkeypatch.setattr(submission, "_read", slow_read)
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert "cannot be read" in taken.refused["gelu.py"]
+
+
+@pytest.fixture
+def swapped_after(monkeypatch: pytest.MonkeyPatch, source: Path) -> Swapped:
+    """Have something done to the submission in the moment after one of its folders has been listed."""
+    scandir = os.scandir
+
+    def swapped_after(folder: str, swap: Callable[[], None]) -> None:
+        listed = (source / folder).stat().st_ino
+
+        def slow_scandir(path: int) -> object:
+            inode = os.stat(path).st_ino
+            with scandir(path) as entries:
+                found = list(entries)
+            if inode == listed:
+                swap()
+            return contextlib.nullcontext(found)
+
+        monkeypatch.setattr(os, "scandir", slow_scandir)
+
+    return swapped_after
+
+
+@pytest.mark.parametrize("level", ["lib", "lib/inner"])
+def test_a_folder_that_becomes_a_link_after_it_was_seen_is_not_followed(
+    source: Path, tmp_path: Path, staged: Staged, swapped_after: Swapped, level: str
+) -> None:
+    """What it points to is somebody else's, which whoever grades may read and the student may not."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "answer.py").write_text("secret")
+    (source / "lib" / "inner").mkdir(parents=True)
+    (source / "lib" / "tiles.py").touch()
+
+    def swap() -> None:
+        (source / level).rename(tmp_path / "away")
+        (source / level).symlink_to(tmp_path / "secret")
+
+    swapped_after(str(Path(level).parent), swap)
+    taken = staged()
+    assert "secret" not in str(files(taken.folder))
+    assert taken.refused == {level: "changed while it was read"}
+    assert f"{level}: ignored, changed while it was read" in taken.info.notes
+    assert set(taken.info.files) == {"softmax.py"} | ({"lib/tiles.py"} if level != "lib" else set())
+
+
+def test_files_are_read_from_the_folder_that_was_listed(
+    source: Path, tmp_path: Path, staged: Staged, swapped_after: Swapped
+) -> None:
+    laid_out(tmp_path / "secret", "tiles.py")
+    laid_out(source, "lib/tiles.py")
+    (source / "lib" / "tiles.py").write_text("own")
+
+    def swap() -> None:
+        (source / "lib").rename(tmp_path / "away")
+        (source / "lib").symlink_to(tmp_path / "secret")
+
+    swapped_after("lib", swap)
+    assert files(staged().folder)["lib/tiles.py"] == b"own"
+
+
+@pytest.mark.parametrize(
+    ("becomes", "why"),
+    [("nothing", "changed while it was read"), ("a file", "changed while it was read"), ("empty", "")],
+)
+def test_a_folder_that_is_not_one_any_more_is_left_out(
+    source: Path, staged: Staged, swapped_after: Swapped, becomes: str, why: str
+) -> None:
+    laid_out(source, "lib/tiles.py")
+
+    def swap() -> None:
+        (source / "lib" / "tiles.py").unlink()
+        if becomes != "empty":
+            (source / "lib").rmdir()
+        if becomes == "a file":
+            (source / "lib").touch()
+
+    swapped_after(".", swap)
+    taken = staged()
+    assert (taken.info.files, taken.refused) == (("softmax.py",), {"lib": why} if why else {})
+
+
+@pytest.mark.parametrize(
+    ("becomes", "why"), [("nothing", "cannot be read (No such file or directory)"), ("a folder", "not a regular file")]
+)
+def test_a_file_that_is_not_one_any_more_is_left_out(
+    source: Path, staged: Staged, swapped_after: Swapped, becomes: str, why: str
+) -> None:
+    laid_out(source, "gelu.py")
+
+    def swap() -> None:
+        (source / "gelu.py").unlink()
+        if becomes == "a folder":
+            (source / "gelu.py").mkdir()
+
+    swapped_after(".", swap)
+    assert staged().refused == {"gelu.py": why}
+
+
+def test_staging_leaves_no_file_open(source: Path, staged: Staged) -> None:
+    (source / "lib" / "inner").mkdir(parents=True)
+    (source / "lib" / "pipe.py").mkdir()
+    os.mkfifo(source / "lib" / "inner" / "pipe.py")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    staged()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_file_of_exactly_the_largest_size_is_taken(source: Path, staged: Staged) -> None:
+    (source / "most.py").write_bytes(b"x" * MAX_FILE_BYTES)
+    assert staged().info.files == ("most.py", "softmax.py")
+
+
+TOO_LARGE, KIND, ODD = "larger than 1 MiB", "not a kind of file that a submission needs", "an odd name; letters, digits"
+NEVER_TAKEN = {
+    b"more.py": (b"x" * (MAX_FILE_BYTES + 1), TOO_LARGE),
+    b"notes.txt": (b"\x7fELF\0\0\0", "a binary file"),
+    **dict.fromkeys([b"kernel.so", b"kernel.o", b"weights.pt", b"softmax", b"a.pyc", b"x.PY"], (b"text", KIND)),
+    **dict.fromkeys(
+        [
+            b"new\nline.py", b"caf\xe9.py", "grün.py".encode(), b"-rf.py", b"semi;colon.py", b"$HOME.py", b"'quote.py",
+            b"tab\t.py", b"\x1b[31mred.py", b"[red].py", b"x" * 101 + b".py", b"back\\slash.py", b"+x.py",
+        ],
+        (b"x = 1", ODD),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEVER_TAKEN)
+def test_what_a_submission_does_not_need_is_refused_and_cannot_spoil_what_is_printed(
+    source: Path, staged: Staged, name: bytes
+) -> None:
+    contents, why = NEVER_TAKEN[name]
+    Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_bytes(contents)
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert set(taken.refused) == {os.fsdecode(name)}
+    assert taken.refused[os.fsdecode(name)].startswith(why)
+    (note,) = taken.info.notes
+    assert f": ignored, {why}" in note
+    assert note.isprintable()
+    job = Job(course=source, assignments=(), submission=taken.folder, info=taken.info, refused=taken.refused)
+    assert len(Job.model_validate_json(job.model_dump_json().encode()).refused) == 1, "the judge gets it as JSON"
+
+
+def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Staged) -> None:
+    (source / "huge.py").touch()
+    os.truncate(source / "huge.py", 1 << 40)
+    tracemalloc.start()
+    taken = staged()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken.refused == {"huge.py": TOO_LARGE}
+    assert peak < 8 * MAX_FILE_BYTES
+
+
+def test_a_file_that_must_be_there_is_taken_in_any_encoding(source: Path, staged: Staged) -> None:
+    (source / "softmax.py").write_text("x = 1", encoding="utf-16")  # of which the judge tells more
+    assert staged().info.files == ("softmax.py",)
+
+
+@pytest.mark.timeout(20)  # where a pipe is opened to be read, it waits for a writer for ever
+@pytest.mark.parametrize("name", ["gelu.cu", "pipe.py"])
+def test_a_pipe_is_refused_and_not_waited_for(source: Path, staged: Staged, name: str) -> None:
+    os.mkfifo(source / name)
+    assert staged().refused == {name: "not a regular file"}
+
+
+def test_a_socket_is_refused(source: Path, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.py")
+        assert "cannot be read" in staged().refused["s.py"]
+
+
+@pytest.mark.parametrize("name", ["a.py", "A-b_c.d+e.py", "two words.py", "_x.py", "9.py", "x" * 97 + ".py"])
+def test_ordinary_names_are_taken(source: Path, staged: Staged, name: str) -> None:
+    (source / name).write_text("x = 1")
+    assert name in staged().info.files
+
+
+def test_hidden_and_built_things_are_passed_over_without_a_word(source: Path, staged: Staged) -> None:
+    folders = (".git", "__pycache__", "venv", "build", "node_modules", "grader-report")
+    laid_out(source, *(f"{folder}/a.py" for folder in folders), ".env", ".hidden.py")
+    taken = staged()
+    assert taken.info.files == ("softmax.py",)
+    assert (taken.refused, taken.info.notes) == ({}, ())
+
+
+def test_too_many_files_are_refused_but_never_a_wanted_one(source: Path, staged: Staged) -> None:
+    laid_out(source, *(f"a{number:03}.py" for number in range(MAX_FILES + 30)), "gelu.cu")
+    taken = staged()
+    assert len(taken.info.files) == MAX_FILES + 2
+    assert set(WANTED) <= set(taken.info.files)
+    assert len(taken.refused) == 30
+    assert set(taken.refused.values()) == {f"more than {MAX_FILES} files"}
+    assert len(taken.info.notes) == MAX_NOTES + 1
+    assert taken.info.notes[-1] == f"and {30 - MAX_NOTES} more files were ignored"
+
+
+def test_files_in_the_folder_itself_come_before_those_further_down(source: Path, staged: Staged) -> None:
+    laid_out(source, *(f"aaa/{number}.py" for number in range(MAX_FILES)), "zzz.py")
+    assert "zzz.py" in staged().info.files
+
+
+def test_too_deep_a_folder_is_refused(source: Path, staged: Staged) -> None:
+    way = [f"d{level}" for level in range(1, MAX_DEPTH + 3)]
+    laid_out(source, *("/".join([*way[:level], "a.py"]) for level in range(1, MAX_DEPTH + 3)))
+    taken, way = staged(), way[:MAX_DEPTH]
+    assert len(taken.info.files) == MAX_DEPTH  # in the folder itself, and in d1 … d5
+    assert "/".join([*way[:-1], "a.py"]) in taken.info.files
+    assert taken.refused == {"/".join(way): "too deep a folder"}
+
+
+def test_a_wanted_name_deep_down_does_not_pass_for_the_file_itself(source: Path, staged: Staged) -> None:
+    laid_out(source, "lib/gelu.cu", "gelu.cu/gelu.cu")
+    assert staged().info.files == ("gelu.cu/gelu.cu", "lib/gelu.cu", "softmax.py")
+
+
+# What cannot be graded at all -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none", "no such folder; expected a folder with gelu.cu, softmax.py"),
+        ("student/softmax.py", "is a file; expected a folder with gelu.cu, softmax.py"),
+        ("empty", "is empty; expected a folder with gelu.cu, softmax.py"),
+        ("x" * 300, "cannot be read (File name too long)"),
+    ],
+)
+def test_what_is_no_submission_is_named_with_what_is_expected(
+    source: Path, tmp_path: Path, name: str, words: str
+) -> None:
+    (source.parent / "empty" / ".git").mkdir(parents=True)
+    with pytest.raises(SubmissionError) as error:
+        stage(tmp_path / name, tmp_path / "staged", WANTED)
+    assert str(error.value).startswith(str(tmp_path / name)[:200])
+    assert f": {words}" in str(error.value)
+    assert not (tmp_path / "staged").exists()
+
+
+def test_a_folder_of_nothing_but_refused_files_can_be_graded(tmp_path: Path, staged: Staged) -> None:
+    """Every assignment is then not implemented, and the notes say why."""
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "gelu.cu").symlink_to("/etc/hostname")
+    taken = staged(tmp_path / "odd")
+    assert taken.info.files == ()
+    assert len(taken.info.notes) == 1
+
+
+# What cannot be read: root reads everything, so its powers are put down first -----------------------------------------
+
+STAGE = """
+import json, sys
+from pathlib import Path
+from grader.submission import SubmissionError, stage
+try:
+    taken = stage(Path(sys.argv[1]), Path(sys.argv[2]), ("gelu.cu", "softmax.py"))
+    print(json.dumps({"files": taken.info.files, "refused": taken.refused}))
+except SubmissionError as error:
+    print(json.dumps({"error": str(error)}))
+except BaseException as error:
+    print(json.dumps({"raised": repr(error)}))
+"""
+
+
+def stage_without_powers(source: Path, target: Path) -> dict[str, object]:
+    prefix = WITHOUT_POWERS if os.geteuid() == 0 else []
+    if prefix and shutil.which("setpriv") is None:
+        pytest.skip("root reads every file, and there is no setpriv to give that up")
+    if prefix and subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+        pytest.skip("root reads every file, and setpriv may not give that up here")
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", STAGE, str(source), str(target)],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+def test_an_unreadable_file_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "extra.py").write_text("x")
+    (source / "extra.py").chmod(0)
+    result = stage_without_powers(source, tmp_path / "staged")
+    assert result == {"files": ["softmax.py"], "refused": {"extra.py": "cannot be read (Permission denied)"}}
+
+
+def test_an_unreadable_wanted_file_ends_the_grading_with_its_name(source: Path, tmp_path: Path) -> None:
+    """It would be graded as not implemented, when all it lacks is a permission."""
+    (source / "softmax.py").chmod(0)
+    result = stage_without_powers(source, tmp_path / "staged")
+    assert str(result["error"]).startswith(f"{source}/softmax.py: cannot be read (Permission denied)")
+
+
+@pytest.mark.parametrize("inner", ["", "inner"])
+def test_an_unreadable_folder_ends_the_grading_with_its_name(source: Path, tmp_path: Path, inner: str) -> None:
+    (source / "inner").mkdir()
+    source.chmod(0)
+    try:
+        result = stage_without_powers(source / inner, tmp_path / "staged")
+    finally:
+        source.chmod(0o700)
+    assert str(result["error"]).startswith(f"{source / inner}: cannot be read (Permission denied)")
+
+
+# The hash -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_of_names_and_contents(source: Path, staged: Staged) -> None:
+    (source / "a").mkdir()
+    (source / "a" / "c.py").write_bytes(b"")
+    (source / "b.py").write_bytes(b"xyz")
+    text = (source / "softmax.py").read_bytes()
+    expected = hashlib.sha256(b"6:a/c.py:0:4:b.py:3:xyz" + f"10:softmax.py:{len(text)}:".encode() + text).hexdigest()
+    assert staged().info.sha256 == expected
+
+
+def test_the_hash_does_not_depend_on_where_when_or_how_files_came(source: Path, tmp_path: Path, staged: Staged) -> None:
+    for name in ("a.py", "b.py"):
+        (source / name).write_text(name)
+    before = staged().info.sha256
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in ("b.py", "softmax.py", "a.py"):
+        shutil.copyfile(source / name, other / name)
+        (other / name).chmod(0o700)
+    (other / ".git").mkdir()
+    (other / "kernel.so").touch()  # not taken, so not counted
+    os.utime(other / "a.py", (1, 1))
+    assert staged(other).info.sha256 == before
+    assert staged().info.sha256 == before
+
+
+folders = st.dictionaries(
+    st.sampled_from(["a.py", "b.py", "c.py", "ab.py", "d/a.py", "1.py"]),
+    st.sampled_from([b"", b"x", b"y", b"xy", b"4:b.py:1:x", b"x4:b.py:1:x", b"b.py"]),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(folders, folders)
+def test_two_folders_have_one_hash_only_if_they_are_alike(
+    tmp_path_factory: pytest.TempPathFactory, first: dict[str, bytes], second: dict[str, bytes]
+) -> None:
+    root = tmp_path_factory.mktemp("hash")
+    hashes = []
+    for number, contents in enumerate((first, second)):
+        for name, content in contents.items():
+            path = root / str(number) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        hashes.append(stage(root / str(number), root / f"staged{number}", ()).info.sha256)
+    assert (hashes[0] == hashes[1]) == (first == second)
+
+
+# Under other names, in other folders ----------------------------------------------------------------------------------
+
+KNOWN = (*WANTED, "triton_gelu.py")
+
+
+@pytest.mark.parametrize("around", ["handin", "handin/src", "Übung 2 (1)/a b", "softmax"])
+def test_folders_around_the_files_are_entered_and_named(tmp_path: Path, around: str) -> None:
+    """Archives put them there; what macOS puts beside them is no second one, nor are notes and other programs."""
+    litter = ("__MACOSX/._softmax.py", "__MACOSX/handin/softmax.py", ".DS_Store", "README.md", "docs/softmax.pdf")
+    source = laid_out(tmp_path, f"{around}/softmax.py", f"{around}/lib/tiles.py", f"{around}/tests/softmax.py", *litter)
+    found = survey(source, WANTED, KNOWN)
+    assert found.inside == around
+    taken = stage(source, tmp_path / "staged", WANTED, found)
+    assert taken.info.files == ("lib/tiles.py", "softmax.py", "tests/softmax.py")
+    assert (taken.info.path, taken.refused, found.misnamed) == (str(source), {}, {})
+    assert taken.info.notes == (f"the files lie in {around}/: that folder is taken for the submission",)
+
+
+def test_tests_of_a_student_are_no_second_folder_around_the_files(tmp_path: Path) -> None:
+    source = laid_out(tmp_path, "handin/softmax.py", "tests/test_softmax.py", "notebooks/softmax.ipynb")
+    assert survey(source, WANTED, KNOWN).inside == "handin"
+
+
+def test_a_folder_that_becomes_a_link_after_the_survey_is_not_entered(tmp_path: Path) -> None:
+    source = laid_out(tmp_path / "student", "handin/softmax.py")
+    laid_out(tmp_path / "secret", "softmax.py")
+    found = survey(source, WANTED)
+    (source / "handin").rename(tmp_path / "away")
+    (source / "handin").symlink_to(tmp_path / "secret")
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        stage(source, tmp_path / "staged", WANTED, found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax (1).py", "softmax-1.py", "softmax_1.py", "softmax2.py", "Softmax.py", "SOFTMAX.PY", "softmax.py.txt",
+        "softmax.txt", "softmax", "softmax copy.py", "softmax - Copy (2).py", "Copy of softmax.py", "softmax.py.bak",
+        "my_softmax.py", "soft-max.py", "alice_LATE_1234_5678_softmax-1.py", "softmax.ipynb - Colab.py", "softmax/softmax.py",
+        "src/softmax (1).py",
+    ],
+)  # fmt: skip
+def test_a_file_under_another_name_is_named_with_the_one_that_is_wanted(tmp_path: Path, name: str) -> None:
+    """It is not guessed to be the one, beside other files or alone."""
+    laid_out(tmp_path, "gelu.cu", name)
+    found = survey(tmp_path, WANTED, KNOWN)
+    words = found.misnamed["softmax.py"]
+    mend = "move it out of its folder, as softmax.py" if "/" in name else "rename it to softmax.py"
+    assert words == f"there is no softmax.py, but {name}: {mend}"
+    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == (), "it is told once"
+    (tmp_path / "gelu.cu").unlink()
+    shutil.rmtree(tmp_path / "staged")
+    if name != "softmax/softmax.py":  # alone it is a folder around the file
+        with pytest.raises(SubmissionError, match=r"there is no softmax\.py, but .*softmax\.py$"):
+            survey(tmp_path, WANTED, KNOWN)
+
+
+@pytest.mark.parametrize("name", ["softmax.ipynb", "Untitled0.ipynb", "lab2_softmax_final.IPYNB"])
+def test_a_notebook_is_named_with_what_to_do(tmp_path: Path, name: str) -> None:
+    laid_out(tmp_path, "gelu.cu", name)
+    words = survey(tmp_path, WANTED, KNOWN).misnamed["softmax.py"]
+    assert words == f"there is no softmax.py, but {name}: a notebook cannot be graded, so save its code as softmax.py"
+
+
+def test_files_of_any_name_beside_others_may_be_modules_of_the_students_own(tmp_path: Path) -> None:
+    assert survey(laid_out(tmp_path, "Untitled.py", "gelu.cu"), WANTED, KNOWN).misnamed == {}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("softmax (1).py", "softmax (2).py"),
+        ("Softmax.py", "old/softmax.py"),
+        ("my_softmax.py", "softmax_final.py"),
+        ("a.ipynb", "b.ipynb"),
+    ],
+)
+def test_of_two_candidates_none_is_taken_and_both_are_named(tmp_path: Path, names: tuple[str, str]) -> None:
+    laid_out(tmp_path, "gelu.cu", *names)
+    words = survey(tmp_path, WANTED, KNOWN).misnamed["softmax.py"]
+    assert words == f"there is no softmax.py, but {names[0]} and {names[1]}: keep the one that counts, as softmax.py"
+
+
+def test_the_file_itself_counts_and_a_second_copy_beside_it_is_named(tmp_path: Path) -> None:
+    laid_out(
+        tmp_path, "softmax.py", "softmax (1).py", "softmax-2.py", "softmax_1.py", "my_softmax.py", "old/softmax.py"
+    )
+    copies = ["Copia de softmax.py", "Copy of softmax.py", "Kopie von softmax.py", "softmax - Copy (2).py"]
+    laid_out(tmp_path, *copies)
+    found = survey(tmp_path, WANTED, KNOWN)
+    assert found.misnamed == {}
+    assert stage(tmp_path, tmp_path / "staged", WANTED, found).info.notes == tuple(
+        f"{name} lies beside softmax.py: softmax.py is what counts"
+        for name in sorted([*copies, "softmax (1).py", "softmax-2.py"])
+    )
+
+
+STUB = "def softmax(x):\n    raise NotImplementedError\n"
+CU_STUB = '#error "gelu.cu is not implemented yet"\nextern "C" void gelu(const float* x, float* y) {\n}\n'
+KERNEL = "import triton\n\n\ndef softmax(x):\n    return x\n"
+CU_KERNEL = '// gelu(x)\nextern "C" void gelu(const float* x,\n                     float* y) {\n  y[0] = 1;\n}\n'
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A folder as `grader init` makes it."""
+    for folder in (tmp_path / "starter", tmp_path / "mine"):
+        folder.mkdir()
+        (folder / "softmax.py").write_text(STUB)
+        (folder / "gelu.cu").write_text(CU_STUB)
+        (folder / "attention.py").write_text("def attention(q):\n    raise NotImplementedError\n")
+    return tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "mend"),
+    [
+        ("my_softmax.py", KERNEL, "rename it to softmax.py"),
+        ("softmax (1).py", KERNEL, "rename it to softmax.py"),
+        ("Copy of softmax.py", KERNEL, "rename it to softmax.py"),
+        ("lab2.py", "class S: ...\n\nsoftmax = S.apply\n", "rename it to softmax.py"),
+        ("work/softmax.py", KERNEL, "move it out of its folder, as softmax.py"),
+        ("gelu_v2.cu", CU_KERNEL, "rename it to gelu.cu"),
+    ],
+)
+def test_a_kernel_beside_an_untouched_stub_is_named(begun: Path, file: str, content: str, mend: str) -> None:
+    laid_out(begun, file)
+    (begun / file).write_text(content)
+    name, entry = ("gelu.cu", "gelu") if file.endswith(".cu") else ("softmax.py", "softmax")
+    words = f"{name} is still the starter's stub, but {file} looks like your kernel: {mend}"
+    assert beside_stub(begun.parent / "starter" / name, entry, begun) == words
+
+
+def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
+    for file in ("a.py", "b.py"):
+        (begun / file).write_text(KERNEL)
+    words = beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun)
+    assert words.endswith("but a.py and b.py look like your kernel: keep the one that counts, as softmax.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("softmax copy.py", STUB),
+        ("helper.py", "def my_softmax(x): ...\n\ny = torch.softmax(x)\nsoftmax(y)\n"),
+        ("attention.py", KERNEL),
+        ("gelu.py", CU_KERNEL),
+        ("notes.txt", KERNEL),
+        ("other.cu", "void gelu(const float* x);\nvoid f() { gelu(x); }\n"),
+    ],
+    ids=["a copy of the stub", "calls", "another assignment's", "another language", "no program", "a declaration"],
+)
+def test_other_files_beside_a_stub_are_not_taken_for_the_kernel(begun: Path, file: str, content: str) -> None:
+    (begun / file).write_text(content)
+    for name, entry in (("softmax.py", "softmax"), ("gelu.cu", "gelu")):
+        assert beside_stub(begun.parent / "starter" / name, entry, begun) == ""
+
+
+def test_a_look_beside_a_stub_waits_for_no_pipe_and_follows_no_link(begun: Path) -> None:
+    os.mkfifo(begun / "pipe.py")
+    (begun.parent / "elsewhere").mkdir()
+    (begun.parent / "elsewhere" / "kernel.py").write_text(KERNEL)
+    (begun / "kernel.py").symlink_to(begun.parent / "elsewhere" / "kernel.py")
+    (begun / "link").symlink_to(begun.parent / "elsewhere")
+    assert beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun) == ""
+
+
+def test_a_file_of_another_assignment_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    for name in ("triton_gelu.py", "triton_gelu (1).py"):
+        shutil.rmtree(tmp_path / "one", ignore_errors=True)
+        found = survey(laid_out(tmp_path / "one", "triton_gelu.py", name), ("softmax.py",), KNOWN)
+        assert (found.misnamed, found.inside) == ({}, "")
+
+
+ALICE_AND_BOB = "holds 2 folders with submissions (alice and bob): grade one of them"
+
+
+@pytest.mark.parametrize(
+    ("paths", "wanted", "words"),
+    [
+        (["alice/softmax.py", "bob/softmax.py", "grades.csv"], ["softmax.py"], f": {ALICE_AND_BOB}"),
+        (["alice/hw/softmax.py", "bob/softmax (1).py"], ["softmax.py"], f": {ALICE_AND_BOB}"),
+        (["alice/triton_gelu.py", "bob/softmax.py", "bob/triton_gelu.py"], ["softmax.py"], f": {ALICE_AND_BOB}"),
+        (["section/alice/softmax.py", "section/bob/softmax.py"], ["softmax.py"], f"/section: {ALICE_AND_BOB}"),
+        ([f"s{number:02}/gelu.cu" for number in range(30)], WANTED, ": holds 30 folders with submissions (s00, s01, s02 and 27 more)"),
+        (["part1/gelu.cu", "part2/softmax.py"], WANTED, "there is no gelu.cu, but part1/gelu.cu: move it"),
+        (["part1/gelu.cu", "part2/softmax.py"], WANTED, "there is no softmax.py, but part2/softmax.py: move it"),
+        (["Untitled.py"], WANTED, "there is no softmax.py, but Untitled.py: rename it to softmax.py"),
+        (
+            ["Untitled.ipynb"], WANTED,
+            ": there is no gelu.cu or softmax.py, but Untitled.ipynb: a notebook cannot be graded, so save its code as gelu.cu",
+        ),
+        (["a\x1b/softmax.py", "b\n/softmax.py"], WANTED, "holds 2 folders with submissions ("),
+    ],
+)  # fmt: skip
+def test_a_folder_in_which_nothing_is_found_is_explained(
+    tmp_path: Path, paths: list[str], wanted: Sequence[str], words: str
+) -> None:
+    with pytest.raises(SubmissionError) as error:
+        survey(laid_out(tmp_path, *paths), wanted, KNOWN)
+    message = str(error.value)
+    assert message.startswith(f"{tmp_path}{words}") if words[0] in ":/" else words in message
+    assert all(line.isprintable() for line in message.splitlines()), "names of folders cannot spoil what is printed"
+
+
+def test_a_survey_does_not_follow_links_or_wait(tmp_path: Path) -> None:
+    laid_out(tmp_path / "other", "softmax.py")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "mine" / "self").symlink_to(".")
+    os.mkfifo(tmp_path / "mine" / "pipe.md")
+    assert survey(tmp_path / "mine", WANTED) == submission.AS_IT_IS
+
+
+def test_names_of_folders_cannot_spoil_what_is_printed(tmp_path: Path) -> None:
+    found = survey(laid_out(tmp_path, "red\x1b[31m/softmax.py"), WANTED)
+    assert all(note.isprintable() for note in found.notes)
