@@ -31,8 +31,8 @@ from grader.course import own_course
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
-from grader.report.json_file import check_writable, write_report
-from grader.report.model import Points, json_schema
+from grader.report.json_file import PAGE, ReportError, check_writable, read_report, write_report
+from grader.report.model import Points, Report, json_schema
 from grader.report.style import plain
 from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.runfolder import alone_in
@@ -135,6 +135,9 @@ def run(
         bool,
         typer.Option("--table", help="time the reference and vendors' kernels too, into a table"),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")
+    ] = False,
     sandbox: Annotated[
         Sandbox,
         typer.Option(
@@ -206,12 +209,13 @@ def run(
         if report.infra_errors and not report.incomplete:
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
-    print_report(report, console)
+    print_report(report, console, verbose)
     if table:
         _print_table(benchmarks)
     try:
         with alone_in(folder):
             path = write_report(report, folder, benchmarks[-1] if benchmarks else None, _note)
+            _write_page(report, path.with_name(PAGE))
         console.print(f"report: {path}", soft_wrap=True, markup=False)
     except OSError as error:
         _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
@@ -271,6 +275,15 @@ def check_(
         raise typer.Exit(EXIT_INFRA)
     if view.mistakes or view.unchecked:
         raise typer.Exit(EXIT_UNDER)
+
+
+@app.command()
+def show(
+    report: Annotated[Path, typer.Argument(metavar="REPORT.JSON", help="a report of `grader run`")],
+) -> None:
+    """Write a report as a page beside it: points, mistakes, plots. It opens in any browser, and from a mail."""
+    with _failures("interrupted: no page was written"):
+        _write_page(read_report(report), report.with_suffix(".html"))
 
 
 @app.command("init")
@@ -406,6 +419,12 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     return folder
 
 
+def _write_page(report: Report, path: Path) -> None:
+    from grader.report.page import page, write_page
+
+    console.print(f"page: {write_page(page(report), path)}", soft_wrap=True, markup=False)
+
+
 def _print_table(records: list[str]) -> None:
     if not records:
         console.print("no table: nothing was timed in this run")
@@ -483,7 +502,7 @@ def _failures(interrupted: str) -> Iterator[None]:
     """Turn the exceptions of a verb into a message and an exit code."""
     try:
         yield
-    except (CourseError, SubmissionError, UsageError) as error:
+    except (CourseError, ReportError, SubmissionError, UsageError) as error:
         _stop(str(error), EXIT_USAGE)
     except (InfraError, OSError) as error:
         _stop(f"infra_error: {error}", EXIT_INFRA)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,8 @@ from grader.runfolder import run_folder
 from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
 from grader.sandbox.place import Place
-from grader.submission import SubmissionError, Survey, stage, survey
+from grader.submission import SubmissionError, Survey, read_staged, stage, survey
+from grader.verdict.blame import with_sources
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ class Grading:
             effort=request.effort,
             contenders=request.contenders,
         )
-        return self._sandbox.run(job, on_event)
+        report = self._sandbox.run(job, on_event)
+        read = partial(read_staged, submission.folder)
+        with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
+        return report.model_copy(update={"assignments": with_source})
 
     def stop(self) -> None:
         """See `Sandbox.stop`."""

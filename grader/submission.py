@@ -348,6 +348,18 @@ def pack(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def read_staged(folder: Path, name: str) -> bytes:
+    """The bytes of a file of a staged submission after its code has run. Raises OSError.
+
+    Code that is not isolated may have put something else in the file's place: a link is not followed, and no more read than was staged.
+    """
+    try:
+        with _opened(folder, [name], str(PurePosixPath(name).parent)) as inside:
+            return _read(PurePosixPath(name).name, inside)
+    except (SubmissionError, _Refused) as why:
+        raise OSError(str(why)) from None
+
+
 def unpack(files: Mapping[str, bytes], target: Path) -> None:
     """Write files, by path, into the folder `target`, readable by all users and writable by none."""
     for name, content in sorted(files.items()):

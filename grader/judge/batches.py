@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -37,7 +38,7 @@ class Batches:
 
     Attributes:
         collects: whether the submission's results are collected; None until its first batch has shown that.
-        repeats: batches of the submission that were run again, because the GPU was busy after them.
+        repeats: batches that were run again, because the GPU was busy after them, by contender.
 
     Raises (both methods):
         CheckFailed: the submission's answers are wrong under timing.
@@ -52,7 +53,7 @@ class Batches:
         self._ruler = ruler
         self._evidence = evidence
         self.collects: bool | None = None
-        self.repeats = 0
+        self.repeats: Counter[str] = Counter()
 
     def invite(self, bench: Bench, runner: Runner, collects: bool) -> None:
         """Let a contender map the bench's memory."""
@@ -94,7 +95,7 @@ class Batches:
             if batch.quiet:
                 break
             wait_for_quiet(self._track.run.gauge, self._lineup.submission.contender, ours, attempt)
-            self.repeats += ours
+            self.repeats[runner.name] += 1
             bench.renew(self.draw)  # no worker runs twice on the same inputs
         return batch
 

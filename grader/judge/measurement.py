@@ -58,6 +58,7 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
                 temperature_c=one.conditions.temperature_c,
                 times_s=dict(lap.times_s),
                 judged_s=lap.judged_s,
+                repeats=one.repeats,
             )
             for one, lap in zip(race.rounds, race.laps, strict=True)
         ),

@@ -79,6 +79,7 @@ class Race:
     def round(self) -> None:
         """One batch of every contender; the submission's on inputs that nobody has had yet, every output of it checked."""
         order = self._lineup.order(len(self.rounds))
+        before = self._batches.repeats.total()
         conditions = self._track.run.gauge.conditions()
         batches: dict[str, Batch] = {}
         for runner in order:
@@ -89,7 +90,8 @@ class Race:
             batches[runner.name] = self._run(runner, check=ours)
         names = tuple(runner.name for runner in order)
         times_s = {name: batches[name].claimed_s for name in self.calls}
-        self.rounds.append(Round(names, conditions, times_s, batches[SUBMISSION].wall_s, batches[NULL].wall_s))
+        repeats = self._batches.repeats.total() - before
+        self.rounds.append(Round(names, conditions, times_s, batches[SUBMISSION].wall_s, batches[NULL].wall_s, repeats))
 
     def look_again(self) -> None:
         """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work."""
@@ -141,6 +143,6 @@ class Race:
     def verdict(self) -> Verdict:
         """The verdict on the rounds so far."""
         verdict = self._tally.verdict(self.rounds, self._alone)
-        repeats = self._batches.repeats
+        repeats = self._batches.repeats[SUBMISSION]
         busy = f"the GPU was busy after batches of your code, which were run again: {repeats} times"
         return replace(verdict, flags=(*verdict.flags, *([busy] if repeats else []), *self._lineup.left_out))

@@ -13,9 +13,34 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any
 
+from pydantic import ValidationError
+
 from grader.report.model import Report
 
-REPORT, BENCHMARK = "report.json", "benchmark.json"
+REPORT, BENCHMARK, PAGE = "report.json", "benchmark.json", "report.html"
+BESIDE = (BENCHMARK, PAGE)
+MAX_REPORT_BYTES = 64 << 20
+
+
+class ReportError(Exception):
+    """A file cannot be read as a report; the message says why."""
+
+
+def read_report(path: Path) -> Report:
+    """Read `report.json`, of this version of the grader or of an earlier one. Raises ReportError."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_REPORT_BYTES + 1)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read ({error.strerror}); name a report.json of `grader run`") from None
+    if len(text) > MAX_REPORT_BYTES:
+        raise ReportError(f"{path}: is larger than {MAX_REPORT_BYTES >> 20} MiB, which no report is")
+    try:
+        return Report.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ReportError(f"{path}: is no report of this grader; {where}: {first['msg']}") from None
 
 
 def check_writable(folder: Path) -> None:
@@ -35,6 +60,8 @@ def write_report(
 ) -> Path:
     """Write `folder/report.json`, whole or not at all, and pytest-benchmark's record beside it; return the report's path.
 
+    An earlier report's page is removed: `page.write_page` makes the new one.
+
     An earlier report of the same submission is replaced, unless that one is whole and this one incomplete. That one, another submission's,
     or a file that is no report, is renamed, and `tell` takes a sentence about the new name. Two runs must not write at the same time (see
     `alone_in`). Raises OSError.
@@ -48,14 +75,15 @@ def write_report(
         if kept := _set_aside(folder, report):
             was = "whole" if _owner(kept) == report.submission.path else "of another submission"
             tell(f"{folder / REPORT} was {was}; it is kept as {kept}")
-        (folder / BENCHMARK).unlink(missing_ok=True)  # an earlier run's
+        for name in BESIDE:
+            (folder / name).unlink(missing_ok=True)  # an earlier run's
         for name in texts:
             Path(drafts, name).replace(folder / name)
     return folder / REPORT
 
 
 def _set_aside(folder: Path, report: Report) -> Path | None:
-    """Rename the report in `folder`, and the record beside it, unless `report` may replace it. Returns its new path."""
+    """Rename the report in `folder`, with its record and its page, unless `report` may replace it. Returns its new path."""
     if not os.path.lexists(folder / REPORT):
         return None
     owner = _owner(folder / REPORT)
@@ -63,15 +91,16 @@ def _set_aside(folder: Path, report: Report) -> Path | None:
         return None
     name = re.sub(r"[^\w.+-]", "_", PurePath(owner or "unknown").name)[:100] or "unknown"
     for number in itertools.count(1):
-        ending = f"{name}.json" if number == 1 else f"{name}-{number}.json"
-        kept = folder / f"report-{ending}"
+        ending = name if number == 1 else f"{name}-{number}"
+        kept = folder / f"report-{ending}.json"
         if not os.path.lexists(kept) or (owner is not None and _owner(kept) == owner):
             break
     (folder / REPORT).replace(kept)
-    record = folder / f"benchmark-{ending}"
-    record.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        (folder / BENCHMARK).replace(record)
+    for beside in map(folder.joinpath, BESIDE):
+        aside = folder / f"{beside.stem}-{ending}{beside.suffix}"
+        aside.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            beside.replace(aside)
     return kept
 
 

@@ -133,6 +133,64 @@ class GpuTime(Model):
     kernels: tuple[KernelTime, ...] = Field(description="the longest ones")
 
 
+MAP_ROWS, MAP_COLUMNS = 64, 160  # cells of a map at most
+# The marks of a map's cells, the worst last; a cell has the worst mark of its elements.
+NO_ELEMENT, FINE, LEVELS, IS_NAN, UNWRITTEN, OUTSIDE = " ", ".", "123456789", "n", "u", "o"
+MARKS = "".join((NO_ELEMENT, FINE, LEVELS, IS_NAN, UNWRITTEN, OUTSIDE))
+
+Cells = Annotated[str, Field(max_length=MAP_COLUMNS, pattern=f"^[{MARKS}]*$")]
+
+
+class ErrorMap(Model):
+    """Where an output is wrong: a picture of its worst matrix, the last two dimensions, in cells of several elements.
+
+    The marks of a cell: "." all elements are within budget; a digit, the worst error over its budget on a log scale: "1" up to 10 budgets,
+    "2" up to 100, ..., "9" beyond 10⁸ budgets or infinite; "n" NaN where a number is right; "u" never written; "o" written outside of the
+    tensor; " " no element there, as behind the end of a folded vector.
+
+    A vector is folded: row r has its elements from r · `columns` on, and the last row may be shorter.
+
+    A map takes up to 11 KB. One for each of hundreds of failed cases would make the report too large to mail, and cases that fail alike
+    look alike: of each part, only the first case of each of its first few causes has a map (`grader/verdict/causes.py`).
+    """
+
+    output: str
+    leading: tuple[int, ...] = Field(
+        default=(), max_length=16, description="sizes of the dimensions before the matrix's two"
+    )
+    at: tuple[int, ...] = Field(default=(), max_length=16, description="the matrix's indices in them")
+    rows: int = Field(ge=1)
+    columns: int = Field(ge=1)
+    first: int = Field(
+        default=0,
+        ge=0,
+        description="rows of the output before the map's first row, which are right; of a vector, elements",
+    )
+    folded: bool = Field(default=False, description="the output is a vector")
+    cell_rows: int = Field(ge=1, description="rows that a cell stands for")
+    cell_columns: int = Field(ge=1)
+    cells: tuple[Cells, ...] = Field(min_length=1, max_length=MAP_ROWS)
+    before: Cells = Field(
+        default="", description="memory before the output, a row of it; empty if nothing was written there"
+    )
+    after: Cells = Field(default="", description="memory after the output's last row, a row of it")
+    matrices: Cells = Field(default="", description="the worst mark of each matrix; empty if there is but one")
+    cell_matrices: int = Field(default=1, ge=1, description="matrices that one mark of `matrices` stands for")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ErrorMap:
+        wide, high = -(-self.columns // self.cell_columns), -(-self.rows // self.cell_rows)
+        if len(self.cells) != high or any(len(row) != wide for row in self.cells):
+            raise ValueError(f"the map of {self.output!r} does not have {high} × {wide} cells")
+        if any(row and len(row) != wide for row in (self.before, self.after)):
+            raise ValueError(f"the memory around {self.output!r} does not have {wide} cells")
+        if len(self.at) != len(self.leading) or any(
+            not 0 <= one < size for one, size in zip(self.at, self.leading, strict=True)
+        ):
+            raise ValueError(f"there is no matrix {self.at} of {self.output!r} in {self.leading}")
+        return self
+
+
 def title(name: str, tries: str) -> str:
     """What a student reads as the name of a case or check: of a check, which is a test function's name, what it tries."""
     return tries if name.startswith("test_") and tries else name
@@ -148,6 +206,7 @@ class CaseResult(Model):
     diagnosis: tuple[Words, ...] = ()
     traceback: Words = Field(default="", description="the student's own frames")
     errors: tuple[OutputError, ...] = ()
+    map: ErrorMap | None = Field(default=None, description="of the output that the message is about")
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
     time_s: float = Field(default=0.0, ge=0)
 
@@ -215,6 +274,11 @@ class RoundRecord(Model):
     temperature_c: int | None = None
     times_s: dict[str, float]
     judged_s: float = Field(description="of the submission, by the judge's clock")
+    repeats: int | None = Field(
+        default=None,
+        ge=0,
+        description="batches that were run again, as the GPU was busy after them; null: not recorded",
+    )
 
 
 class SpeedMeasurement(Model):
@@ -302,6 +366,22 @@ class KernelResources(Model):
     problem: Words = Field(default="", max_length=4000, description="why this architecture cannot launch the kernel")
 
 
+MAX_SOURCES, MAX_SOURCE_LINES, MAX_SOURCE_WIDTH = 20, 40, 200  # excerpts of an assignment, their lines and characters
+
+
+class SourceLines(Model):
+    """An excerpt of a student's file, around lines that results name."""
+
+    file: str
+    first: int = Field(ge=1, description="the number of the first line")
+    lines: tuple[Annotated[Words, Field(max_length=MAX_SOURCE_WIDTH)], ...] = Field(
+        min_length=1, max_length=MAX_SOURCE_LINES, description="each cut to that many characters"
+    )
+    blamed: tuple[int, ...] = Field(
+        max_length=MAX_SOURCE_LINES, description="the numbers of the lines that results name"
+    )
+
+
 class AssignmentResult(Model):
     name: str
     title: str
@@ -311,6 +391,9 @@ class AssignmentResult(Model):
         default=(), description="of a CUDA file, and of Triton kernels that were compiled without a GPU"
     )
     hints: tuple[Words, ...] = Field(default=(), description="what could be better in a right kernel; costs no points")
+    sources: tuple[SourceLines, ...] = Field(
+        default=(), max_length=MAX_SOURCES, description="the student's source around lines that results name"
+    )
     log: WorkerLog
 
 

@@ -1,4 +1,4 @@
-"""The look of outcomes, points and untrusted text in a terminal."""
+"""The look of outcomes, points and untrusted text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ STYLE: dict[Outcome, tuple[str, str]] = {
 }
 
 
-def plain(text: str, style: str = "") -> Text:
-    """Untrusted text, without markup and without control characters, which could rewrite the screen."""
-    return Text(
-        "".join(letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text),
-        style,
+def shown(text: str) -> str:
+    """Untrusted text without control characters and marks of direction, which could rewrite what stands around it."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Untrusted text for a terminal, without markup."""
+    return Text(shown(text), style)
 
 
 def points_text(points: Points) -> Text:

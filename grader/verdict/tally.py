@@ -37,6 +37,7 @@ class Round:
     order: in which the contenders ran.
     times_s: seconds of a call by contender, as its worker claims.
     wall_s, nothing_s: of the submission's batch and of the null contender's, by the judge's clock.
+    repeats: batches that were run again, because the GPU was busy after them.
     """
 
     order: tuple[str, ...]
@@ -44,6 +45,7 @@ class Round:
     times_s: Mapping[str, float]
     wall_s: float
     nothing_s: float
+    repeats: int = 0
 
 
 @dataclass(frozen=True)

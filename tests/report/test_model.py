@@ -20,7 +20,10 @@ from pydantic import ValidationError
 from grader.report import model
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import (
+    MAP_COLUMNS,
+    MAP_ROWS,
     CaseResult,
+    ErrorMap,
     KernelResources,
     KernelTime,
     OutputError,
@@ -36,6 +39,18 @@ from grader.runfolder import alone_in
 
 INF = math.inf
 SCHEMA = Path(model.__file__).parent / "schema.json"
+MAP = {
+    "output": "y",
+    "leading": (2,),
+    "at": (1,),
+    "rows": 3,
+    "columns": 5,
+    "cell_rows": 2,
+    "cell_columns": 2,
+    "cells": (".1u", "n9."),
+    "after": "oo ",
+    "matrices": ".u",
+}
 ERROR = {"output": "y", "worst_budget": 0.1, "rms_budget": 0.2, "pytorch_worst": 0.01, "pytorch_rms": 0.001}
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
@@ -47,7 +62,9 @@ def rich_report(make_case: MakeCase, make_part: MakePart, make_report: MakeRepor
     wrong = OutputError(**ERROR, worst=INF, rms=INF, reference_worst=0.02, reference_rms=0.002)
     cases = [
         make_case("n-1", time_s=0.25, errors=(OutputError(**ERROR, worst=0.05, rms=0.01),)),
-        make_case("n-2", "failed", diagnosis=("why — ×√d",), traceback="  File x", errors=(wrong,), time_s=1.5),
+        make_case(
+            "n-2", "failed", diagnosis=("why — ×√d",), traceback="  File x", errors=(wrong,), time_s=1.5, map=MAP
+        ),
         make_case("n-3", "skipped"),
     ]
     part = make_part(*cases, points=Points(earned=0, graded=4, possible=4))
@@ -106,6 +123,26 @@ def test_no_time_is_negative(rich_report: Report) -> None:
 def test_a_log_is_bounded() -> None:
     with pytest.raises(ValidationError):
         WorkerLog(text="x" * 200_001, total_bytes=200_001)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cells": (".1u",)},
+        {"cells": (".1u", "n9")},
+        {"cells": (".1u", "n9x")},
+        {"before": "oo"},
+        {"at": (2,)},
+        {"at": ()},
+        {"rows": 0},
+        {"rows": MAP_ROWS + 1, "cell_rows": 1, "cells": ("...",) * (MAP_ROWS + 1)},
+        {"columns": MAP_COLUMNS + 1, "cell_columns": 1, "cells": ("." * (MAP_COLUMNS + 1),) * 2},
+    ],
+)
+def test_a_map_has_the_cells_that_its_matrix_needs_and_no_more_than_fit(change: dict[str, Any]) -> None:
+    assert ErrorMap.model_validate(MAP).cells == (".1u", "n9.")
+    with pytest.raises(ValidationError):
+        ErrorMap.model_validate(MAP | {"after": ""} | change)
 
 
 NOTHING = {"earned": 0, "graded": 0, "possible": 0}

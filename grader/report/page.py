@@ -1,0 +1,153 @@
+"""The report as a page, `report.html`: one file with its styles in it, without scripts, that opens from anywhere and prints.
+
+A submission's words are hostile: Jinja2 escapes each of them, `shown` takes out characters that could rewrite the page, and the page's
+Content-Security-Policy allows its own style sheet, by its hash, and nothing else. Styles in an attribute would be refused too, so
+colours are classes, and the places of a plot are attributes of SVG.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from grader.report.model import (
+    AssignmentResult,
+    CaseResult,
+    KernelResources,
+    Points,
+    Report,
+    SourceLines,
+    SpeedCaseResult,
+)
+from grader.report.precision import error_map, of_budget, precision, share_words
+from grader.report.races import roofline, rounds, speedups, timed_cases
+from grader.report.style import STYLE, shown
+from grader.verdict.blame import blamed
+from grader.verdict.causes import causes
+
+TEMPLATES = Path(__file__).parent / "templates"
+MAX_LOG = 20_000  # characters of what an assignment's code printed
+
+
+def page(report: Report) -> str:
+    """The page of a report, as HTML."""
+    cases = timed_cases(report)
+    races = [rounds(one, f"rounds-{number}") for number, one in enumerate(cases, 1)]
+    template = _environment().get_template("report.html")
+    return template.render(
+        report=report,
+        excerpts=functools.partial(_excerpts, report),
+        precision=precision(report),
+        speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
+        races=[plot for plot in races if plot],
+        facts=_facts(report),
+        replay=_replay(report),
+    )
+
+
+def write_page(text: str, path: Path) -> Path:
+    """Write a page, whole or not at all; an earlier one is replaced. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix=".page-", dir=path.parent) as drafts:
+        draft = Path(drafts, "page")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    return path
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = TEMPLATES.joinpath("page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
+    environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
+    environment.filters |= {"points": _points, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
+    environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    """What a template's expression puts on the page: markup of the templates as it is, any other text without hidden characters."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else shown(value)
+
+
+def _points(points: Points) -> str:
+    """Points as 3/4, as the terminal has them; of what was not graded, the possible ones."""
+    if points.possible == 0:
+        return "–"
+    if points.graded == 0:
+        return f"not graded ({points.possible:g})"
+    return f"{points.earned:g}/{points.graded:g}"
+
+
+def _excerpts(
+    report: Report, case: CaseResult | SpeedCaseResult, assignment: AssignmentResult
+) -> list[tuple[SourceLines, set[int]]]:
+    """The source around the lines that a case names, each excerpt with these lines."""
+    places = blamed(case, assignment.file, report.submission.files)
+    found = []
+    for excerpt in assignment.sources:
+        numbers = {line for file, line in places if file == excerpt.file and line in excerpt.blamed}
+        if numbers:
+            found.append((excerpt, numbers))
+    return found
+
+
+def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
+    """Kernels, those with the same needs once, and the cases that launch them."""
+    several = len(assignment.parts) > 1
+    found: dict[KernelResources, dict[str, None]] = {}
+    for one in assignment.kernels:
+        where = f"{one.part} {one.case}".strip() if several else one.case
+        found.setdefault(one.model_copy(update={"case": "", "part": ""}), {})[where] = None
+    return [(one, ", ".join(filter(None, where))) for one, where in found.items()]
+
+
+def _ms(time_s: float) -> str:
+    """Milliseconds; nothing where no time was taken."""
+    ms = time_s * 1e3
+    return "" if time_s == 0 else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    """What ran where: names and values."""
+    at, where = report.environment, report.isolation
+    yield "submission", report.submission.path
+    yield "files", f"{', '.join(report.submission.files)}; SHA-256 {report.submission.sha256}"
+    memory = f", {at.gpu_memory_gib:.0f} GiB" if at.gpu_memory_gib else ""
+    yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
+    yield "processor", at.cpu
+    yield "system", at.platform
+    told = at.model_dump()
+    names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
+    yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
+    yield "isolation", where.words + (f", image {where.image}" if where.image else "")
+    if limits := where.limits:
+        yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
+    if where.note:
+        yield "beware", where.note
+    yield "seed", str(report.seed)
+    yield "effort", report.effort
+
+
+def _replay(report: Report) -> str:
+    """The command that grades the same folder on the same inputs."""
+    words = ["grader", "run", report.submission.path, "--seed", str(report.seed), "--device", report.environment.device]
+    words += [word for one in report.assignments for word in ("-a", one.name)]
+    return shlex.join(words + (["--quick"] if report.effort == "quick" else []))

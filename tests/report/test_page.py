@@ -1,0 +1,487 @@
+"""The report as a page: what it says, that it is well formed and whole in itself, and that no word of a student's becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from grader.cli import app
+from grader.report.json_file import write_report
+from grader.report.model import (
+    BandResult,
+    CaseResult,
+    ErrorMap,
+    OutputError,
+    PartResult,
+    Report,
+    SourceLines,
+    SpeedResult,
+)
+from grader.report.page import MAX_LOG, TEMPLATES, page
+from grader.report.precision import error_map, of_budget
+from grader.report.races import roofline, rounds, speedups, timed_cases
+from tests.conftest import ROOT
+from tests.report.test_speed import interval, measured, timed, took
+
+MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
+
+SAMPLES = {name: ROOT / "docs/sample" / name / "report.json" for name in ("cpu", "gpu")}
+MOST_BYTES = 300_000
+VOID = {"meta", "br"}
+
+
+def names_in(text: str) -> set[str]:
+    return set(text.split())
+
+
+TAGS = names_in(
+    "html head meta title style body header section h1 h2 h3 h4 h5 p strong span code pre a article figure figcaption div details summary "
+    "table thead tbody tfoot tr th td svg desc text line circle rect path"
+)
+ATTRIBUTES = names_in(
+    "lang charset http-equiv content name id class title href scope colspan open role aria-labelledby aria-hidden viewbox width height "
+    "x y x1 y1 x2 y2 cx cy r d transform text-anchor stroke-width"
+)
+HOSTILE = (
+    '</pre></p></td></title></style></svg><script>alert(1)</script><img src=x onerror=alert(2)>\' onload=alert(3) " style="display:none"'
+    "{{ 7 * 7 }}{% raw %}<!-- ]]> &lt;b&gt; \u202ereversed\u202c\u2066\u2069\u200f \u2028 \x1b[31m \x9b \x07 \u0085 \ufeff"
+)
+
+
+class Parsed(HTMLParser):
+    """A page's elements with their attributes, and its texts by the element around them. Raises AssertionError where tags do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.comments: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs)
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self._open[-1] if self._open else "", data))
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(text for _, text in self.texts))
+
+
+def sample(name: str) -> Report:
+    return Report.model_validate_json(SAMPLES[name].read_bytes())
+
+
+MAP = ErrorMap(
+    output="dq",
+    leading=(2, 3),
+    at=(1, 2),
+    rows=30,
+    columns=9,
+    cell_rows=10,
+    cell_columns=3,
+    cells=(".19", "n.u", "..."),
+    after="o..",
+    matrices="..1...",
+)
+
+
+@pytest.fixture
+def full(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Report:
+    """A report with every kind of thing that a page shows."""
+    error = OutputError(
+        output="y", worst=math.inf, worst_budget=1e-5, rms=2e-6, rms_budget=1e-5, pytorch_worst=1e-7, pytorch_rms=1e-8
+    )
+    wrong = make_case(
+        "n-1025",
+        "failed",
+        message="y[1024] is the first wrong element",
+        diagnosis=("consistent with a missing mask", "y:  1 2\n    3 4"),
+        traceback='  File "softmax.py", line 7, in softmax\n',
+        errors=(error,),
+        map=MAP,
+    )
+    alike = make_case("n-1026", "failed", message="another", diagnosis=("consistent with a missing mask",))
+    speed = SpeedResult(
+        points=timed().points,
+        cases=(
+            timed(measured=measured(flags=("the clock was low",))),
+            timed("failed", name="long", message="wrong under timing"),
+        ),
+    )
+    part = make_part(make_case(), wrong, alike, make_case("bf16", "skipped", message="needs a GPU"))
+    part = part.model_copy(update={"speed": speed})
+    report = make_report(part, log="[n-1] hello\n", infra_errors=("the driver was lost",), incomplete=True)
+    data = json.loads(report.model_dump_json())
+    (assignment,) = data["assignments"]
+    kernel = {"name": "softmax_kernel", "case": "n-1025", "arch": "sm_90", "registers": 33, "problem": "too large"}
+    assignment |= {
+        "kernels": [kernel],
+        "hints": ["fewer spills"],
+        "sources": [SourceLines(file="softmax.py", first=6, lines=("a", "b = 1"), blamed=(7,)).model_dump()],
+    }
+    assignment["parts"][0]["groups"][0]["cases"][0]["gpu_time"] = {
+        "own_share": 0.9,
+        "library_share": 0.1,
+        "kernels": [{"name": "softmax_kernel", "own": True, "calls": 3, "share": 0.9}],
+    }
+    assignment["log"]["others"] = ["torch: a warning"]
+    data["submission"]["notes"] = ["a.ipynb: ignored"]
+    return Report.model_validate_json(json.dumps(data))
+
+
+# What it says ---------------------------------------------------------------------------------------------------------
+
+
+def test_everything_of_the_report_is_there(full: Report) -> None:
+    text = Parsed(page(full)).text
+    for said in (
+        "Row softmax",
+        "y[1024] is the first wrong element",
+        "consistent with a missing mask",
+        "1 more case, the same way: n-1026",
+        "Where dq is wrong: the matrix [1, 2] of 2 × 3",
+        "the clock was low",
+        "wrong under timing",
+        "softmax_kernel",
+        "too large",
+        "fewer spills",
+        "[n-1] hello",
+        "torch: a warning",
+        "a.ipynb: ignored",
+        "the driver was lost",
+        "Incomplete: the run was interrupted",
+        "needs a GPU",
+        "grader run sub --seed 4711 --device cpu -a softmax",
+        "torch 2.13",
+        "not isolated" if full.isolation.note else "unisolated",
+    ):
+        assert said in text, said
+
+
+def test_the_source_has_its_line_numbers_and_the_blamed_line(full: Report) -> None:
+    lines = re.findall(r'<span class="line( blamed)?"><span class="at">(\d+)</span>(.*)', page(full))
+    assert lines == [("", "6", "a"), (" blamed", "7", "b = 1")]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_report_of_before_there_were_pages_is_shown(name: str) -> None:
+    report = sample(name)
+    text = page(report)
+    parsed = Parsed(text)
+    assert len(text.encode()) < MOST_BYTES
+    assert "undefined" not in text.lower()
+    for one in report.assignments:
+        assert one.title in parsed.text
+        for case in (case for part in one.parts for case in part.cases):
+            assert case.title in parsed.text
+    assert len(parsed.all("svg")) > (10 if name == "gpu" else 0)
+
+
+def test_a_long_log_is_cut(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+    text = page(make_report(make_part(make_case()), log="x" * 100_000))
+    assert "x" * MAX_LOG in text
+    assert "x" * (MAX_LOG + 1) not in text
+    assert "report.json has the rest" in text
+
+
+# What it is -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, "full"])
+def test_the_page_is_whole_in_itself(full: Report, name: str) -> None:
+    text = page(full if name == "full" else sample(name))
+    parsed = Parsed(text)
+    assert text.startswith("<!DOCTYPE html>\n<html lang=")
+    assert {tag for tag, _ in parsed.elements} <= TAGS
+    assert {key for _, attributes in parsed.elements for key in attributes} <= ATTRIBUTES
+    assert parsed.comments == []
+    names = Counter(attributes["id"] for _, attributes in parsed.elements if "id" in attributes)
+    assert set(names.values()) == {1}
+    assert all(one["href"].removeprefix("#") in names for one in parsed.all("a"))
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_the_policy_allows_the_page_its_own_styles_and_nothing_else(full: Report) -> None:
+    parsed = Parsed(page(full))
+    (policy,) = [one["content"] for one in parsed.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    (style,) = [text for tag, text in parsed.texts if tag == "style"]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    first = [tag for tag, _ in parsed.elements].index("style")
+    assert ("meta", {"http-equiv": "Content-Security-Policy", "content": policy}) in parsed.elements[:first]
+
+
+@pytest.mark.parametrize("name", ["gpu", "full"])
+def test_every_plot_has_a_title_a_description_and_a_table(full: Report, name: str) -> None:
+    text = page(full if name == "full" else sample(name))
+    figures = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    plots = [Parsed(one) for one in figures]
+    assert len(plots) == len([one for one in Parsed(text).all("svg") if one.get("role") == "img"])
+    for plot in plots:
+        (svg,) = [one for one in plot.all("svg") if one.get("role") == "img"]
+        titles = {one["id"] for tag in ("title", "desc") for one in plot.all(tag) if "id" in one}
+        assert set(svg["aria-labelledby"].split()) == titles
+        assert len(titles) == 2
+        assert len(plot.all("table")) == 1
+        assert len(plot.all("tr")) > 1
+        heads, cells = len(plot.all("th")), len(plot.all("td"))
+        assert cells == heads * (len(plot.all("tr")) - 1)
+
+
+def test_styles_know_every_class_of_a_mark() -> None:
+    css = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    text = page(sample("gpu"))
+    looks = {
+        name for found in re.findall(r'<(?:line|circle|rect|path)[^>]* class="([^"]*)"', text) for name in found.split()
+    }
+    assert {name for name in looks if not re.search(rf"\.{name}\b", css)} <= {"cells"}
+
+
+# A student's words ----------------------------------------------------------------------------------------------------
+
+
+def leaves(data: Any, kind: type | Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values of a kind in JSON."""
+    if isinstance(data, kind) and not isinstance(data, bool):
+        yield at
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from leaves(value, kind, (*at, key))
+
+
+def replaced(report: Report, kind: type | Any, value: Any) -> tuple[Report, int]:
+    """The report with another value in each place of a kind where one is allowed, and how many these are."""
+    data, count = json.loads(report.model_dump_json()), 0
+    for at in list(leaves(data, kind)):
+        changed = with_value(data, at, value)
+        try:
+            Report.model_validate_json(json.dumps(changed))
+        except ValidationError:
+            continue  # a field of few words or numbers
+        data, count = changed, count + 1
+    return Report.model_validate_json(json.dumps(data)), count
+
+
+def with_value(data: Any, at: tuple[Any, ...], value: Any) -> Any:
+    """A copy of JSON with another value in one place."""
+    if not at:
+        return value
+    key, *rest = at
+    changed = with_value(data[key], tuple(rest), value)
+    if isinstance(data, dict):
+        return data | {key: changed}
+    return [*data[:key], changed, *data[key + 1 :]]
+
+
+def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
+    hostile, spoiled = replaced(full, str, HOSTILE)
+    assert spoiled > 40
+    text = page(hostile)
+    parsed = Parsed(text)
+    assert {tag for tag, _ in parsed.elements} <= TAGS
+    assert {key for _, attributes in parsed.elements for key in attributes} <= ATTRIBUTES
+    assert parsed.comments == []
+    assert all(one["href"].startswith("#assignment-") for one in parsed.all("a"))
+    assert len(parsed.all("style")) == 1
+    assert "{{ 7 * 7 }}" in parsed.text
+    hidden = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")}
+    assert hidden == {"\n"}
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 1e-300, 1e300, None])
+def test_any_numbers_make_a_page(full: Report, number: float | None) -> None:
+    """A page that could not be made would cost a grading its exit code."""
+    odd, spoiled = replaced(full, int | float, number)
+    assert spoiled > (20 if number is not None else 3)
+    text = page(odd)
+    Parsed(text)
+    assert not re.search(r'"(nan|-?inf)"', text)
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def test_show_writes_the_page_beside_the_report(tmp_path: Path, full: Report) -> None:
+    path = write_report(full, tmp_path)
+    before = path.read_bytes()
+    (tmp_path / "report.html").write_text("an old one")
+    done = CliRunner().invoke(app, ["show", str(path)])
+    assert (done.exit_code, done.output.replace("\n", "")) == (0, f"page: {tmp_path / 'report.html'}")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page(full)
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "report.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("{", "is no report of this grader; the file: Invalid JSON"),
+        ('{"schema_version": 1}', "is no report of this grader; started: Field required"),
+    ],
+)
+def test_show_says_why_a_file_is_no_report(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_text(content)
+    done = CliRunner().invoke(app, ["show", str(path)])
+    assert done.exit_code == 2
+    assert f"{path}: {words}" in done.output
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_goes_where_its_report_goes(tmp_path: Path, full: Report) -> None:
+    """The page of an earlier report never stands beside a new one."""
+    for name in ("alice", "bob"):
+        info = full.submission.model_copy(update={"path": f"/subs/{name}"})
+        write_report(full.model_copy(update={"submission": info}), tmp_path)
+        assert not (tmp_path / "report.html").exists()
+        (tmp_path / "report.html").write_text(name)
+    assert (tmp_path / "report-alice.html").read_text() == "alice"
+
+
+# Plots ----------------------------------------------------------------------------------------------------------------
+
+
+def cells_drawn(found: ErrorMap) -> dict[str, set[tuple[int, int]]]:
+    """The cells of a map as they are drawn, by their class; of one without strips beside it."""
+    drawn = {}
+    for mark in error_map(found, "map").marks:
+        if mark.tag == "path":
+            thick = float(str(mark.attributes["stroke-width"]))
+            runs = re.findall(r"M(\d+) ([\d.]+)h(\d+)", str(mark.attributes["d"]))
+            drawn[str(mark.attributes["class"])] = {
+                (round((float(y) - 6) / thick - 0.5), column)
+                for x, y, length in runs
+                for column in range((int(x) - 90) // 14, (int(x) + int(length) - 90) // 14)
+            }
+    return drawn
+
+
+def test_a_map_is_drawn_cell_by_cell() -> None:
+    bare = MAP.model_copy(update={"after": "", "matrices": ""})
+    assert cells_drawn(bare) == {
+        "cells fine": {(0, 0), (1, 1), (2, 0), (2, 1), (2, 2)},
+        "cells mark-1": {(0, 1)},
+        "cells mark-9": {(0, 2)},
+        "cells mark-n": {(1, 0)},
+        "cells mark-u": {(1, 2)},
+    }
+
+
+def test_a_maps_table_says_which_rows_and_columns() -> None:
+    assert list(error_map(MAP, "map").rows) == [
+        ("up to 10 budgets", "1", "0 to 9", "3 to 5"),
+        ("beyond 10⁸ budgets, or infinite", "1", "0 to 9", "6 to 8"),
+        ("NaN", "1", "10 to 19", "0 to 2"),
+        ("never written", "1", "10 to 19", "6 to 8"),
+        ("written outside of the tensor", "1", "", ""),
+    ]
+
+
+def test_the_largest_map_is_small() -> None:
+    marks = (".123456789nuo"[:12] * 20)[:160]
+    cells = tuple(marks[at % 12 :] + marks[: at % 12] for at in range(64))
+    largest = ErrorMap(output="y", rows=64, columns=160, cell_rows=1, cell_columns=1, cells=cells)
+    plot = error_map(largest, "map")
+    assert sum(len(str(mark.attributes)) for mark in plot.marks) < 150_000
+    assert plot.width <= 840
+    assert plot.height < 450
+
+
+@pytest.mark.parametrize(
+    ("worst", "budget", "rms", "rms_budget", "share"),
+    [
+        (1e-5, 2e-5, 1e-6, 1e-5, 0.5),
+        (1e-5, 2e-5, 9e-6, 1e-5, 0.9),
+        (math.inf, 1.0, 0.0, 1.0, math.inf),
+        (0, 0, 0, 0, 0),
+    ],
+)
+def test_an_error_is_told_as_a_share_of_its_budget(
+    worst: float, budget: float, rms: float, rms_budget: float, share: float
+) -> None:
+    error = OutputError(
+        output="y", worst=worst, worst_budget=budget, rms=rms, rms_budget=rms_budget, pytorch_worst=0, pytorch_rms=0
+    )
+    assert of_budget([error]) == pytest.approx(share)
+    assert of_budget([]) is None
+
+
+def test_a_band_says_by_how_much_it_is_reached(full: Report) -> None:
+    contender = took("eager", 1.0, speedup=interval(1.045, 1.04, 1.05))
+    bands = (
+        BandResult(vs="eager", speedup=0.95, points=1, reached=True),
+        BandResult(vs="eager", speedup=1.1, points=1, reached=False),
+        BandResult(vs="eager", speedup=1.05, points=1, reached=True, undecided=True),
+    )
+    (one, *_) = timed_cases(full)
+    case = one.case.model_copy(update={"bands": bands, "measured": measured(took("submission", 0.9), contender)})
+    plot = speedups([type(one)(one.title, case, case.measured)])  # type: ignore[arg-type]
+    assert plot is not None
+    assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
+    looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
+    assert looks == ["edge good", "edge bad", "edge odd"]
+    assert "5.0% short of 1.1 ×" in [mark.text for mark in plot.marks]
+
+
+def test_contenders_lie_under_the_measured_roofs() -> None:
+    cases = timed_cases(sample("gpu"))
+    plot = roofline(cases)
+    assert plot is not None
+    roofs = [mark.attributes for mark in plot.marks if mark.attributes.get("class") == "roof"]
+    assert len(roofs) == 2
+    slope, level = roofs
+    assert (slope["x2"], slope["y2"]) == (level["x1"], level["y1"])
+    own = [mark.attributes for mark in plot.marks if mark.attributes.get("class") == "own"]
+    assert len(own) == len(cases) == 8
+    assert all(float(str(one["cy"])) >= float(str(level["y1"])) for one in own)
+    alone = roofline([one for one in cases if one.measured.roofline == "matmul"])
+    assert alone is not None
+    assert [m.attributes["y1"] == m.attributes["y2"] for m in alone.marks if m.attributes.get("class") == "roof"] == [
+        True
+    ]
+
+
+def test_a_round_tells_its_clock_and_whether_the_gpu_was_quiet() -> None:
+    (one, *_) = timed_cases(sample("gpu"))
+    old = rounds(one, "rounds-1")
+    assert old is not None
+    assert old.rows[0][-4:] == ("1980", "2619", "46", "")
+    assert "busy, so run again" not in [mark.text for mark in old.marks]
+    told = tuple(each.model_copy(update={"repeats": at}) for at, each in enumerate(one.measured.rounds))
+    new = rounds(type(one)(one.title, one.case, one.measured.model_copy(update={"rounds": told})), "rounds-1")
+    assert new is not None
+    assert [row[-1] for row in new.rows][:3] == ["0", "1", "2"]
+    assert [mark.text for mark in new.marks][-5:-2] == ["0", "1", "2"]
