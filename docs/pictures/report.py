@@ -1,0 +1,60 @@
+"""Reports that were really made, of docs/sample: what the terminal shows of a wrong submission, and the speed-ups of the staff's kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.segment import Segment
+
+from docs.pictures.drawing import picture
+from grader.report.model import Report
+from grader.report.races import speedups, timed_cases
+from grader.report.svg import Mark, Plot
+from grader.report.terminal import ReportConsole, print_report
+
+SAMPLES = Path(__file__).parents[1] / "sample"
+COLUMNS, WIDTH, HEIGHT = 120, 7, 17  # of the terminal; of a letter and of a line in pixels
+
+
+def report_of(sample: str) -> Report:
+    return Report.model_validate_json((SAMPLES / sample / "report.json").read_bytes())
+
+
+def terminal() -> Plot:
+    """What `grader run` shows of the wrong softmax."""
+    report = report_of("wrong")
+    console = ReportConsole(file=io.StringIO(), force_terminal=True, color_system="standard", width=COLUMNS, record=True)
+    print_report(report, console)
+    lines = list(Segment.split_lines(console._record_buffer))
+    marks = [mark for number, line in enumerate(lines) for mark in line_of(line, number)]
+    description = (
+        f"What grader run shows of a softmax that loads the lanes beyond a row as 0: {report.correctness.earned:g} of "
+        f"{report.correctness.graded:g} points, the cases that failed, the first wrong element, and the cause that it is consistent with."
+    )
+    return picture("report", "A report of grader run", description, len(lines) * HEIGHT, marks, COLUMNS * WIDTH)
+
+
+def line_of(line: list[Segment], number: int) -> list[Mark]:
+    """A line's pieces, each as wide as a terminal shows it whatever the font is."""
+    marks, column = [], 0
+    for text, style, _ in line:
+        start = column + len(text) - len(text.lstrip())
+        column += cell_len(text)
+        if words := text.strip():
+            place = {"x": start * WIDTH, "y": number * HEIGHT + 12, "textLength": cell_len(words) * WIDTH}
+            look = [style.color.name.replace("_", "-")] if style and style.color else []
+            look += [name for name in ("bold", "dim") if style and getattr(style, name)]
+            marks.append(Mark("text", place | {"class": " ".join(["code", *look])}, words))
+    return marks
+
+
+def speed() -> Plot:
+    """The speed-ups of the staff's kernels, as a report's page has them."""
+    report = report_of("gpu")
+    plot = speedups(timed_cases(report))
+    if plot is None:
+        raise ValueError(f"{SAMPLES / 'gpu'}: has no speed case that was timed")
+    return dataclasses.replace(plot, name="speed", description=f"{plot.description} Measured on an {report.environment.gpu}.")
