@@ -32,13 +32,18 @@ def tiles(n: int) -> Iterator[tuple[int, int, Kind]]:
     for row in range(math.ceil(n / TILE)):
         for column in range(math.ceil(n / TILE)):
             last_query, last_key = min((row + 1) * TILE, n) - 1, min((column + 1) * TILE, n) - 1
-            kind: Kind = "computed" if last_key <= row * TILE else "masked" if column * TILE <= last_query else "skipped"
+            kind: Kind = (
+                "computed" if last_key <= row * TILE else "masked" if column * TILE <= last_query else "skipped"
+            )
             yield row, column, kind
 
 
 def tile_map(n: int, names: bool = True) -> list[Mark]:
     """The tiles to scale. In masked ones the scores above the diagonal are −∞."""
-    marks = [label(LEFT + n * PIXELS / 2, TOP - 28, "keys", "strong", "middle"), label(0, TOP - 28, "queries", "strong")]
+    marks = [
+        label(LEFT + n * PIXELS / 2, TOP - 28, "keys", "strong", "middle"),
+        label(0, TOP - 28, "queries", "strong"),
+    ]
     for row, column, kind in tiles(n):
         x, y = LEFT + column * TILE * PIXELS, TOP + row * TILE * PIXELS
         width, height = (PIXELS * min(TILE, n - one * TILE) for one in (column, row))
@@ -135,7 +140,9 @@ def forward(folder: Path) -> Plot:
         f"{few['masked']} on it are computed and masked, {few['skipped']} above it are skipped. One program goes along its row of tiles with the "
         f"running maximum m and sum l; the table has their values for query {QUERY} after each tile, ending at m = {m:.3f}, l = {total:.3f}."
     )
-    return picture("flash_attention", "Causal tiles of the FlashAttention forward pass", description, int(TOP + n + 46), marks)
+    return picture(
+        "flash_attention", "Causal tiles of the FlashAttention forward pass", description, int(TOP + n + 46), marks
+    )
 
 
 # Backward: the boxes of one tile, by column and line. Saved by the forward, computed once, computed anew in every tile, or a gradient.
@@ -159,7 +166,10 @@ def backward(folder: Path) -> Plot:
     marks.append(box(LEFT, y, (ROW + 1) * side, side, "edge-other thick", 2))
     marks += arrow(LEFT + 8, y + side / 2 + 12, LEFT + (ROW + 1) * side - 8, y + side / 2 + 12, "arrow-other")
     below = [
-        (f"dK, dV: keys {COLUMN * TILE} … {(COLUMN + 1) * TILE - 1} stay, {count - COLUMN} tiles of queries go by", "own"),
+        (
+            f"dK, dV: keys {COLUMN * TILE} … {(COLUMN + 1) * TILE - 1} stay, {count - COLUMN} tiles of queries go by",
+            "own",
+        ),
         (f"dQ: queries {ROW * TILE} … {(ROW + 1) * TILE - 1} stay, {ROW + 1} tiles of keys go by", "other"),
     ]
     marks += [label(0, bottom + 24 + 18 * number, words, look) for number, (words, look) in enumerate(below)]
@@ -178,7 +188,11 @@ def backward(folder: Path) -> Plot:
         "recomputed from Q, K and the saved L; dP comes from dO and V; dS = P ∘ (dP − delta); P gives dV, and dS gives dQ and dK."
     )
     return picture(
-        "flash_attention-backward", "What the FlashAttention backward pass recomputes", description, int(bottom + 82), marks
+        "flash_attention-backward",
+        "What the FlashAttention backward pass recomputes",
+        description,
+        int(bottom + 82),
+        marks,
     )
 
 

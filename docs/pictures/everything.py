@@ -7,20 +7,19 @@ from pathlib import Path
 from docs.pictures import attention, gelu, house, report, softmax
 from docs.pictures.drawing import svg
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+COURSE = HERE.parents[1] / "assignments"
 
 
 def pictures() -> dict[Path, str]:
     """Each picture's file, and its SVG."""
-    assignments = ROOT / "assignments"
-    beside = {
-        assignments / "cuda_gelu/cuda_gelu.svg": gelu.cuda(assignments / "cuda_gelu"),
-        assignments / "triton_gelu/triton_gelu.svg": gelu.triton(assignments / "triton_gelu"),
-        assignments / "softmax/softmax.svg": softmax.online(),
-        assignments / "flash_attention/flash_attention.svg": attention.forward(assignments / "flash_attention"),
-        assignments / "flash_attention/flash_attention-backward.svg": attention.backward(
-            assignments / "flash_attention"
-        ),
-    }
-    here = {f"{plot.name}.svg": plot for plot in (*report.terminal(), report.speed(), house.house())}
-    return {path: svg(plot) for path, plot in (beside | {ROOT / "docs/pictures" / name: here[name] for name in here}).items()}
+    flash = COURSE / "flash_attention"
+    drawn = [(HERE, plot) for plot in (report.terminal(), report.speed(), house.house())]
+    drawn += [
+        (COURSE / "cuda_gelu", gelu.cuda(COURSE / "cuda_gelu")),
+        (COURSE / "triton_gelu", gelu.triton(COURSE / "triton_gelu")),
+        (COURSE / "softmax", softmax.online()),
+        (flash, attention.forward(flash)),
+        (flash, attention.backward(flash)),
+    ]
+    return {folder / f"{plot.name}.svg": svg(plot) for folder, plot in drawn}

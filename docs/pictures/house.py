@@ -61,7 +61,13 @@ JUDGE = Process(
 WORKER = Process(
     "worker",
     ("worker/",),
-    ("runs the student's code;", "reads a copy of the folder and", "Python's packages, writes a", "scratch folder; has no network,", "sees nothing of the course"),
+    (
+        "runs the student's code;",
+        "has a copy of the folder, Python's",
+        "packages and a scratch folder;",
+        "in bubblewrap there is nothing",
+        "else to see, and no network",
+    ),
     (544, 258, 222, 164),
     "tint-bad",
 )
@@ -83,11 +89,22 @@ CROSSINGS = (JOB, EVENTS, REQUESTS, REPLIES, TENSORS)
 
 def house() -> Plot:
     marks = heading("The submission never runs in the process that grades it")
-    marks.append(label(0, 28, "Three kinds of processes, the rooms of grader/ that run in each, and all that passes between them", "quiet"))
+    marks.append(
+        label(
+            0,
+            28,
+            "Three kinds of processes, the rooms of grader/ that run in each, and all that passes between them",
+            "quiet",
+        )
+    )
     marks += [box(*CONTAINER, "frame dashed", 8), box(*JAIL, "wall", 6)]
     x, y, width, _ = CONTAINER
-    marks.append(label(x + width - 12, y + 16, "sandbox: this host, or a container for each submission", "quiet", "end"))
-    marks.append(label(JAIL[0] + JAIL[2] / 2, JAIL[1] + 16, "jail: bubblewrap, or another user", "strong bad", "middle"))
+    marks.append(
+        label(x + width - 12, y + 16, "sandbox: this host, or a container for each submission", "quiet", "end")
+    )
+    marks.append(
+        label(JAIL[0] + JAIL[2] / 2, JAIL[1] + 16, "jail: bubblewrap, or another user", "strong bad", "middle")
+    )
     for process in PROCESSES:
         marks += drawn(process)
     for one in (JOB, EVENTS):
@@ -116,7 +133,10 @@ def drawn(process: Process) -> list[Mark]:
     marks = [box(x, y, width, height, process.look), label(x + 12, y + 18, process.name, "strong")]
     rooms, at = "   ".join(process.rooms), y + 38
     marks.append(label(x + 12, at, rooms, "code"))
-    return [*marks, *(label(x + 12, at + 21 + 18 * number, words, "quiet") for number, words in enumerate(process.says))]
+    return [
+        *marks,
+        *(label(x + 12, at + 21 + 18 * number, words, "quiet") for number, words in enumerate(process.says)),
+    ]
 
 
 def memory() -> list[Mark]:

@@ -26,7 +26,9 @@ def report_of(sample: str) -> Report:
 def terminal() -> Plot:
     """What `grader run` shows of the wrong softmax."""
     report = report_of("wrong")
-    console = ReportConsole(file=io.StringIO(), force_terminal=True, color_system="standard", width=COLUMNS, record=True)
+    console = ReportConsole(
+        file=io.StringIO(), force_terminal=True, color_system="standard", width=COLUMNS, record=True
+    )
     print_report(report, console)
     lines = list(Segment.split_lines(console._record_buffer))
     marks = [mark for number, line in enumerate(lines) for mark in line_of(line, number)]
@@ -57,4 +59,6 @@ def speed() -> Plot:
     plot = speedups(timed_cases(report))
     if plot is None:
         raise ValueError(f"{SAMPLES / 'gpu'}: has no speed case that was timed")
-    return dataclasses.replace(plot, name="speed", description=f"{plot.description} Measured on an {report.environment.gpu}.")
+    return dataclasses.replace(
+        plot, name="speed", description=f"{plot.description} Measured on an {report.environment.gpu}."
+    )

@@ -41,7 +41,14 @@ def online() -> Plot:
         marks += bars(left, number, step[0])
         marks += words(left, number, found)
     m, total = found[-1][:2]
-    marks.append(label(0, 424, f"After the last block: m = {m:g} and l = {total:.4f}, as if the whole row had been there at once", "strong"))
+    marks.append(
+        label(
+            0,
+            424,
+            f"After the last block: m = {m:g} and l = {total:.4f}, as if the whole row had been there at once",
+            "strong",
+        )
+    )
     marks.append(label(0, 444, "A second pass over the row writes y = exp(x − m) / l.", ""))
     told = "; ".join(f"m = {m:g}, l = {total:.4f}" for m, total, _, _ in found)
     description = (
@@ -59,7 +66,9 @@ def row_of(left: float, number: int) -> list[Mark]:
         column = number * BLOCK + lane
         inside = column < len(ROW)
         look = "tint-own" if inside else "tint-odd dashed"
-        marks += boxed(left + lane * width, STRIP, width, 28, look, f"{ROW[column]:g}" if inside else "−∞", "" if inside else "odd")
+        marks += boxed(
+            left + lane * width, STRIP, width, 28, look, f"{ROW[column]:g}" if inside else "−∞", "" if inside else "odd"
+        )
     if (number + 1) * BLOCK > len(ROW):
         marks.append(label(left + PANEL, STRIP - 10, "beyond the row: exp(−∞ − m) = 0", "small odd", "end"))
     return marks
@@ -69,7 +78,10 @@ def bars(left: float, number: int, m: float) -> list[Mark]:
     """exp(x − m) of all that has been seen; earlier blocks' bars within what they were before this block."""
     scale = Axis(0, 1, BOTTOM, TOP)
     before = max(ROW[: number * BLOCK], default=m)
-    marks = [line(left, scale.at(1), left + PANEL, scale.at(1), "limit"), line(left, BOTTOM, left + PANEL, BOTTOM, "frame")]
+    marks = [
+        line(left, scale.at(1), left + PANEL, scale.at(1), "limit"),
+        line(left, BOTTOM, left + PANEL, BOTTOM, "frame"),
+    ]
     marks.append(label(left + PANEL, scale.at(1) - 10, f"exp(m − m) = 1 for x = m = {m:g}", "tick", "end"))
     pitch = PANEL / (math.ceil(len(ROW) / BLOCK) * BLOCK)
     for column, x in enumerate(ROW):
@@ -82,7 +94,9 @@ def bars(left: float, number: int, m: float) -> list[Mark]:
             height = BOTTOM - scale.at(math.exp(x - before))
             marks.append(rectangle(round(place, 1), round(BOTTOM - height, 1), BAR, round(height, 1), "ghost"))
         top = scale.at(math.exp(x - m))
-        marks.append(rectangle(round(place, 1), top, BAR, round(BOTTOM - top, 1), "filled-other" if is_old else "filled-own"))
+        marks.append(
+            rectangle(round(place, 1), top, BAR, round(BOTTOM - top, 1), "filled-other" if is_old else "filled-own")
+        )
     return marks
 
 
@@ -94,7 +108,9 @@ def words(left: float, number: int, found: list[tuple[float, float, float, float
     marks = [label(left, BOTTOM + 24, f"m = {told}", "code")]
     if not number:
         return [*marks, label(left, BOTTOM + 44, f"l = {share:.4f}", "code own")]
-    note = f"m rose: the old bars × exp({old_m:g} − {m:g}) = {factor:.4f}" if factor < 1 else "m stays: the old bars stay"
+    note = (
+        f"m rose: the old bars × exp({old_m:g} − {m:g}) = {factor:.4f}" if factor < 1 else "m stays: the old bars stay"
+    )
     return [
         *marks,
         label(left, BOTTOM + 44, f"l = {old_total:.4f} · {factor:.4f}", "code other"),
