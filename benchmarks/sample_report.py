@@ -1,7 +1,7 @@
 """Makes a sample of a report: a grading on this machine, as report.json and as the terminal shows it.
 
     python benchmarks/sample_report.py docs/sample/gpu [option of `grader run` ...]    grade reference/ and write both files
-    python benchmarks/sample_report.py docs/sample/wrong --submission FOLDER [...]      grade another one, or a wrong kernel of tests/mutants/
+    python benchmarks/sample_report.py docs/sample/wrong --submission FOLDER [...]      the same of a folder, also of tests/mutants/
     python benchmarks/sample_report.py --render                                         write what the terminal shows of every sample again
 
 The sample says nothing of where the grading's files lay: paths are cut to the repository, or to Python's packages.

@@ -1,4 +1,4 @@
-"""FlashAttention under a causal mask: which tiles of S exist, what a program carries along its keys, and what the backward computes anew."""
+"""FlashAttention under a causal mask: which tiles of S exist, what a program carries along, what the backward computes again."""
 
 from __future__ import annotations
 
@@ -86,35 +86,47 @@ def counted(n: int) -> Counter[Kind]:
 def forward(folder: Path) -> Plot:
     n = length(folder)
     large = int(load_assignment(folder).spec.parts[0].speed[0].params["n"])
-    steps = list(online(n))
-    whole = [math.exp(s) for s in scores(n)[: QUERY + 1]]
-    m, total = steps[-1][2:4]
-    if not math.isclose(m + math.log(total), math.log(sum(whole)), rel_tol=1e-12):
-        raise ValueError("the tiles' m + log(l) is not the log-sum-exp of the row")
     marks = heading(
         "Causal tiles: half of S is never computed, and none of it is kept",
         f"S for n = {n} tokens in tiles of {TILE} × {TILE}; query i sees keys 0 … i",
     )
     marks += tile_map(n)
-    y = TOP + ROW * TILE * PIXELS
-    reach = (ROW + 1) * TILE * PIXELS
-    marks.append(box(LEFT, y, reach, TILE * PIXELS, "edge-other thick", 2))
-    marks += arrow(LEFT + 8, y + TILE * PIXELS - 10, LEFT + reach - 8, y + TILE * PIXELS - 10, "arrow-other")
-    left = LEFT + n * PIXELS + 48
-    few = counted(n)
-    marks.append(label(left, TOP, f"One program: queries {ROW * TILE} … {(ROW + 1) * TILE - 1}", "strong other"))
-    marks.append(label(left, TOP + 20, f"goes along {ROW} computed tiles and a masked one, then stops."))
-    marks.append(label(left, TOP + 38, f"It carries m, l and A of each query. For query {QUERY}, after"))
-    columns = (0, 110, 180, 285)
-    head = ("the keys", "m", "exp(m − m')", "l")
-    rows = [head] + [(f"{a} … {b}", f"{m:.3f}", f"{f:.4f}" if a else "0", f"{l:.3f}") for a, b, m, l, f in steps]
-    for number, cells in enumerate(rows):
-        at = TOP + 66 + number * 20
-        for column, words in zip(columns, cells, strict=True):
-            marks.append(label(left + column, at, words, "quiet" if not number else "code"))
-        if not number:
-            marks.append(line(left, at + 11, left + 330, at + 11, "grid"))
-    at = TOP + 66 + len(rows) * 20 + 8
+    y, reach, side = TOP + ROW * TILE * PIXELS, (ROW + 1) * TILE * PIXELS, TILE * PIXELS
+    marks.append(box(LEFT, y, reach, side, "edge-other thick", 2))
+    marks += arrow(LEFT + 8, y + side - 10, LEFT + reach - 8, y + side - 10, "arrow-other")
+    marks += carried(n, LEFT + n * PIXELS + 48)
+    few, many = counted(n), counted(large)
+    words = (
+        f"At n = {large}, the speed case: {many['computed']} tiles computed, {many['masked']} masked, {many['skipped']} skipped: "
+        f"{(many['computed'] + many['masked']) / many.total():.0%} of {many.total()} are visited."
+    )
+    marks.append(label(0, TOP + n * PIXELS + 34, words, "strong"))
+    description = (
+        f"A map of the scores for {n} queries and keys in tiles of {TILE} by {TILE}: {few['computed']} tiles below the diagonal are "
+        f"computed, {few['masked']} on it are computed and masked, {few['skipped']} above it are skipped. One program goes along its row "
+        f"of tiles with the running maximum m and sum l; a table has their values for query {QUERY} after each tile."
+    )
+    height = int(TOP + n * PIXELS + 46)
+    return picture("flash_attention", "Causal tiles of the FlashAttention forward pass", description, height, marks)
+
+
+def carried(n: int, left: float) -> list[Mark]:
+    """What one program carries along its row of tiles, with the numbers of one query."""
+    steps = list(online(n))
+    m, total = steps[-1][2:4]
+    if not math.isclose(m + math.log(total), math.log(sum(map(math.exp, scores(n)[: QUERY + 1]))), rel_tol=1e-12):
+        raise ValueError("the tiles' m + log(l) is not the log-sum-exp of the row")
+    marks = [
+        label(left, TOP, f"One program: queries {ROW * TILE} … {(ROW + 1) * TILE - 1}", "strong other"),
+        label(left, TOP + 20, f"goes along {ROW} computed tiles and a masked one, then stops."),
+        label(left, TOP + 38, f"It carries m, l and A of each query. For query {QUERY}, after"),
+        line(left, TOP + 77, left + 330, TOP + 77, "grid"),
+    ]
+    table = [("the keys", "m", "exp(m − m')", "l")]
+    table += [(f"{a} … {b}", f"{m:.3f}", f"{f:.4f}" if a else "0", f"{total:.3f}") for a, b, m, total, f in steps]
+    for number, cells in enumerate(table):
+        for column, words in zip((0, 110, 180, 285), cells, strict=True):
+            marks.append(label(left + column, TOP + 66 + number * 20, words, "code" if number else "quiet"))
     told = [
         ("m' = max(m, rowmax(S)),  P' = exp(S − m')", "code"),
         ("l' = exp(m − m') · l + rowsum(P')", "code"),
@@ -122,27 +134,8 @@ def forward(folder: Path) -> Plot:
         ("At the end O = A / l, and for the backward only", ""),
         (f"L = m + log(l) is kept: {m + math.log(total):.3f} for query {QUERY}", ""),
     ]
-    marks += [label(left, at + 19 * number, words, look) for number, (words, look) in enumerate(told)]
-    many = counted(large)
-    every = many.total()
-    share = (many["computed"] + many["masked"]) / every
-    marks.append(
-        label(
-            0,
-            TOP + n * PIXELS + 34,
-            f"At n = {large}, the speed case: {many['computed']} tiles computed, {many['masked']} masked, "
-            f"{many['skipped']} skipped: {share:.0%} of {every} are visited.",
-            "strong",
-        )
-    )
-    description = (
-        f"A map of the scores for {n} queries and keys in tiles of {TILE} by {TILE}: {few['computed']} tiles below the diagonal are computed, "
-        f"{few['masked']} on it are computed and masked, {few['skipped']} above it are skipped. One program goes along its row of tiles with the "
-        f"running maximum m and sum l; the table has their values for query {QUERY} after each tile, ending at m = {m:.3f}, l = {total:.3f}."
-    )
-    return picture(
-        "flash_attention", "Causal tiles of the FlashAttention forward pass", description, int(TOP + n + 46), marks
-    )
+    below = TOP + 74 + len(table) * 20
+    return marks + [label(left, below + 19 * number, words, look) for number, (words, look) in enumerate(told)]
 
 
 # Backward: the boxes of one tile, by column and line. Saved by the forward, computed once, computed anew in every tile, or a gradient.
@@ -174,26 +167,16 @@ def backward(folder: Path) -> Plot:
     ]
     marks += [label(0, bottom + 24 + 18 * number, words, look) for number, (words, look) in enumerate(below)]
     marks += in_one_tile(LEFT + n * PIXELS + 50)
-    marks.append(
-        label(
-            0,
-            bottom + 70,
-            f"At n = {large}, one batch entry in float32: P would take {large**2 * 4 / 2**30:g} GiB; L takes {large * 4 / 2**10:g} KiB.",
-            "strong",
-        )
-    )
+    kept = f"P would take {large**2 * 4 / 2**30:g} GiB; L takes {large * 4 / 2**10:g} KiB."
+    marks.append(label(0, bottom + 70, f"At n = {large}, one batch entry in float32: {kept}", "strong"))
     description = (
-        f"On the map of causal tiles a program that keeps keys {COLUMN * TILE} to {(COLUMN + 1) * TILE - 1} goes down the queries for dK and dV, "
-        f"and one that keeps queries {ROW * TILE} to {(ROW + 1) * TILE - 1} goes along the keys for dQ. In a tile, S and P = exp(S − L) are "
-        "recomputed from Q, K and the saved L; dP comes from dO and V; dS = P ∘ (dP − delta); P gives dV, and dS gives dQ and dK."
+        f"On the map of causal tiles a program that keeps keys {COLUMN * TILE} to {(COLUMN + 1) * TILE - 1} goes down the queries for dK "
+        f"and dV, and one that keeps queries {ROW * TILE} to {(ROW + 1) * TILE - 1} goes along the keys for dQ. In a tile, S and "
+        "P = exp(S − L) are computed again from Q, K and the saved L; dP comes from dO and V; dS = P ∘ (dP − delta); P gives dV, and dS "
+        "gives dQ and dK."
     )
-    return picture(
-        "flash_attention-backward",
-        "What the FlashAttention backward pass recomputes",
-        description,
-        int(bottom + 82),
-        marks,
-    )
+    title = "What the FlashAttention backward pass recomputes"
+    return picture("flash_attention-backward", title, description, int(bottom + 82), marks)
 
 
 def in_one_tile(left: float) -> list[Mark]:

@@ -1,4 +1,7 @@
-"""The processes of a grading, the walls between them, and all that crosses the walls. tests/unit/test_pictures.py holds it against the imports."""
+"""The processes of a grading, the walls between them, and all that crosses the walls.
+
+tests/unit/test_pictures.py holds the rooms and the crossings against the imports of the source.
+"""
 
 from __future__ import annotations
 
@@ -120,9 +123,9 @@ def house() -> Plot:
     marks.append(label(0, 516, "   ".join(SHARED[6:]), "code"))
     marks.append(label(WIDTH, 478, f"worker/ knows {REQUESTS.form} and nothing else", "strong", "end"))
     description = (
-        f"{FRONT.name} sends the judge a job and gets events back. The judge and its workers are in a sandbox, on this host or in a container. "
-        "Workers run the student's code in a jail; the judge sends requests as JSON frames and believes no reply. Tensors lie in the arena, "
-        "memory of the judge that the worker maps."
+        f"{FRONT.name} sends the judge a job and gets events back. The judge and its workers are in a sandbox, on this host or in a "
+        "container. Workers run the student's code in a jail; the judge sends requests as JSON frames and believes no reply. Tensors lie "
+        "in the arena, memory of the judge that the worker maps."
     )
     return picture("house", "Processes and walls of a grading", description, 526, marks)
 
@@ -141,7 +144,7 @@ def drawn(process: Process) -> list[Mark]:
 
 def memory() -> list[Mark]:
     """The arena, in the judge's memory and mapped by the worker."""
-    x, y, width, height = ARENA
+    x, y, width, _ = ARENA
     start, at, end, _ = TENSORS.path
     marks = [*arrow(x, at, start, at), *arrow(x + width, at, end, at), box(*ARENA, "tint-own thick")]
     marks.append(label(x + width / 2, y + 16, "arena", "strong own", "middle"))

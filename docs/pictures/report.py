@@ -1,4 +1,4 @@
-"""Reports that were really made, of docs/sample: what the terminal shows of a wrong submission, and the speed-ups of the staff's kernels."""
+"""Reports that were really made, of docs/sample: a wrong submission on the terminal, and the speed-ups of the staff's kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def terminal() -> Plot:
     lines = list(Segment.split_lines(console._record_buffer))
     marks = [mark for number, line in enumerate(lines) for mark in line_of(line, number)]
     description = (
-        f"What grader run shows of a softmax that loads the lanes beyond a row as 0: {report.correctness.earned:g} of "
+        f"What grader run shows of a softmax that takes the stride of columns to be 1: {report.correctness.earned:g} of "
         f"{report.correctness.graded:g} points, the cases that failed, the first wrong element, and the cause that it is consistent with."
     )
     return picture("report", "A report of grader run", description, len(lines) * HEIGHT, marks, COLUMNS * WIDTH)

@@ -52,9 +52,9 @@ def online() -> Plot:
     marks.append(label(0, 444, "A second pass over the row writes y = exp(x − m) / l.", ""))
     told = "; ".join(f"m = {m:g}, l = {total:.4f}" for m, total, _, _ in found)
     description = (
-        f"A row of {len(ROW)} numbers goes by in blocks of {BLOCK}. After each block, the largest number so far and the sum of exp(x − m): "
-        f"{told}. Where the maximum rises, what was summed before is multiplied by exp(m − m'). The lanes beyond the row hold minus infinity "
-        "and add nothing."
+        f"A row of {len(ROW)} numbers goes by in blocks of {BLOCK}. After each block, the largest number so far and the sum of "
+        f"exp(x − m): {told}. Where the maximum rises, what was summed before is multiplied by exp(m − m'). The lanes beyond the row hold "
+        "minus infinity and add nothing."
     )
     return picture("softmax", "The online softmax over the blocks of a row", description, 454, marks)
 
