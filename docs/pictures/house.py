@@ -66,8 +66,8 @@ WORKER = Process(
     ("worker/",),
     (
         "runs the student's code;",
-        "has a copy of the folder, Python's",
-        "packages and a scratch folder;",
+        "has a copy of the folder,",
+        "Python's packages, some scratch;",
         "in bubblewrap there is nothing",
         "else to see, and no network",
     ),
