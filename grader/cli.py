@@ -135,6 +135,9 @@ def run(
         bool,
         typer.Option("--table", help="time the reference and vendors' kernels too, into a table"),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")
+    ] = False,
     sandbox: Annotated[
         Sandbox,
         typer.Option(
@@ -206,7 +209,7 @@ def run(
         if report.infra_errors and not report.incomplete:
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
-    print_report(report, console)
+    print_report(report, console, verbose)
     if table:
         _print_table(benchmarks)
     try:

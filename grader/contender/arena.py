@@ -17,7 +17,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -26,6 +26,7 @@ from grader.protocol import GUARD_BYTE, POISON_BYTE, Call, Memory, Operands, Ref
 
 ALIGNMENT = max(256, mmap.PAGESIZE)  # on the CPU a worker may map a tensor's pages by themselves
 GUARD_BYTES = 256 * 1024
+MAX_PLACES = 4096  # of a stray that are kept
 # CUDA packs small allocations into shared blocks of this size, and IPC opens a whole block: an arena fills its own.
 GRANULE_BYTES = 2 << 20
 CHECK_BYTES = 1 << 28
@@ -34,12 +35,14 @@ CHECK_BYTES = 1 << 28
 @dataclass(frozen=True)
 class Stray:
     """A write into a guard band: next to which tensor, how many bytes past its end (negative: before its start), and how
-    many places of that tensor's element size it touches.
+    many places of that tensor's element size it touches. places: the nearest of them, counted in elements from the end (negative:
+    from the start).
     """
 
     neighbour: str
     offset_bytes: int
     elements: int
+    places: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -230,9 +233,11 @@ class Arena:
             first, last = start + int(hits[0]), start + int(hits[-1])
             before, after = (slots[band - 1] if band else None), (slots[band] if band < len(slots) else None)
             if before is not None and (after is None or first - start <= end - 1 - last):
-                found.append(Stray(before.name, first - start, _elements(hits, before.dtype.itemsize)))
+                places = _elements(hits, before.dtype.itemsize)
+                found.append(Stray(before.name, first - start, len(places), tuple(places[:MAX_PLACES])))
             elif after is not None:
-                found.append(Stray(after.name, last - end, _elements(end - start - 1 - hits, after.dtype.itemsize)))
+                places = [-1 - place for place in _elements(end - start - 1 - hits, after.dtype.itemsize)]
+                found.append(Stray(after.name, last - end, len(places), tuple(places[:MAX_PLACES])))
         return found
 
     def _region(self, slot: Slot) -> torch.Tensor:
@@ -266,9 +271,9 @@ def _slot_of(name: str, tensor: torch.Tensor, offset: int) -> Slot:
     return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
-def _elements(distances: torch.Tensor, size: int) -> int:
-    """How many elements of `size` bytes were hit; a NaN that is written differs from the guard's in some of its bytes alone."""
-    return int(torch.unique(distances // size).numel())
+def _elements(distances: torch.Tensor, size: int) -> list[int]:
+    """Which elements of `size` bytes were hit; a NaN that is written differs from the guard's in some of its bytes alone."""
+    return [int(place) for place in torch.unique(distances // size)]
 
 
 def _words(data: torch.Tensor) -> torch.Tensor:

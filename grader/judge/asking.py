@@ -16,7 +16,7 @@ from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside, described
 from grader.judge.memory import DeviceMemoryWatch
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
@@ -79,8 +79,9 @@ def answers(
     starts = {names[name]: start for _, of_one, names in of_each for name, start in of_one.items()}
     with Arena(inputs, shapes, case.dtype, run.device, starts) as arena:
         ask(run, case, contender, arena, asked, calls[0], evidence, windows, keep, reverse)
-        check_memory(arena.changed_inputs(), arena.strays(), case.dtype)
-        return [{name: arena.output(place) for name, place in names.items()} for names in outputs]
+        got = [{name: arena.output(place) for name, place in names.items()} for names in outputs]
+        check_memory(arena.changed_inputs(), arena.strays(), case.dtype, got[0])
+        return got
 
 
 def ask(
@@ -179,12 +180,17 @@ def check_returned(
             raise CheckFailed(f"{name} is one of the inputs: the function must return a new tensor")
 
 
-def check_memory(changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype) -> None:
-    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words."""
+def check_memory(
+    changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype, got: Mapping[str, torch.Tensor] | None = None
+) -> None:
+    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words.
+
+    got: the outputs of the first call, for a map.
+    """
     if changed:
         raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
     if strays:
-        raise CheckFailed(_describe_stray(strays[0], dtype))
+        raise WroteOutside(_describe_stray(strays[0], dtype), strays[0], got or {})
 
 
 def _article(name: str) -> str:

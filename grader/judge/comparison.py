@@ -11,13 +11,14 @@ import torch
 
 from grader.assignment import Device
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside
 from grader.judge.reference import Reference
 from grader.judge.run import Run
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
-from grader.report.model import OutputError
+from grader.report.model import ErrorMap, OutputError
 from grader.verdict import diagnosis, tolerance
+from grader.verdict.error_map import Compared, error_map
 from grader.verdict.suspects import Scene
 from grader.verdict.tolerance import Errors
 
@@ -42,6 +43,10 @@ class Scale:
             name: tolerance.measure(outputs[name], expected, self.scales[name], self._spec.scale[name])
             for name, expected in self.expected.items()
         }
+
+    def compared(self, outputs: Outputs, name: str, limit: float) -> Compared:
+        """An output and what it is held against; an error of at most `limit` is within budget."""
+        return Compared(outputs[name], self.expected[name], self.scales[name], self._spec.scale[name], limit)
 
     def beyond(self, outputs: Outputs, name: str, limit: float) -> torch.Tensor:
         """Which elements of an output are off by more than `limit`."""
@@ -107,35 +112,66 @@ class Comparison:
         }
         if bad:
             lines = _explain(case, call, got, expected, bad, _earlier(self._run.seed, case, call), before)
-            raise CheckFailed(lines[0], tuple(lines[1:]))
+            first = _first_told(call, expected, bad)
+            compared = scale.compared(got, first, budgets[first].worst)
+            shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
+            raise CheckFailed(lines[0], tuple(lines[1:]), shown)
+
+    def around(self, case: BoundCase, call: Call, found: WroteOutside) -> ErrorMap | None:
+        """The map of an output beside which was written."""
+        scale, name = Scale(case, call), found.stray.neighbour
+        pytorch = scale.measure(case.problem.baseline(call))
+        limit = budgets_of(self._run.device_name, case, pytorch)[name].worst
+        bad = scale.beyond(found.got, name, limit)
+        return error_map(name, scale.compared(found.got, name, limit), bad, outside=found.stray.places)
+
+
+def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
+    """The wrong output that is told first: a result before gradients; one with a wrong element before others."""
+    gradients = _gradients(call, expected)
+    return min(bad, key=lambda name: (name in gradients, not bool(bad[name].any())))
+
+
+def _gradients(call: Call, expected: Outputs) -> list[str]:
+    """The outputs that are gradients: of a call with an upstream gradient the first ones, one for each input."""
+    return list(expected)[: len(call.args)] if call.upstream is not None else []
 
 
 def _explain(
     case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call], before: int | None
 ) -> list[str]:
-    """Sentences about what is wrong: of a call with an upstream gradient about the gradients, and where they are right about the result."""
-    of_gradients = list(expected)[: len(call.args)] if call.upstream is not None else list(expected)
-    asked = [name for name in expected if (name in of_gradients) == any(name in bad for name in of_gradients)]
-    if asked != of_gradients:
-        call, earlier = replace(call, upstream=None), [replace(one, upstream=None) for one in earlier]
+    """Sentences about what is wrong: of a call with an upstream gradient about the result, then about the gradients."""
+    gradients, calls = _gradients(call, expected), [call, *earlier]
+    results = [name for name in expected if name not in gradients]
 
-    def of_asked(outputs: Outputs) -> dict[str, torch.Tensor]:
-        return {name: outputs[name] for name in asked if name in outputs}
+    def about(names: list[str], calls: list[Call]) -> list[str]:
+        is_queued = case.assignment.spec.language == "cuda" and any(tensor.is_cuda for tensor in got.values())
 
-    is_queued = case.assignment.spec.language == "cuda" and any(tensor.is_cuda for tensor in got.values())
-    mistakes = case.problem.mistakes
-    scene = Scene(call, lambda one: of_asked(case.problem.oracle(one)), earlier, before, mistakes, is_queued)
-    own, right, wrong = of_asked(got), of_asked(expected), of_asked(bad)
-    lines = diagnosis.explain_call(own, right, wrong, scene)
-    if others := [name for name in bad if name not in asked]:
-        lines.append(f"{' and '.join(others)}, which the forward returned in the same call, is wrong too: begin there")
-    elif asked != of_gradients:
-        name = " and ".join(bad)
-        lines.insert(
-            1,
-            f"the gradients of the same call are right, and only {name}, looked at after them, is not: consistent with a forward that "
-            f"returns something else where gradients are wanted, or a backward that writes into the {name} it has saved",
-        )
+        def of_these(outputs: Outputs) -> dict[str, torch.Tensor]:
+            return {name: outputs[name] for name in names if name in outputs}
+
+        mistakes = case.problem.mistakes
+        scene = Scene(calls[0], lambda one: of_these(case.problem.oracle(one)), calls[1:], before, mistakes, is_queued)
+        return diagnosis.explain_call(of_these(got), of_these(expected), of_these(bad), scene)
+
+    if not gradients:
+        return about(results, calls)
+    wrong, dependent = (" and ".join(name for name in bad if name in names) for names in (results, gradients))
+    if not wrong:
+        return about(gradients, calls)
+    lines = about(results, [replace(one, upstream=None) for one in calls])
+    if dependent:
+        return [
+            *lines,
+            f"{dependent} of the same call {'are' if ' and ' in dependent else 'is'} wrong too: a backward pass computes with what its "
+            f"forward returned and saved, so begin with {wrong}",
+            *about(gradients, calls),
+        ]
+    lines.insert(
+        1,
+        f"the gradients of the same call are right, and only {wrong}, looked at after them, is not: consistent with a forward that "
+        f"returns something else where gradients are wanted, or a backward that writes into the {wrong} it has saved",
+    )
     return lines
 
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from grader.contender.arena import Stray
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT, RanKernel
-from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
+from grader.report.model import BandResult, ErrorMap, GpuTime, OutputError, SpeedMeasurement
 
 
 class CheckFailed(Exception):
-    """A check that a submission did not pass: a sentence for the student, and what else was seen."""
+    """A check that a submission did not pass: a sentence for the student, what else was seen, and a map of a wrong output."""
 
-    def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, details: tuple[str, ...] = (), error_map: ErrorMap | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
+        self.map = error_map
+
+
+class WroteOutside(CheckFailed):
+    """A write beside a tensor of a call. got: the call's outputs."""
+
+    def __init__(self, message: str, stray: Stray, got: Mapping[str, Tensor]) -> None:
+        super().__init__(message)
+        self.stray = stray
+        self.got = got
 
 
 class CaseRefused(Exception):

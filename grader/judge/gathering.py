@@ -27,6 +27,7 @@ from grader.report.model import (
     worst,
 )
 from grader.verdict.advice import advice
+from grader.verdict.causes import with_maps_of_causes
 from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import Graded, group_points, speed_points
 
@@ -100,6 +101,7 @@ class Gathering:
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self._run.device_name) for case in part.cases}
         results = {name: self._case(assignment, part, name) for group in part.groups for name in group.names}
+        results = dict(zip(results, with_maps_of_causes(list(results.values())), strict=True))
         graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
         groups = []
         for group in part.groups:

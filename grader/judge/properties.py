@@ -85,7 +85,9 @@ class Trial:
     def hold(self, gap: float, words: str) -> None:
         """Raise CheckFailed with these words and by how much the property is missed, if the oracle has found an answer wrong."""
         if self._wrong is not None and not gap <= _tolerated(self._case):
-            raise CheckFailed(f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details))
+            raise CheckFailed(
+                f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details), self._wrong.map
+            )
 
     def conclude(self) -> None:
         """Raise CheckFailed if the oracle has found an answer wrong, whatever the property says."""
@@ -184,7 +186,8 @@ class Properties:
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except CheckFailed as failed:
-            return CheckFailed(failed.message, (*failed.details, f"the smallest input found: {_words(drawn, given)}"))
+            found = f"the smallest input found: {_words(drawn, given)}"
+            return CheckFailed(failed.message, (*failed.details, found), failed.map)
         except ContenderFault as fault:
             fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None

@@ -19,7 +19,7 @@ from grader.judge.compilation import Compilation
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
-from grader.report.model import UNDECIDED, CaseResult, Outcome, SpeedCaseResult
+from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
 from grader.verdict.hints import hints
 from grader.verdict.scoring import speed_points
 
@@ -80,6 +80,7 @@ class Results:
             diagnosis=details,
             traceback=end.traceback,
             errors=tuple(evidence.errors),
+            map=end.map,
             gpu_time=evidence.gpu_time,
             time_s=evidence.time_s,
         )
@@ -154,7 +155,13 @@ class Results:
 
     def _revise(self, assignment: Assignment, fault: MachineFault) -> None:
         """Make every failure of an assignment the machine's."""
-        revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
+        revised = {
+            "outcome": "infra_error",
+            "message": fault.message,
+            "diagnosis": fault.details,
+            "traceback": "",
+            "map": None,
+        }
         for key, result in self.cases.items():
             if key[0] == assignment.name and result.outcome not in NOT_OF_THE_MACHINE:
                 self.cases[key] = result.model_copy(update=revised)
@@ -172,6 +179,7 @@ class _End:
     message: str = ""
     details: tuple[str, ...] = ()
     traceback: str = ""
+    map: ErrorMap | None = None
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
@@ -189,7 +197,7 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
                 return _End("skipped", "; ".join([error.message, *found]), error.details)
             return _End(error.outcome, error.message, (*found, *error.details), error.traceback)
         case CheckFailed():
-            return _End("failed", error.message, error.details)
+            return _End("failed", error.message, error.details, map=error.map)
         case AssertionError() if asserts:
             return _End("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():

@@ -18,7 +18,7 @@ from grader.judge.reading import Answer, read
 from grader.judge.run import Run
 from grader.report.model import WorkerLog
 from grader.submission import beside_stub
-from grader.verdict.prints import all_shortened, counted, sort_out, with_case
+from grader.verdict.prints import all_shortened, counted, sort_out, with_case, without_places
 from grader.verdict.resources import kernel_resources
 
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
@@ -165,7 +165,7 @@ class Standing:
         for name, text in (section for log in logs for section in log.sections()):
             own, beside = sort_out(text.replace(f"{self._run.job.submission}/", ""))
             if own.strip():
-                lines[tuple(with_case(name, own))] = None
+                lines[tuple(with_case(name, without_places(own)))] = None
             others += beside
         return WorkerLog(
             text=all_shortened(list(lines), MAX_LOG),

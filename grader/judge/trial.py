@@ -12,7 +12,7 @@ from grader.contender.replies import ContenderFault
 from grader.judge.asking import answers, arena_for, ask, check_memory
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import Comparison
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import CheckFailed, Evidence, WroteOutside
 from grader.judge.ownership import check_kernels, check_launches
 from grader.judge.run import Run
 from grader.judge.standing import Standing
@@ -80,7 +80,12 @@ class Trials:
         keep: bool = False,
         reverse: bool = False,
     ) -> list[dict[str, torch.Tensor]]:
-        got = answers(self._run, case, contender, calls, evidence, windows, keep, reverse)
+        try:
+            got = answers(self._run, case, contender, calls, evidence, windows, keep, reverse)
+        except WroteOutside as found:
+            has_values = windows == 1 and found.stray.neighbour in found.got
+            shown = self._comparison.around(case, calls[0], found) if has_values else None
+            raise CheckFailed(found.message, found.details, shown) from None
         self._look_at_kernels(case, evidence)
         return got
 
@@ -139,7 +144,8 @@ class Trials:
                     self._comparison.compare(case, call, outputs, evidence)
                 except CheckFailed as failed:
                     words = f"of call {number} of {len(calls)}: {failed.message}"
-                    raise CheckFailed(words, (_together_hint(with_gradients, reverse), *failed.details)) from None
+                    hint = _together_hint(with_gradients, reverse)
+                    raise CheckFailed(words, (hint, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
     def _run_in_pieces(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:

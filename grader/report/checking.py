@@ -14,9 +14,11 @@ from rich.text import Text
 
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
 from grader.report.terminal import hints, kernels, printed
+from grader.verdict.cells import is_telling
 
 NAMED = 6  # cases that a line names; of more cases the line gives the number
 
@@ -115,6 +117,8 @@ class CheckView:
             return
         self.mistakes += 1
         blocks: list[RenderableType] = [plain(result.message, "bold")]
+        if result.map is not None and is_telling(result.map):
+            blocks.append(Padding(MapView(result.map), (1, 0, 0, 0)))
         blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
         if result.traceback:
             blocks.append(Padding(plain(result.traceback.rstrip(), "dim"), (1, 0, 0, 0)))

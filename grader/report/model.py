@@ -146,7 +146,7 @@ class ErrorMap(Model):
 
     The marks of a cell: "." all elements are within budget; a digit, the worst error over its budget on a log scale: "1" up to 10 budgets,
     "2" up to 100, ..., "9" beyond 10⁸ budgets or infinite; "n" NaN where a number is right; "u" never written; "o" written outside of the
-    tensor, only in `before` and `after`; " " no element there, as behind the end of a folded vector.
+    tensor; " " no element there, as behind the end of a folded vector.
 
     A vector is folded: row r has its elements from r · `columns` on, and the last row may be shorter.
 
@@ -154,7 +154,7 @@ class ErrorMap(Model):
     look alike: of each part, only the first case of each of its first few causes has a map (`grader/verdict/causes.py`).
     """
 
-    output: str = Field(description="or an input beside which was written; its own cells are all fine")
+    output: str
     leading: tuple[int, ...] = Field(
         default=(), max_length=16, description="sizes of the dimensions before the matrix's two"
     )

@@ -12,8 +12,7 @@ import functools
 import hashlib
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,8 +23,6 @@ from grader.report.model import (
     AssignmentResult,
     CaseResult,
     KernelResources,
-    Outcome,
-    PartResult,
     Points,
     Report,
     SourceLines,
@@ -34,8 +31,8 @@ from grader.report.model import (
 from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.style import STYLE, shown
-from grader.report.svg import Plot
 from grader.verdict.blame import blamed
+from grader.verdict.causes import causes
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_LOG = 20_000  # characters of what an assignment's code printed
@@ -80,8 +77,8 @@ def _environment() -> Environment:
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
-    environment.filters |= {"points": _points, "folder_name": lambda path: PurePath(path).name or path}
-    environment.globals |= {"causes": causes, "merged": _merged}
+    environment.filters |= {"points": _points, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
+    environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
     return environment
 
 
@@ -97,31 +94,6 @@ def _points(points: Points) -> str:
     if points.graded == 0:
         return f"not graded ({points.possible:g})"
     return f"{points.earned:g}/{points.graded:g}"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Cases that went wrong for one reason: the first is told in full, with its map."""
-
-    first: CaseResult
-    others: Sequence[CaseResult]
-    plot: Plot | None
-
-
-def causes(part: PartResult, name: str) -> list[Cause]:
-    """The reasons why cases of a part went wrong.
-
-    Args:
-        name: of the part on the page, for its maps.
-    """
-    found: dict[tuple[Outcome, str], list[CaseResult]] = {}
-    for case in part.cases:
-        if case.outcome not in ("passed", "skipped"):
-            found.setdefault((case.outcome, case.message), []).append(case)
-    return [
-        Cause(first, others, error_map(first.map, f"map-{name}-{number}") if first.map else None)
-        for number, (first, *others) in enumerate(found.values(), 1)
-    ]
 
 
 def _excerpts(
@@ -147,6 +119,12 @@ def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
     return [(one, ", ".join(filter(None, where))) for one, where in found.items()]
 
 
+def _ms(time_s: float) -> str:
+    """Milliseconds; nothing where no time was taken."""
+    ms = time_s * 1e3
+    return "" if time_s == 0 else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
     """What ran where: names and values."""
     at, where = report.environment, report.isolation
@@ -156,9 +134,9 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
     yield "processor", at.cpu
     yield "system", at.platform
-    versions = {"grader": at.grader, "Python": at.python, "torch": at.torch, "triton": at.triton, "CUDA": at.cuda}
-    versions |= {"nvcc": at.nvcc, "driver": at.driver}
-    yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    told = at.model_dump()
+    names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
+    yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
     yield "isolation", where.words + (f", image {where.image}" if where.image else "")
     if limits := where.limits:
         yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"

@@ -98,7 +98,7 @@ def _title_of(report: Report, part: PartResult) -> str:
 def share_words(share: float) -> str:
     """An error as a share of its budget, in words."""
     if share == math.inf:
-        return "no bound"
+        return "∞ or NaN"
     if share > 1:
         return f"{share:.3g} ×"
     return f"{share:.1%}" if share >= 1e-3 else "< 0.1%" if share > 0 else "0"
@@ -144,17 +144,18 @@ def error_map(found: ErrorMap, name: str) -> Plot:
         bottom += LARGEST_CELL + 8
     marks += [label(columns.at(tick), bottom + 13, f"{tick:.0f}", "tick", "middle") for tick in _whole(columns)]
     counted = {mark: sum(row.count(mark) for row in (*found.cells, found.before, found.after)) for mark in SAID}
+    one = found.cell_rows * found.cell_columns
     return Plot(
         name,
         f"Where {found.output} is wrong{_which(found)}",
         f"{found.rows} {'folded rows' if found.folded else 'rows'} from top to bottom, {found.columns} columns from left to right; "
-        f"a cell stands for {found.cell_rows} × {found.cell_columns} elements and shows the worst of them.",
+        f"{'a cell is one element' if one == 1 else f'a cell shows the worst of {found.cell_rows} × {found.cell_columns} elements'}.",
         WIDTH,
         int(bottom + 24),
         marks,
         ("mark", "cells", "rows", "columns"),
         [(SAID[mark], str(count), *_extent(found, mark)) for mark, count in counted.items() if count],
-        tuple((SAID[mark], rectangle(1, 1, 10, 10, f"mark-{mark}")) for mark, count in counted.items() if count),
+        tuple((SAID[mark], rectangle(1, 1, 10, 10, f"cell mark-{mark}")) for mark, count in counted.items() if count),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -83,6 +83,9 @@ def speedups(cases: Sequence[Timed]) -> Plot | None:
         marks.append(line(low, y, high, y, "interval"))
         marks.append(dot(axis.at(contender.speedup.median), y, "own", f"{_interval(contender.speedup)} ×"))
         marks.append(label(WIDTH, y, f"{contender.speedup.median:#.3g} ×".replace(". ", " "), "strong", "end"))
+        if missed := min((band.speedup for band in bands if not band.reached), default=0.0):
+            words = f"{1 - contender.speedup.median / missed:.1%} short of {missed:g} ×"
+            marks.append(label(WIDTH, y - 16, words, "tick", "end"))
         y += 24
     bottom = y - 6
     marks[:0] = [*grid(axis, 12, bottom, " ×"), line(axis.at(1), 8, axis.at(1), bottom, "limit")]
@@ -101,9 +104,9 @@ def speedups(cases: Sequence[Timed]) -> Plot | None:
 
 
 def _extent(contender: ContenderTime, bands: Iterable[BandResult]) -> Iterator[float]:
-    if contender.speedup is not None:
-        yield from (value for value in (contender.speedup.low, contender.speedup.high) if value > 0)
-    yield from (band.speedup for band in bands)
+    """The values of a row that a logarithmic axis can have."""
+    interval = [contender.speedup.low, contender.speedup.high] if contender.speedup else []
+    yield from (one for one in (*interval, *(band.speedup for band in bands)) if 0 < one < math.inf)
 
 
 def _band_rows(one: Timed, contender: ContenderTime, bands: Sequence[BandResult]) -> Iterator[tuple[str, ...]]:
@@ -125,7 +128,7 @@ def _look(band: BandResult) -> str:
 
 def _verdict(band: BandResult, speedup: Interval) -> str:
     """Whether a band is reached, and by how much."""
-    off = speedup.median / band.speedup - 1
+    off = speedup.median / band.speedup - 1 if band.speedup > 0 else math.inf
     if band.undecided:
         return f"in doubt, and paid: {abs(off):.1%} {'over' if off >= 0 else 'under'}"
     return f"{'yes' if band.reached else 'no'}, by {abs(off):.1%}"
@@ -225,11 +228,12 @@ def _key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
 
 LANE = 40
 LEAST_SPAN = 0.005  # of a time: what is less than that apart looks alike
+MOST_SPAN = 100.0
 MAX_TEXTS = 16  # numbers beside each other
 
 
 def rounds(timed: Timed, name: str) -> Plot | None:
-    """Each contender's times around its median, round by round, with the GPU's clock, its temperature, and whether it was quiet."""
+    """Each contender's times around its median, round by round, with the GPU's clock, its temperature, and how often it was not quiet."""
     records = timed.measured.rounds
     names = [one.name for one in timed.measured.contenders if all(one.name in record.times_s for record in records)]
     if not records or not names:
@@ -239,7 +243,7 @@ def rounds(timed: Timed, name: str) -> Plot | None:
     if "submission" in series:
         lanes.append(("your code, by the judge's clock", [record.judged_s for record in records], "judged"))
     x = Axis(0, max(len(records) - 1, 1), 230, WIDTH - 100)
-    span = max(LEAST_SPAN, *(abs(share) for _, times, _ in lanes for share in _around(times)))
+    span = min(max(LEAST_SPAN, *(abs(share) for _, times, _ in lanes for share in _around(times))), MOST_SPAN)
     marks: list[Mark] = []
     top = 6.0
     for title, times, look in lanes:
@@ -263,7 +267,7 @@ def rounds(timed: Timed, name: str) -> Plot | None:
         name,
         f"The rounds of {timed.title}",
         f"Each contender's times in {len(records)} rounds around its median, which stands at the right; the height of a lane is "
-        f"±{span:.1%}. Below, the state of the GPU in each round.",
+        f"±{span:.1%}. Below, the state of the GPU in each round, and how many batches were run again as it was busy after them.",
         WIDTH,
         int(top + 6),
         marks,
@@ -284,13 +288,9 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def _quiet(record: RoundRecord) -> str:
-    return "" if record.repeats is None else "quiet" if record.repeats == 0 else f"busy {record.repeats} ×"
-
-
-STATES = {
+STATES: dict[str, Callable[[RoundRecord], str]] = {
     "clock, MHz": lambda one: _number(one.sm_clock_mhz),
     "memory clock, MHz": lambda one: _number(one.memory_clock_mhz),
     "temperature, °C": lambda one: _number(one.temperature_c),
-    "the GPU was": _quiet,
+    "busy, so run again": lambda one: _number(one.repeats),
 }

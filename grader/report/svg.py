@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LEAST, MOST = 1e-30, 1e30  # of the values of an axis
 WIDTH = 840  # of a plot on the page, in pixels
 STEPS = (1.0, 2.0, 5.0)
 MOST_TICKS = 7
@@ -58,8 +59,9 @@ def _round_step(least: float) -> float:
 
 
 def spanning(values: Sequence[float], factor: float, start: float, end: float) -> Axis:
-    """A logarithmic axis over values > 0, with room by `factor` at both ends."""
-    return Axis(min(values) / factor, max(values) * factor, start, end, log=True)
+    """A logarithmic axis over values, with room by `factor` at both ends; values beyond LEAST and MOST lie on its ends."""
+    within = [min(max(value, LEAST), MOST) for value in values]
+    return Axis(min(within) / factor, max(within) * factor, start, end, log=True)
 
 
 @dataclass(frozen=True)

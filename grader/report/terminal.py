@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
+from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures
 from grader.report.model import (
     NEEDS_GPU,
     NOT_COMPILED,
@@ -24,11 +25,13 @@ from grader.report.model import (
     KernelResources,
     Outcome,
     PartResult,
+    Points,
     Report,
     worst,
 )
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, plain, points_text
+from grader.verdict.causes import causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
 
@@ -41,7 +44,21 @@ class ReportConsole(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-MAX_FAILURES = 4  # of one part, shown in full; report.json has all
+SCREEN = 45  # lines: the report of an assignment with failures, and the score, have room there in 80 columns
+OTHER_LINES = 3  # of a run on that screen: its command, its progress, the report's path
+# What is told of an assignment with failures: the first of these that has room.
+DETAILS = (
+    Detail(causes=4),
+    Detail(causes=3, sentences=2, log_lines=6, names=12),
+    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, asides=False),
+    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, asides=False),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, asides=False),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, asides=False),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=3, log_lines=1, names=4, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=5, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=0, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+)
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
 MAX_PROBLEMS = 6
@@ -114,22 +131,35 @@ def _tally(counts: Counter[Outcome]) -> Text:
     return Text(", ").join(pieces)
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print a section for each assignment, then the score."""
+def print_report(report: Report, console: Console, verbose: bool = False) -> None:
+    """Print a section for each assignment, then the score. An assignment with failures has room on a screen, unless `verbose`."""
+    summary = _summary(report)
+    room = SCREEN - OTHER_LINES - _height(summary, console)
     for assignment in report.assignments:
-        console.print(_assignment(assignment))
-    console.print(_summary(report))
+        has_failures = any(causes(part.cases) for part in assignment.parts)
+        details = (VERBOSE,) if verbose else DETAILS if has_failures else (USUAL,)
+        *larger, smallest = (_assignment(assignment, detail) for detail in details)
+        console.print(next((panel for panel in larger if _height(panel, console) <= room), smallest))
+    console.print(summary)
 
 
-def _assignment(result: AssignmentResult) -> RenderableType:
+def _height(content: RenderableType, console: Console) -> int:
+    return len(console.render_lines(content, pad=False))
+
+
+def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
     blocks: list[RenderableType] = []
+    told: set[tuple[str, str]] = set()
     for part in result.parts:
-        blocks += _part(part)
+        blocks += _part(part, detail, told)
+        told |= {cause.key for cause in causes(part.cases)}
     blocks += hints(result)
-    blocks += printed(result, "your code", "; more in report.json")
-    if result.kernels:
-        told = {case.message for part in result.parts for case in part.cases}
-        blocks.append(kernels(result.kernels, told))
+    blocks += printed(result, "your code", "; more in report.json", detail)
+    if result.kernels and detail.asides:
+        messages = {case.message for part in result.parts for case in part.cases}
+        blocks.append(kernels(result.kernels, messages))
+    if told and not detail.others:
+        blocks.append(plain("all cases, sentences and prints: grader run --verbose, or report.json", "dim"))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
@@ -139,7 +169,7 @@ def hints(result: AssignmentResult) -> list[RenderableType]:
     return [plain(f"hint: {one}", "cyan") for one in result.hints]
 
 
-def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[RenderableType]:
+def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Detail = USUAL) -> list[RenderableType]:
     """The first lines that the student's code printed, of wrong cases if it did there; and on one line what others printed."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
@@ -148,7 +178,9 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[Ren
         for part in result.parts
         for case in part.cases
     ]
-    shown, stand_for = first_lines(lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong])
+    shown, stand_for = first_lines(
+        lines, [name for name, _ in ended], [name for name, is_wrong in ended if is_wrong], detail.log_lines
+    )
     if shown:
         less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
         blocks.append(plain(f"{who} printed{less}:", "dim"))
@@ -156,13 +188,14 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "") -> list[Ren
         if not any(is_wrong for _, is_wrong in ended):
             blocks.append(plain("prints cost no points but much time: take them out before you hand in", "dim"))
     if log.others:
-        more = f" · and {len(log.others) - MAX_OTHERS} more" if len(log.others) > MAX_OTHERS else ""
-        told = " · ".join(line[:200] for line in log.others[:MAX_OTHERS])
+        most, width = (MAX_OTHERS, 200) if detail.asides else (1, 50)
+        more = f" · and {len(log.others) - most} more" if len(log.others) > most else ""
+        told = " · ".join(line[:width] for line in log.others[:most])
         blocks.append(plain(f"beside it: {told}{more}", "dim"))
     return blocks
 
 
-def _part(part: PartResult) -> list[RenderableType]:
+def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -> list[RenderableType]:
     head = Table.grid(expand=True)
     head.add_column(ratio=1)
     head.add_column(justify="right")
@@ -171,32 +204,15 @@ def _part(part: PartResult) -> list[RenderableType]:
         Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points)),
     )
     blocks: list[RenderableType] = [head]
-    stories = _stories(part)
-    if len(stories) == 1 and len(stories[0]) == sum(case.outcome != "skipped" for case in part.cases) > 1:
-        return [head, Padding(_case(stories[0][0], "every case"), (0, 0, 0, 2))]
-    if all(case.outcome == "skipped" for case in part.cases) and len({case.message for case in part.cases}) == 1:
-        return [head, Padding(_case(next(part.cases), "every case"), (0, 0, 0, 2))]
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(width=1)
-    table.add_column(ratio=1)
-    table.add_column(justify="right")
-    for group in part.groups:
-        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
-        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
-        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
-        unseen = all(case.outcome == "passed" for case in group.cases) and group.points.graded < group.points.possible
-        doubt = "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
-        note = Text(f"  some cases {why}" if group.provisional else f"  {doubt}" if doubt else "", style="dim")
-        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
-    blocks.append(table)
-    blocks += [Padding(_story(story), (0, 0, 0, 2)) for story in stories[:MAX_FAILURES]]
-    if len(stories) > MAX_FAILURES:
-        names = ", ".join(
-            f"{_named(case)} ({case.outcome.replace('_', ' ')})" for story in stories[MAX_FAILURES:] for case in story
-        )
-        blocks.append(Padding(plain(f"and more: {names}", "dim"), (0, 0, 0, 2)))
-    skipped = {case.message for case in part.cases if case.outcome == "skipped"}
-    blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(skipped)]
+    ran = [case for case in part.cases if case.outcome != "skipped"] or list(part.cases)
+    alike = len({(case.outcome, case.message) for case in ran}) == 1 and (ran[1:] or ran[0].outcome == "skipped")
+    if alike and ran[0].outcome != "passed":
+        return [head, Padding(case_view(ran[0], detail, "every case"), (0, 0, 0, 2))]
+    blocks.append(_groups(part, detail))
+    blocks += failures(part, detail, told)
+    skipped = [case.message for case in part.cases if case.outcome == "skipped"]
+    reasons = sorted(set(skipped)) if detail.asides else _in_short(skipped) if detail.right else []
+    blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in reasons]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
     blocks += [Padding(plain(f"✓ {case.title}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
     blocks += [Padding(_gpu_time(case), (0, 0, 0, 2)) for case in part.cases if case.gpu_time is not None]
@@ -206,34 +222,32 @@ def _part(part: PartResult) -> list[RenderableType]:
     return blocks
 
 
-def _stories(part: PartResult) -> list[list[CaseResult]]:
-    """The cases that did not pass, grouped by outcome and message."""
-    stories: dict[tuple[Outcome, str], list[CaseResult]] = {}
-    for case in part.cases:
-        if case.outcome not in ("passed", "skipped"):
-            stories.setdefault((case.outcome, case.message), []).append(case)
-    return list(stories.values())
+def _groups(part: PartResult, detail: Detail) -> RenderableType:
+    """The groups of a part, each with the marks of its cases and its points."""
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=1)
+    table.add_column(ratio=1)
+    table.add_column(justify="right")
+    right = [] if detail.right else [group for group in part.groups if group.points.earned == group.points.possible]
+    if right[1:]:
+        table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
+    for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
+        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
+        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
+        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
+        unseen = all(case.outcome == "passed" for case in group.cases) and group.points.graded < group.points.possible
+        doubt = "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
+        note = Text(f"  some cases {why}" if group.provisional else f"  {doubt}" if doubt else "", style="dim")
+        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
+    return table
 
 
-def _story(cases: list[CaseResult]) -> RenderableType:
-    return _case(cases[0], ", ".join(map(_named, cases)) if len(cases) > 1 else "")
-
-
-def _named(case: CaseResult) -> str:
-    """A case in a list of several: a check's title is a sentence."""
-    return case.name if case.title == case.name else f'"{case.title}"'
-
-
-def _case(case: CaseResult, name: str = "") -> RenderableType:
-    mark, style = STYLE[case.outcome]
-    head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
-    if not name and case.tries not in ("", case.title):
-        head.append(f"  ({case.tries})", style="dim")
-    lines: list[RenderableType] = [head, Padding(plain(case.message), (0, 0, 0, 2))]
-    lines += [Padding(plain(line), (0, 0, 0, 2)) for line in case.diagnosis]
-    if case.traceback:
-        lines.append(Padding(plain(case.traceback.rstrip(), "dim"), (0, 0, 0, 2)))
-    return Group(*lines)
+def _in_short(skipped: Sequence[str]) -> list[str]:
+    """How many cases were skipped, and how many of them for want of a GPU; the only reason itself."""
+    needs_gpu = sum("needs a GPU" in reason for reason in skipped)
+    if len(set(skipped)) < 2:
+        return list(skipped[:1])
+    return [f"{len(skipped)} cases, {'all' if needs_gpu == len(skipped) else needs_gpu} for want of a GPU"]
 
 
 def _gpu_time(case: CaseResult) -> RenderableType:

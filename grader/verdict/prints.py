@@ -19,7 +19,10 @@ WARNING = re.compile(
     r"(?:  [^\n]*\n)?",
     re.MULTILINE,
 )
-
+# Where the grader, Python and its packages lie on this machine, before the part of a path that a student knows.
+PLACES = re.compile(
+    r"(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
+)
 
 IMPORT = "import"  # the heading of what is printed before the first case
 LOG_LINES = 12  # that are shown
@@ -44,6 +47,11 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
     return WARNING.sub(fold_warning, DUMP.sub(fold_dump, text)), others
 
 
+def without_places(text: str) -> str:
+    """A text whose paths begin where those of every machine do: `torch/nn/functional.py`, `threading.py`, `softmax.py`."""
+    return PLACES.sub("", text)
+
+
 def heading(title: str, part: str, parts: int) -> str:
     """Under what a case's prints are told: its title, after its part's name where its assignment has several parts."""
     return f"{part} {title}" if parts > 1 else title
@@ -54,7 +62,9 @@ def with_case(case: str, text: str) -> list[str]:
     return [f"[{case or IMPORT}] {line}" for line in text.splitlines() if line.strip()]
 
 
-def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]) -> tuple[list[str], int]:
+def first_lines(
+    lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str], most: int = LOG_LINES
+) -> tuple[list[str], int]:
     """The lines to show of a longer log, and how many these stand for.
 
     The first lines of the first cases: of wrong ones alone where these printed something. Equal lines are there once.
@@ -62,6 +72,7 @@ def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]
     Args:
         lines: as `with_case` makes them.
         cases, wrong: headings, in the report's order.
+        most: lines to show.
     """
     of_case: dict[str, Counter[str]] = {}
     for line in lines:
@@ -70,11 +81,11 @@ def first_lines(lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str]
             of_case.setdefault(case, Counter())[words] += 1
     order = [case for case in wrong if case in of_case] or [case for case in (IMPORT, *cases) if case in of_case]
     order = order or list(of_case)
-    each = max(CASE_LINES, LOG_LINES // max(1, len(order)))
+    each = max(CASE_LINES, most // max(1, len(order)))
     shown: dict[str, str] = {}
     stand_for = 0
     for case in order:
-        for words in [one for one in of_case[case] if one not in shown][: min(each, LOG_LINES - len(shown))]:
+        for words in [one for one in of_case[case] if one not in shown][: min(each, most - len(shown))]:
             counts = [other[words] for other in of_case.values() if words in other]
             elsewhere = f"in {len(counts) - 1} more case{'s' if len(counts) > 2 else ''}" if len(counts) > 1 else ""
             times = f"{of_case[case][words]} times" if of_case[case][words] > 1 else ""

@@ -291,7 +291,8 @@ def test_from_inside_two_submissions_both_reports_are_kept(course: Course, tmp_p
         assert done.returncode == 0, done.stderr
     assert "was of another submission; it is kept as" in done.stdout
     kept = {path.name for path in (tmp_path / "grader-report").iterdir()}
-    assert kept == {"report.json", "report-alices.json"}
+    assert kept == {"report.json", "report-alices.json", "report.html", "report-alices.html"}
+    assert "<title>alices: " in (tmp_path / "grader-report/report-alices.html").read_text(encoding="utf-8")
 
 
 # What a faulty grader does -------------------------------------------------------------------------------------------

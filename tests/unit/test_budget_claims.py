@@ -231,7 +231,7 @@ def backward(**changes: object) -> Kernel:
     ("dq", "says"),
     [
         (1.0, ("^o\\[0, 0, 0\\] is the first wrong element", 1, "a backward that writes into the o it has saved")),
-        (2.0, ("^dq", -1, "o, which the forward returned in the same call, is wrong too")),
+        (2.0, ("^o\\[0, 0, 0\\] is the first wrong element", 2, "dq of the same call is wrong too")),
     ],
 )
 def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float, says: tuple[str, int, str]) -> None:
@@ -247,6 +247,8 @@ def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float
     lines = [failed.value.message, *failed.value.details]
     assert re.search(first, lines[0]), lines
     assert other in lines[number], lines
+    assert failed.value.map is not None
+    assert failed.value.map.output == "o"
 
 
 def backward_without_the_scale_of_dk(call: Call) -> dict[str, torch.Tensor]:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from grader.judge.measurement import work_of
+from grader.judge.measurement import measurement, work_of
 from grader.problem import Cost
 from grader.protocol import MATRIX
-from grader.verdict.speed import Roofline
+from grader.verdict.speed import Lap, Roofline, Verdict
+from grader.verdict.statistics import Estimate
+from grader.verdict.tally import Conditions, Round
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,31 @@ def test_a_yardsticks_rates_are_its_own(roofline: Roofline, work: Cost) -> None:
     case: Any = SimpleNamespace(problem=SimpleNamespace(cost=lambda *_: of_case), params={}, dtype=None)
     assert work_of(roofline.contender, case, roofline) == work
     assert work_of("eager", case, roofline) == of_case
+
+
+def test_a_round_is_told_with_the_batches_that_were_run_again() -> None:
+    lap = Lap({"submission": 1e-3, "copy": 5e-4}, 1.1e-3)
+    round_ = Round(("copy", "submission"), Conditions(1980, 2619, 45), lap.times_s, 0.01, 0.0, repeats=2)
+    estimate = Estimate(1e-3, 9e-4, 1.1e-3)
+    verdict = Verdict(
+        counted_s=(1e-3,),
+        counted={"submission": estimate},
+        shares={"submission": 0.5},
+        speedups={},
+        claimed=estimate,
+        judged=estimate,
+        corroborated=True,
+        lift=0.0,
+        reached=(),
+        undecided=(),
+        flags=(),
+    )
+    case: Any = SimpleNamespace(
+        problem=SimpleNamespace(cost=lambda *_: Cost(bytes_moved=8, flops=2)),
+        params={},
+        dtype=None,
+        speed=SimpleNamespace(roofline="copy"),
+    )
+    race: Any = SimpleNamespace(calls={"submission": 4}, roofline=Roofline("copy", 8, 8), rounds=[round_], laps=[lap])
+    (told,) = measurement(case, race, verdict).rounds
+    assert (told.repeats, told.sm_clock_mhz, told.judged_s) == (2, 1980, 1.1e-3)

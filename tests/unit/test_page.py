@@ -130,7 +130,7 @@ def full(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> R
         errors=(error,),
         map=MAP,
     )
-    alike = make_case("n-1026", "failed", message=wrong.message)
+    alike = make_case("n-1026", "failed", message="another", diagnosis=("consistent with a missing mask",))
     speed = SpeedResult(
         points=timed().points,
         cases=(
@@ -271,39 +271,43 @@ def test_styles_know_every_class_of_a_mark() -> None:
 # A student's words ----------------------------------------------------------------------------------------------------
 
 
-def leaves(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of all texts in JSON."""
-    if isinstance(data, str):
+def leaves(data: Any, kind: type | Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values of a kind in JSON."""
+    if isinstance(data, kind) and not isinstance(data, bool):
         yield at
     elif isinstance(data, dict | list):
         for key, value in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from leaves(value, (*at, key))
+            yield from leaves(value, kind, (*at, key))
 
 
-def with_text(data: Any, at: tuple[Any, ...], text: str) -> Any:
-    """A copy of JSON with another text in one place."""
+def replaced(report: Report, kind: type | Any, value: Any) -> tuple[Report, int]:
+    """The report with another value in each place of a kind where one is allowed, and how many these are."""
+    data, count = json.loads(report.model_dump_json()), 0
+    for at in list(leaves(data, kind)):
+        changed = with_value(data, at, value)
+        try:
+            Report.model_validate_json(json.dumps(changed))
+        except ValidationError:
+            continue  # a field of few words or numbers
+        data, count = changed, count + 1
+    return Report.model_validate_json(json.dumps(data)), count
+
+
+def with_value(data: Any, at: tuple[Any, ...], value: Any) -> Any:
+    """A copy of JSON with another value in one place."""
     if not at:
-        return text
+        return value
     key, *rest = at
-    changed = with_text(data[key], tuple(rest), text)
+    changed = with_value(data[key], tuple(rest), value)
     if isinstance(data, dict):
         return data | {key: changed}
     return [*data[:key], changed, *data[key + 1 :]]
 
 
 def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
-    data = json.loads(full.model_dump_json())
-    spoiled = 0
-    for at in list(leaves(data)):
-        changed = with_text(data, at, HOSTILE)
-        try:
-            Report.model_validate_json(json.dumps(changed))
-        except ValidationError:
-            continue  # a field of few words, as an outcome
-        spoiled += 1
-        data = changed
+    hostile, spoiled = replaced(full, str, HOSTILE)
     assert spoiled > 40
-    text = page(Report.model_validate_json(json.dumps(data)))
+    text = page(hostile)
     parsed = Parsed(text)
     assert {tag for tag, _ in parsed.elements} <= TAGS
     assert {key for _, attributes in parsed.elements for key in attributes} <= ATTRIBUTES
@@ -313,6 +317,16 @@ def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
     assert "{{ 7 * 7 }}" in parsed.text
     hidden = {letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")}
     assert hidden == {"\n"}
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 1e-300, 1e300, None])
+def test_any_numbers_make_a_page(full: Report, number: float | None) -> None:
+    """A page that could not be made would cost a grading its exit code."""
+    odd, spoiled = replaced(full, int | float, number)
+    assert spoiled > (20 if number is not None else 3)
+    text = page(odd)
+    Parsed(text)
+    assert not re.search(r'"(nan|-?inf)"', text)
 
 
 # The command ----------------------------------------------------------------------------------------------------------
@@ -439,6 +453,7 @@ def test_a_band_says_by_how_much_it_is_reached(full: Report) -> None:
     assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
     looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
     assert looks == ["edge good", "edge bad", "edge odd"]
+    assert "5.0% short of 1.1 ×" in [mark.text for mark in plot.marks]
 
 
 def test_contenders_lie_under_the_measured_roofs() -> None:
@@ -464,9 +479,9 @@ def test_a_round_tells_its_clock_and_whether_the_gpu_was_quiet() -> None:
     old = rounds(one, "rounds-1")
     assert old is not None
     assert old.rows[0][-4:] == ("1980", "2619", "46", "")
-    assert "the GPU was" not in [mark.text for mark in old.marks]
+    assert "busy, so run again" not in [mark.text for mark in old.marks]
     told = tuple(each.model_copy(update={"repeats": at}) for at, each in enumerate(one.measured.rounds))
     new = rounds(type(one)(one.title, one.case, one.measured.model_copy(update={"rounds": told})), "rounds-1")
     assert new is not None
-    assert [row[-1] for row in new.rows][:3] == ["quiet", "busy 1 ×", "busy 2 ×"]
-    assert [mark.text for mark in new.marks][-5:-2] == ["quiet", "busy 1 ×", "busy 2 ×"]
+    assert [row[-1] for row in new.rows][:3] == ["0", "1", "2"]
+    assert [mark.text for mark in new.marks][-5:-2] == ["0", "1", "2"]

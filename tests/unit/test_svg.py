@@ -56,3 +56,8 @@ def test_a_logarithmic_axis_leaves_room_at_both_ends() -> None:
 )
 def test_a_small_or_large_tick_is_a_power_of_ten(value: float, text: str) -> None:
     assert written(value) == text
+
+
+def test_an_axis_of_values_beyond_all_measure_is_an_axis() -> None:
+    axis = spanning([0.0, 5e-324, math.inf], 2, 0, 100)
+    assert all(math.isfinite(one) for one in (axis.low, axis.high, axis.at(1.0), *axis.ticks()))

@@ -23,7 +23,7 @@ from grader.report.model import (
     Report,
     SubmissionInfo,
 )
-from grader.report.terminal import MAX_FAILURES, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
+from grader.report.terminal import DETAILS, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
 from grader.verdict.prints import LOG_LINES
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
@@ -31,13 +31,13 @@ MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartRe
 LOST = Points(earned=0, graded=4, possible=4)
 
 
-def shown(report: Report, *, terminal: bool = False, width: int = 160) -> str:
+def shown(report: Report, *, terminal: bool = False, width: int = 160, verbose: bool = False) -> str:
     """What is printed; with `terminal` as to a colour terminal, control sequences and all."""
     out = io.StringIO()
     console = Console(
         file=out, width=width, highlight=False, force_terminal=terminal, color_system="truecolor" if terminal else None
     )
-    print_report(report, console)
+    print_report(report, console, verbose)
     return out.getvalue()
 
 
@@ -173,10 +173,14 @@ def test_where_every_case_ends_alike_it_is_said_once(
 def test_many_failures_are_cut_but_all_are_named(
     make_case: MakeCase, make_part: MakePart, make_report: MakeReport
 ) -> None:
-    cases = [make_case(f"case-{number}", "failed", message=f"mistake {number}") for number in range(MAX_FAILURES + 3)]
+    most = DETAILS[0].causes
+    cases = [
+        make_case(f"case-{number}", "failed", message=f"mistake {'abcdefg'[number]}") for number in range(most + 3)
+    ]
     text = shown(make_report(make_part(*cases, points=LOST)))
-    assert [f"mistake {number}" in text for number in range(len(cases))] == [True] * MAX_FAILURES + [False] * 3
+    assert [case.message in text for case in cases] == [True] * most + [False] * 3
     assert "and more: case-4 (failed), case-5 (failed), case-6 (failed)" in text
+    assert all(case.message in shown(make_report(make_part(*cases, points=LOST)), verbose=True) for case in cases)
 
 
 def test_a_long_log_shows_its_beginning(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:

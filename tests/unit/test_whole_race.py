@@ -329,6 +329,8 @@ def test_a_batch_after_which_the_gpu_was_busy_is_run_again_on_other_inputs(ready
     track, race = ready
     track.looks = [False, True]
     (batches,) = track.rounds(race, 1)
+    track.rounds(race, 1)
+    assert [one.repeats for one in race.rounds[-2:]] == [1, 0]
     ours = [batch for batch in batches if batch["name"] == SUBMISSION]
     assert len(ours) == 2
     assert ours[1]["inputs"] > ours[0]["inputs"]

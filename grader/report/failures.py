@@ -1,0 +1,127 @@
+"""The terminal view of a part's failures: each cause once, with one worked example and the names of the other cases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from grader.report.map_view import LINES, MapView
+from grader.report.model import CaseResult, PartResult
+from grader.report.style import STYLE, plain
+from grader.verdict.causes import Cause, causes
+from grader.verdict.cells import is_telling
+from grader.verdict.prints import LOG_LINES
+
+EVERYTHING = 10**9
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much is told of an assignment.
+
+    causes: of a part, with an example.
+    sentences: of an example, beside its message and the one that names the cause.
+    map_lines: of the map of a part's first cause; 0 for none.
+    traceback_lines, log_lines, names: at most.
+    others: every other case of a cause is told in full as well.
+    asides: whether the compilers' findings, the reasons of skipped cases, and what libraries printed are told at length.
+    right: whether groups without a failure have lines of their own, and skipped cases one.
+    """
+
+    causes: int = EVERYTHING
+    sentences: int = EVERYTHING
+    map_lines: int = LINES
+    traceback_lines: int = EVERYTHING
+    log_lines: int = LOG_LINES
+    names: int = EVERYTHING
+    others: bool = False
+    asides: bool = True
+    right: bool = True
+
+
+USUAL = Detail()
+VERBOSE = Detail(log_lines=EVERYTHING, others=True)
+
+
+def failures(part: PartResult, detail: Detail, told: Collection[tuple[str, str]] = ()) -> list[RenderableType]:
+    """What went wrong in a part.
+
+    Args:
+        told: the keys of causes that an earlier part of the assignment has told.
+    """
+    blocks: list[RenderableType] = []
+    found = causes(part.cases)
+    again = [] if detail.others else [cause for cause in found if cause.key in told]
+    for cause in again:
+        names = _names([cause.example, *cause.others], detail.names)
+        blocks.append(_line(f"✗ {names}: {'the same cause' if cause.sentence else 'the same'} as above", "bold red"))
+    new = [cause for cause in found if cause not in again]
+    for number, cause in enumerate(new[: detail.causes]):
+        blocks.append(_indented(_cause(cause, detail, with_map=number == 0)))
+    if left := new[detail.causes :]:
+        cases = [case for cause in left for case in (cause.example, *cause.others)]
+        words = [f"{named(case)} ({case.outcome.replace('_', ' ')})" for case in cases]
+        blocks.append(_line(f"and more: {_cut(words, detail.names)}", "dim"))
+    return blocks
+
+
+def _cause(cause: Cause, detail: Detail, with_map: bool) -> RenderableType:
+    alike = [case for case in cause.others if case.message == cause.example.message] if not detail.others else []
+    names = _names([cause.example, *alike], detail.names) if alike else ""
+    blocks = [case_view(cause.example, detail, names, cause.sentence, with_map)]
+    rest = [case for case in cause.others if not any(case is one for one in alike)]
+    if detail.others:
+        blocks += [case_view(case, detail) for case in rest]
+    elif rest:
+        more = f"{len(rest)} more case{'s' if rest[1:] else ''}, the same way: {_names(rest, detail.names)}"
+        blocks.append(_indented(plain(more, "dim")))
+    return Group(*blocks)
+
+
+def case_view(
+    case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False
+) -> RenderableType:
+    """One case: name and outcome, message, cause, map, further sentences, the student's frames."""
+    mark, style = STYLE[case.outcome]
+    head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
+    if not name and case.tries not in ("", case.title):
+        head.append(f"  ({case.tries})", style="dim")
+    others = [line for line in case.diagnosis if line != cause]
+    kept = [line for line in case.diagnosis if line == cause or line in others[: detail.sentences]]
+    lines: list[RenderableType] = [plain(case.message), *map(plain, kept)]
+    if with_map and detail.map_lines and case.map is not None and is_telling(case.map):
+        lines.append(MapView(case.map, detail.map_lines))
+    if case.traceback:
+        frames = case.traceback.rstrip().splitlines()
+        left_out = (
+            [f"  ... {len(frames) - detail.traceback_lines} lines before"]
+            if len(frames) > detail.traceback_lines
+            else []
+        )
+        lines.append(plain("\n".join([*left_out, *frames[-detail.traceback_lines :]]), "dim"))
+    return Group(head, *map(_indented, lines))
+
+
+def named(case: CaseResult) -> str:
+    """A case in a list of several: a check's title is a sentence."""
+    return case.name if case.title == case.name else f'"{case.title}"'
+
+
+def _names(cases: Sequence[CaseResult], most: int) -> str:
+    return _cut([named(case) for case in cases], most)
+
+
+def _cut(words: Sequence[str], most: int) -> str:
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def _line(words: str, style: str) -> RenderableType:
+    return _indented(plain(words, style))
+
+
+def _indented(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2))

@@ -1,0 +1,77 @@
+"""What failures have in common: pure functions over the results of a part, for every view of a report.
+
+Two failures have one cause if they ended alike and a sentence of both ends in the same "consistent with ...", whatever numbers it has;
+those without such a sentence, if their messages differ in numbers alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from grader.report.model import CaseResult
+from grader.verdict.cells import is_telling
+
+CONSISTENT = "consistent with "
+NUMBER = re.compile(r"\[[^][]*\]|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
+PLACE = " is the first wrong element"  # what a message says behind it is each case's own
+MAX_MAPS = 3  # of a part
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failures with one cause.
+
+    key: how they ended, and what they have in common, without numbers; the same for the same cause in another part.
+    example: the one to show: the first with a telling map, else the first.
+    sentence: of the example's message or diagnosis, in which the cause is named; empty if none is.
+    others: in the report's order.
+    """
+
+    key: tuple[str, str]
+    example: CaseResult
+    sentence: str
+    others: tuple[CaseResult, ...]
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self.others)
+
+
+def causes(cases: Iterable[CaseResult]) -> list[Cause]:
+    """The cases that neither passed nor were skipped by their causes: the cause of the most cases first, then that of most of the rest.
+
+    Among causes of as many cases comes first whose sentence stands further ahead in a diagnosis, then whose case comes first.
+    """
+    left = [(case, _sentences(case)) for case in cases if case.outcome not in ("passed", "skipped")]
+    found = []
+    while left:
+        places: dict[tuple[str, str], list[int]] = {}
+        for _, sentences in left:
+            for place, key in enumerate(sentences):
+                places.setdefault(key, []).append(place)
+        key = max(places, key=lambda one: (len(places[one]), -min(places[one])))
+        own = [(case, sentences[key]) for case, sentences in left if key in sentences]
+        example, sentence = next((one for one in own if is_telling(one[0].map)), own[0])
+        others = tuple(case for case, _ in own if case is not example)
+        found.append(Cause(key, example, sentence, others))
+        left = [one for one in left if key not in one[1]]
+    return found
+
+
+def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """A part's cases, of which only the examples of its first causes keep their maps."""
+    kept = [cause.example for cause in causes(cases)[:MAX_MAPS]]
+    return [
+        case if case.map is None or any(case is one for one in kept) else case.model_copy(update={"map": None})
+        for case in cases
+    ]
+
+
+def _sentences(case: CaseResult) -> dict[tuple[str, str], str]:
+    """By outcome and cause, the sentences of a case that name a cause; its message under an empty sentence where none does."""
+    told = [one for one in (case.message, *case.diagnosis) if CONSISTENT in one]
+    named = {(case.outcome, NUMBER.sub("#", one.partition(CONSISTENT)[2])): one for one in reversed(told)}
+    message = case.message.partition(PLACE)[0] if PLACE in case.message else case.message
+    return dict(reversed(named.items())) or {(case.outcome, NUMBER.sub("#", message)): ""}
