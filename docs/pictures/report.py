@@ -10,13 +10,14 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from docs.pictures.drawing import picture
+from grader.report.map_view import HALVES
 from grader.report.model import Report
 from grader.report.races import speedups, timed_cases
-from grader.report.svg import Mark, Plot
+from grader.report.svg import Mark, Plot, rectangle
 from grader.report.terminal import ReportConsole, print_report
 
 SAMPLES = Path(__file__).parents[1] / "sample"
-COLUMNS, WIDTH, HEIGHT = 120, 7, 17  # of the terminal; of a letter and of a line in pixels
+COLUMNS, WIDTH, HEIGHT = 120, 7, 16  # of the terminal; of a letter and of a line in pixels
 
 
 def report_of(sample: str) -> Report:
@@ -24,7 +25,7 @@ def report_of(sample: str) -> Report:
 
 
 def terminal() -> Plot:
-    """What `grader run` shows of the wrong softmax."""
+    """What `grader run` shows of the wrong kernel."""
     report = report_of("wrong")
     console = ReportConsole(
         file=io.StringIO(), force_terminal=True, color_system="standard", width=COLUMNS, record=True
@@ -33,23 +34,29 @@ def terminal() -> Plot:
     lines = list(Segment.split_lines(console._record_buffer))
     marks = [mark for number, line in enumerate(lines) for mark in line_of(line, number)]
     description = (
-        f"What grader run shows of a softmax that takes the stride of columns to be 1: {report.correctness.earned:g} of "
-        f"{report.correctness.graded:g} points, the cases that failed, the first wrong element, and the cause that it is consistent with."
+        f"What grader run shows of a wrong FlashAttention: {report.correctness.earned:g} of {report.correctness.graded:g} points, the "
+        "cases that failed, the first wrong element, the mistake that it is consistent with, and a map of the wrong output."
     )
     return picture("report", "A report of grader run", description, len(lines) * HEIGHT, marks, COLUMNS * WIDTH)
 
 
 def line_of(line: list[Segment], number: int) -> list[Mark]:
     """A line's pieces, each as wide as a terminal shows it whatever the font is."""
-    marks, column = [], 0
-    for text, style, _ in line:
+    marks: list[Mark] = []
+    column, top = 0, number * HEIGHT
+    for text, style, _ in Segment.simplify(line):
         start = column + len(text) - len(text.lstrip())
         column += cell_len(text)
-        if words := text.strip():
-            place = {"x": start * WIDTH, "y": number * HEIGHT + 12, "textLength": cell_len(words) * WIDTH}
-            look = [style.color.name.replace("_", "-")] if style and style.color else []
-            look += [name for name in ("bold", "dim") if style and getattr(style, name)]
-            marks.append(Mark("text", place | {"class": " ".join(["code", *look])}, words))
+        words = text.strip()
+        looks = [one.name.replace("_", "-") for one in (style.color, style.bgcolor) if one] if style else []
+        wide = cell_len(words) * WIDTH
+        if words and not words.strip(HALVES):  # cells of a map, two above each other in a letter
+            for half, look in enumerate(looks, start=words.startswith(HALVES[1])):
+                marks.append(rectangle(start * WIDTH, top + half * HEIGHT / 2, wide, HEIGHT / 2, look))
+        elif words:
+            looks = looks[:1] + [name for name in ("bold", "dim") if style and getattr(style, name)]
+            place = {"x": start * WIDTH, "y": top + 12, "textLength": wide, "class": " ".join(["code", *looks])}
+            marks.append(Mark("text", place, words))
     return marks
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from docs.pictures import attention, gelu, house, softmax
+from docs.pictures import attention, gelu, house, report, softmax
 from docs.pictures.everything import COURSE, pictures
 from tests.conftest import ROOT
 from tests.unit.test_house import HOUSE, PAGE, imports, room_of, rooms_of_page
@@ -151,3 +151,15 @@ def test_a_gelus_case_has_a_last_block_that_is_not_full(name: str) -> None:
     n = gelu.size(COURSE / name)
     assert all(n % one for one in (gelu.THREADS, gelu.VECTOR, gelu.BLOCK_SIZE))
     assert gelu.gelu(1.3) == pytest.approx(torch.nn.functional.gelu(torch.tensor(1.3).double(), approximate="tanh"))
+
+
+def test_the_picture_of_a_terminal_has_all_that_the_terminal_shows() -> None:
+    """But for maps, which have other letters in colour than without it."""
+    lines: dict[float, str] = {}
+    for mark in report.terminal().marks:
+        if mark.tag == "text":
+            line = float(str(mark.attributes["y"]))
+            lines[line] = lines.get(line, "") + mark.text.replace(" ", "")
+    shown = (report.SAMPLES / "wrong" / "terminal.txt").read_text(encoding="utf-8").splitlines()
+    missing = [one for one in shown if one.replace(" ", "") not in lines.values()]
+    assert [one for one in missing if not set(one) & set("·█")] == []
