@@ -148,7 +148,7 @@ def backward(folder: Path) -> Plot:
     large = int(memory.params["n"])
     marks = heading(
         "Backward: P was not kept, so every tile of it is computed again, from L",
-        f"the same tiles, n = {n}; two kernels, so that no sum needs atomics",
+        f"the same tiles, n = {n}; two kernels, so that no sum needs atomic additions",
     )
     marks += tile_map(n, names=False)
     count = math.ceil(n / TILE)

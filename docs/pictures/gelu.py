@@ -31,9 +31,8 @@ def blocks(n: int, size: int, name: str) -> list[Mark]:
         left = min(size, n - number * size)
         marks.append(label(x + width / 2, top - 14, f"{name} {number}", "", "middle"))
         marks.append(box(x, top, width, height, "idle dashed" if left < size else "idle", 0))
-        marks.append(
-            box(x, top, round(max(left / size * width, 2), 1), height, "tint-own" if left == size else "filled-own", 0)
-        )
+        filled = round(max(left / size * width, 2), 1)
+        marks.append(box(x, top, filled, height, "tint-own" if left == size else "filled-own", 0))
         words = f"{number * size} … {number * size + size - 1}" if left == size else f"{left} of {size}"
         marks.append(label(x + width / 2, top + height / 2, words, "small", "middle"))
     return [*marks, label((SHOWN + 2.5) * width + 8, top + height / 2, "← the last one", "quiet")]
@@ -86,15 +85,8 @@ def cuda(folder: Path) -> Plot:
 def vectors(n: int, top: float) -> list[Mark]:
     """The same elements four by four."""
     full, rest = divmod(n, VECTOR)
-    marks = [
-        label(0, top, "Four neighbours a thread", "strong"),
-        label(
-            0,
-            top + 18,
-            f"{full} threads with a float4 of 16 bytes, and n mod {VECTOR} = {rest} elements one by one",
-            "quiet",
-        ),
-    ]
+    told = f"{full} threads with a float4 of 16 bytes, and n mod {VECTOR} = {rest} elements one by one"
+    marks = [label(0, top, "Four neighbours a thread", "strong"), label(0, top + 18, told, "quiet")]
     x, y, cell = 0.0, top + 40, 18
     for group in (0, 1, 2, None, full - 2, full - 1):
         if group is None:
@@ -145,24 +137,16 @@ def triton(folder: Path) -> Plot:
         value = math.cos(offset)  # any numbers
         inside = offset < n
         cells = (
-            (str(offset), "1", f"{value:.4f}", f"{gelu(value):.4f}", "written")
+            ("1", f"{value:.4f}", f"{gelu(value):.4f}", "written")
             if inside
-            else (str(offset), "0", "0, not read", "0", "not written")
+            else ("0", "0, not read", "0", "not written")
         )
-        for number, words in enumerate(cells):
-            words = "…" if lane is None else words
+        for number, words in enumerate((str(offset), *cells) if lane is not None else "…" * len(steps)):
             look = "tint-own" if inside and lane is not None else "idle"
             marks += boxed(x, top + number * row, width, row, look, words, "small" if inside else "small quiet")
     marks.append(label(left, top + len(steps) * row + 22, f"{live} lanes with an element", "strong own"))
-    marks.append(
-        label(
-            WIDTH,
-            top + len(steps) * row + 22,
-            f"{BLOCK_SIZE - live} lanes that neither read nor write",
-            "strong",
-            "end",
-        )
-    )
+    idle = f"{BLOCK_SIZE - live} lanes that neither read nor write"
+    marks.append(label(WIDTH, top + len(steps) * row + 22, idle, "strong", "end"))
     description = (
         f"{n} elements are shared out to {count} programs of {BLOCK_SIZE} lanes. In the last program the mask offsets < n is 1 for {live} "
         f"lanes, which load, compute and store, and 0 for the other {BLOCK_SIZE - live}, which neither read x nor write y."

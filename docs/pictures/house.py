@@ -30,7 +30,7 @@ class Process:
 class Crossing:
     """What passes a wall, from a room to a room; both import the room `form`, which says how it looks.
 
-    path: of its arrow, from x, y to x, y; none for memory that both sides map.
+    path: of its arrow, from x, y to x, y.
     """
 
     words: str
@@ -91,14 +91,9 @@ CROSSINGS = (JOB, EVENTS, REQUESTS, REPLIES, TENSORS)
 
 
 def house() -> Plot:
-    marks = heading("The submission never runs in the process that grades it")
-    marks.append(
-        label(
-            0,
-            28,
-            "Three kinds of processes, the rooms of grader/ that run in each, and all that passes between them",
-            "quiet",
-        )
+    marks = heading(
+        "The submission never runs in the process that grades it",
+        "Three kinds of processes, the rooms of grader/ that run in each, and all that passes between them",
     )
     marks += [box(*CONTAINER, "frame dashed", 8), box(*JAIL, "wall", 6)]
     x, y, width, _ = CONTAINER

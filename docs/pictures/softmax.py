@@ -41,14 +41,8 @@ def online() -> Plot:
         marks += bars(left, number, step[0])
         marks += words(left, number, found)
     m, total = found[-1][:2]
-    marks.append(
-        label(
-            0,
-            424,
-            f"After the last block: m = {m:g} and l = {total:.4f}, as if the whole row had been there at once",
-            "strong",
-        )
-    )
+    last = f"After the last block: m = {m:g} and l = {total:.4f}, as if the whole row had been there at once"
+    marks.append(label(0, 424, last, "strong"))
     marks.append(label(0, 444, "A second pass over the row writes y = exp(x − m) / l.", ""))
     told = "; ".join(f"m = {m:g}, l = {total:.4f}" for m, total, _, _ in found)
     description = (
