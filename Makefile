@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus gpu-docker attacks soak schema records clean
+.PHONY: install run test quick lint types gpu-test gpu-memory gpu-corpus gpu-docker attacks soak schema records pictures clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -18,6 +18,9 @@ records: install
 	$(PYTHON) benchmarks/sample_report.py --render
 	$(PYTHON) -m tests.support.quality --render
 	$(PYTHON) -m tests.corpora.exploits.table
+	$(PYTHON) -m docs.pictures
+# The pictures of README.md, of the handouts and of docs/, drawn from problem.toml, from samples of reports and from the rooms of the house.
+pictures: install ; $(PYTHON) -m docs.pictures
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.

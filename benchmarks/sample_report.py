@@ -1,6 +1,7 @@
-"""Makes a sample of a report: a grading of the reference on this machine, as report.json and as the terminal shows it.
+"""Makes a sample of a report: a grading on this machine, as report.json and as the terminal shows it.
 
     python benchmarks/sample_report.py docs/sample/gpu [option of `grader run` ...]    grade reference/ and write both files
+    python benchmarks/sample_report.py docs/sample/wrong --submission FOLDER [...]      the same of a folder, also of tests/corpora/mutants/
     python benchmarks/sample_report.py --render                                         write what the terminal shows of every sample again
 
 The sample says nothing of where the grading's files lay: paths are cut to the repository, or to Python's packages.
@@ -30,13 +31,18 @@ SAMPLES = ROOT / "docs" / "sample"
 TERMINAL = "terminal.txt"
 
 
-def make(folder: Path, options: list[str]) -> None:
-    """Grade the reference and write its report. Raises CalledProcessError where nothing was graded."""
-    with tempfile.TemporaryDirectory() as made:
-        command = [sys.executable, "-m", "grader", "run", "reference", "--output", made, *options]
+def make(folder: Path, submission: Path, options: list[str]) -> None:
+    """Grade a submission and write its report. Raises CalledProcessError where nothing was graded."""
+    with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as scratch:
+        if (submission / "mutant.toml").is_file():
+            from tests.support.corpus import Entry
+
+            submission = Entry(submission.resolve()).submission(Path(scratch))
+        command = [sys.executable, "-m", "grader", "run", str(submission), "--output", made, *options]
         subprocess.run(command, cwd=ROOT, check=True)
         text = Path(made, REPORT).read_text(encoding="utf-8")
-    for path, short in ((sysconfig.get_path("purelib"), "site-packages"), (f"{ROOT}/", "")):
+    own = f"{submission.resolve().parent}/"
+    for path, short in ((sysconfig.get_path("purelib"), "site-packages"), (f"{ROOT}/", ""), (own, "")):
         text = text.replace(path, short)
     report = json.loads(text)
     report["environment"]["platform"] = platform.system()  # without the release of this machine's kernel
@@ -54,14 +60,15 @@ def shown(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes a sample of a report, from a grading of the reference.")
+    parser = argparse.ArgumentParser(description="Makes a sample of a report, from a grading.")
     parser.add_argument("folder", nargs="?", type=Path, help="where the sample goes, as docs/sample/gpu")
+    parser.add_argument("--submission", type=Path, default=Path("reference"), help="the folder to grade")
     parser.add_argument("--render", action="store_true", help="write what the terminal shows of every sample again")
     arguments, options = parser.parse_known_args()
     if (arguments.folder is None) is not arguments.render:
         parser.error("name a folder, or --render")
     if arguments.folder is not None:
-        make(arguments.folder, options)
+        make(arguments.folder, arguments.submission, options)
     else:
         for report in SAMPLES.glob(f"*/{REPORT}"):
             (report.parent / TERMINAL).write_text(shown(report.parent), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`grader init`: makes a student's folder with the stubs, the handouts and a README."""
+"""`grader init`: makes a student's folder with the stubs, the handouts with their pictures, and a README."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FolderError(Exception):
 
 
 def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -> list[Path]:
-    """Fill `target` with every assignment's stub and handout, a README and a .gitignore; return the files made.
+    """Fill `target` with every assignment's stub, handout and pictures, a README and a .gitignore; return the files made.
 
     The folder may exist, as a fresh git clone does, but nothing in it is overwritten.
 
@@ -57,7 +57,9 @@ def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -
         told = ""
         if handout.is_file():
             told = f"[{HANDOUTS}/{one.name}.md]({HANDOUTS}/{one.name}.md)"
-            contents[Path(HANDOUTS, f"{one.name}.md")] = handout.read_text(encoding="utf-8")
+            for path in (handout, *sorted(one.folder.glob("*.svg"))):  # a handout shows the pictures beside it
+                name = f"{one.name}.md" if path == handout else path.name
+                contents[Path(HANDOUTS, name)] = path.read_text(encoding="utf-8")
         if stub.is_file():
             contents[Path(one.spec.file)] = stub.read_text(encoding="utf-8")
         rows.append(f"| {one.spec.title} | `{one.spec.file}` | {told} | {points} |")

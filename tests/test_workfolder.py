@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_every_link_of_the_readme_leads_somewhere(tmp_path: Path) -> None:
     links = [part.split(")")[0] for part in text.split("](")[1:]]
     assert len(links) == len(load_course(ROOT))
     assert all((tmp_path / link).is_file() for link in links)
+
+
+def test_every_picture_of_a_handout_comes_with_it_under_a_name_of_its_own(tmp_path: Path) -> None:
+    made(tmp_path)
+    for one in load_course(ROOT):
+        shown = re.findall(r"\]\((\S+\.svg)\)", (tmp_path / "handouts" / f"{one.name}.md").read_text(encoding="utf-8"))
+        assert shown
+        for name in shown:
+            assert re.split(r"[.-]", name)[0] == one.name, "another handout may have a picture of this name"
+            assert (tmp_path / "handouts" / name).read_bytes() == (one.folder / name).read_bytes()
 
 
 def test_the_folder_is_a_submission_without_remarks(tmp_path: Path) -> None:

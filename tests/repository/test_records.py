@@ -69,7 +69,7 @@ def test_the_pages_of_the_reference_are_those_of_its_record() -> None:
 def test_a_sample_is_a_report_as_the_terminal_shows_it(folder: Path) -> None:
     text = (folder / "report.json").read_text(encoding="utf-8")
     report = Report.model_validate_json(text)
-    assert report.score.earned > 0
+    assert report.score.graded > 0
     assert not report.infra_errors
     assert os.fspath(ROOT) not in text
     assert (folder / "terminal.txt").read_text(encoding="utf-8") == sample_report.shown(folder), "run: make records"
