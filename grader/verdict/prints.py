@@ -48,7 +48,7 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
 
 
 def without_places(text: str) -> str:
-    """A text whose paths begin where those of every machine do: `torch/nn/functional.py`, `threading.py`, `softmax.py`."""
+    """A text whose paths begin where those of every machine do: `torch/nn/functional.py`, `threading.py`, the file of the student alone."""
     return PLACES.sub("", text)
 
 
