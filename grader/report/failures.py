@@ -82,6 +82,13 @@ def _cause(cause: Cause, detail: Detail, with_map: bool) -> RenderableType:
     return Group(*blocks)
 
 
+def has_more(cause: Cause) -> bool:
+    """Whether a case other than the example has words of its own."""
+    return any(
+        (case.message, case.diagnosis) != (cause.example.message, cause.example.diagnosis) for case in cause.others
+    )
+
+
 def case_view(
     case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False
 ) -> RenderableType:

@@ -160,9 +160,9 @@ def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
     kinds = [kind for kind in reversed(KINDS[1:]) if set(kind.marks) & set(marks)]
     if has_colour:
         told = [Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds]
-        return Text("  ", no_wrap=True, overflow="ellipsis").join(told)
+        return Text("  ", no_wrap=True, overflow="crop").join(told)
     words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds}
     wrong = [told for letter, told in words.items() if letter != KINDS[1].letter]
     words[HALVES] = f"{' or '.join(wrong) if len(wrong) < 3 else 'wrong'} in the upper or the lower cell"
     drawn_words = "  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn))
-    return Text(drawn_words, "dim", no_wrap=True, overflow="ellipsis")
+    return Text(drawn_words, "dim", no_wrap=True, overflow="crop")

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import Device
+from grader.verdict.cells import is_telling
 from tests.corpus import DEVICES, Entry, entries
+from tests.maps import contradictions
 
 pytestmark = pytest.mark.grading
 
@@ -22,6 +24,10 @@ def test_a_wrong_kernel_fails_and_is_told_why(entry: Entry, device: Device, tmp_
         pytest.skip(f"not wrong on {device}, or nobody can say what becomes of it")
     report = entry.grade(device, tmp_path, stop_early=True)
     assert entry.fault(device, report) == ""
+    failed = [case for _, case in report.ran if case.outcome == "failed"]
+    assert [words for case in failed for words in contradictions(case)] == [], "the map shows another place than its words"
+    if device == "cpu" and entry.id in SEEN_AT_A_GLANCE:
+        assert any(is_telling(case.map) for case in failed)
 
 
 def test_every_folder_has_its_toml() -> None:
