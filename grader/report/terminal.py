@@ -57,7 +57,7 @@ DETAILS = (
     Detail(causes=1, sentences=0, map_lines=9, traceback_lines=3, log_lines=1, names=4, asides=False, right=False),
     Detail(causes=1, sentences=0, map_lines=7, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
     Detail(causes=1, sentences=0, map_lines=5, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
-    Detail(causes=1, sentences=0, map_lines=0, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=4, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
 )
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
