@@ -100,7 +100,7 @@ class MapView:
         if console.is_dumb_terminal:
             drawn = [plain(line) for line in (heading(self._found), *in_words(self._found)[: self._lines - 1])]
         else:
-            drawn = self._drawn(options.max_width, console.color_system is not None)
+            drawn = self._drawn(options.max_width, console.color_system is not None and not console.no_color)
         for line in drawn:
             if options.ascii_only:
                 line.plain = line.plain.translate(IN_ASCII)
