@@ -155,16 +155,10 @@ class Results:
 
     def _revise(self, assignment: Assignment, fault: MachineFault) -> None:
         """Make every failure of an assignment the machine's."""
-        revised = {
-            "outcome": "infra_error",
-            "message": fault.message,
-            "diagnosis": fault.details,
-            "traceback": "",
-            "map": None,
-        }
+        revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
         for key, result in self.cases.items():
             if key[0] == assignment.name and result.outcome not in NOT_OF_THE_MACHINE:
-                self.cases[key] = result.model_copy(update=revised)
+                self.cases[key] = result.model_copy(update=revised | {"map": None})
         for key, timed in self.speed.items():
             if key[0] == assignment.name and timed.outcome not in NOT_OF_THE_MACHINE:
                 points = timed.points.model_copy(update={"earned": 0, "graded": 0})

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from grader.report.map_view import LINES, MapView
+from grader.report.map_view import LINES, MapView, rows_in
 from grader.report.model import CaseResult, PartResult
 from grader.report.style import STYLE, plain
 from grader.verdict.causes import Cause, causes
@@ -25,7 +25,7 @@ class Detail:
 
     causes: of a part, with an example.
     sentences: of an example, beside its message and the one that names the cause.
-    map_lines: of the map of a part's first cause; 0 for none.
+    map_lines: of the map of a part's first cause.
     traceback_lines, log_lines, names: at most.
     others: every other case of a cause is told in full as well.
     asides: whether the compilers' findings, the reasons of skipped cases, and what libraries printed are told at length.
@@ -82,6 +82,13 @@ def _cause(cause: Cause, detail: Detail, with_map: bool) -> RenderableType:
     return Group(*blocks)
 
 
+def has_more(cause: Cause) -> bool:
+    """Whether a case other than the example has words of its own."""
+    return any(
+        (case.message, case.diagnosis) != (cause.example.message, cause.example.diagnosis) for case in cause.others
+    )
+
+
 def case_view(
     case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False
 ) -> RenderableType:
@@ -93,7 +100,7 @@ def case_view(
     others = [line for line in case.diagnosis if line != cause]
     kept = [line for line in case.diagnosis if line == cause or line in others[: detail.sentences]]
     lines: list[RenderableType] = [plain(case.message), *map(plain, kept)]
-    if with_map and detail.map_lines and case.map is not None and is_telling(case.map):
+    if with_map and case.map is not None and is_telling(case.map, rows_in(detail.map_lines)):
         lines.append(MapView(case.map, detail.map_lines))
     if case.traceback:
         frames = case.traceback.rstrip().splitlines()

@@ -50,11 +50,15 @@ IN_ASCII = str.maketrans("·█▀▄│└×–", '.#"_|+x-')
 def heading(found: ErrorMap) -> str:
     """What is shown, and what a cell stands for."""
     name = found.output + (f"[{', '.join(map(str, found.at))}]" if found.at else "")
-    size = f"{found.rows} rows × {found.columns} columns"
+    size = f"{_counted(found.rows, 'row')} × {_counted(found.columns, 'column')}"
     if found.folded:
-        size = f"rows of {found.columns} elements" if found.rows > 1 else f"{found.columns} elements"
+        size = f"{'rows of ' if found.rows > 1 else ''}{_counted(found.columns, 'element')}"
     one = found.cell_rows * found.cell_columns == 1
     return f"{name}, {size}; a cell is {'one element' if one else f'{found.cell_rows} × {found.cell_columns} elements'}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def in_words(found: ErrorMap) -> list[str]:
@@ -80,6 +84,11 @@ def _ranges(numbers: Sequence[int], step: int, size: int) -> str:
     return f"{told} and {len(ends) - RANGES} more places" if len(ends) > RANGES else told
 
 
+def rows_in(lines: int) -> int:
+    """Rows of cells in so many lines: heading, axis and legend take three, and a line holds two."""
+    return 2 * max(1, lines - 3)
+
+
 class MapView:
     """A map in at most so many lines, in the width that there is."""
 
@@ -91,7 +100,7 @@ class MapView:
         if console.is_dumb_terminal:
             drawn = [plain(line) for line in (heading(self._found), *in_words(self._found)[: self._lines - 1])]
         else:
-            drawn = self._drawn(options.max_width, console.color_system is not None)
+            drawn = self._drawn(options.max_width, console.color_system is not None and not console.no_color)
         for line in drawn:
             if options.ascii_only:
                 line.plain = line.plain.translate(IN_ASCII)
@@ -103,8 +112,7 @@ class MapView:
         matrices = found.matrices if len({OF_MARK[mark].letter for mark in found.matrices}) > 1 else ""
         extras = [found.before, found.after, matrices]
         label = len(str(found.first + found.rows * (found.columns if found.folded else 1))) + 1
-        rows = 2 * max(1, self._lines - 3 - sum(map(bool, extras)))
-        shown = shrunk(found, rows, width - label - 1)
+        shown = shrunk(found, rows_in(self._lines - sum(map(bool, extras))), width - label - 1)
         lines = [plain(heading(shown), "dim")]
         if shown.before:
             lines.append(_labelled("", label, _pairs(shown.before, NO_ELEMENT * len(shown.before), has_colour)))
@@ -161,9 +169,9 @@ def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
     kinds = [kind for kind in reversed(KINDS[1:]) if set(kind.marks) & set(marks)]
     if has_colour:
         told = [Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds]
-        return Text("  ", no_wrap=True, overflow="ellipsis").join(told)
+        return Text("  ", no_wrap=True, overflow="crop").join(told)
     words = {kind.letter: "wrong" if kind.letter == "█" else kind.words for kind in kinds}
     wrong = [told for letter, told in words.items() if letter != KINDS[1].letter]
     words[HALVES] = f"{' or '.join(wrong) if len(wrong) < 3 else 'wrong'} in the upper or the lower cell"
     drawn_words = "  ".join(f"{letters} {told}" for letters, told in words.items() if set(letters) & set(drawn))
-    return Text(drawn_words, "dim", no_wrap=True, overflow="ellipsis")
+    return Text(drawn_words, "dim", no_wrap=True, overflow="crop")

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
-from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures
+from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures, has_more
 from grader.report.model import (
     NEEDS_GPU,
     NOT_COMPILED,
@@ -57,7 +57,7 @@ DETAILS = (
     Detail(causes=1, sentences=0, map_lines=9, traceback_lines=3, log_lines=1, names=4, asides=False, right=False),
     Detail(causes=1, sentences=0, map_lines=7, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
     Detail(causes=1, sentences=0, map_lines=5, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
-    Detail(causes=1, sentences=0, map_lines=0, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=1, sentences=0, map_lines=4, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
 )
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
@@ -150,15 +150,15 @@ def _height(content: RenderableType, console: Console) -> int:
 def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
     blocks: list[RenderableType] = []
     told: set[tuple[str, str]] = set()
+    found = [cause for part in result.parts for cause in causes(part.cases)]
     for part in result.parts:
         blocks += _part(part, detail, told)
         told |= {cause.key for cause in causes(part.cases)}
     blocks += hints(result)
     blocks += printed(result, "your code", "; more in report.json", detail)
     if result.kernels and detail.asides:
-        messages = {case.message for part in result.parts for case in part.cases}
-        blocks.append(kernels(result.kernels, messages))
-    if told and not detail.others:
+        blocks.append(kernels(result.kernels, {case.message for part in result.parts for case in part.cases}))
+    if found and not detail.others and (detail != DETAILS[0] or any(map(has_more, found))):
         blocks.append(plain("all cases, sentences and prints: grader run --verbose, or report.json", "dim"))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")

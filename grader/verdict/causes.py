@@ -7,6 +7,7 @@ those without such a sentence, if their messages differ in numbers alone.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -42,16 +43,13 @@ class Cause:
 def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     """The cases that neither passed nor were skipped by their causes: the cause of the most cases first, then that of most of the rest.
 
-    Among causes of as many cases comes first whose sentence stands further ahead in a diagnosis, then whose case comes first.
+    Of causes of as many cases, that comes first which is told first.
     """
     left = [(case, _sentences(case)) for case in cases if case.outcome not in ("passed", "skipped")]
     found = []
     while left:
-        places: dict[tuple[str, str], list[int]] = {}
-        for _, sentences in left:
-            for place, key in enumerate(sentences):
-                places.setdefault(key, []).append(place)
-        key = max(places, key=lambda one: (len(places[one]), -min(places[one])))
+        counts = Counter(key for _, sentences in left for key in sentences)
+        key = max(counts, key=lambda one: counts[one])  # the first of the largest
         own = [(case, sentences[key]) for case, sentences in left if key in sentences]
         example, sentence = next((one for one in own if is_telling(one[0].map)), own[0])
         others = tuple(case for case, _ in own if case is not example)

@@ -31,10 +31,10 @@ def factor(size: int, most: int) -> int:
     return 1 << (-(-size // max(1, most)) - 1).bit_length()
 
 
-def is_telling(found: ErrorMap | None) -> bool:
-    """Whether a small picture of a map shows more than one kind of marks; all digits are one kind."""
+def is_telling(found: ErrorMap | None, rows: int = GLANCE[0]) -> bool:
+    """Whether a picture of a map, so many rows high, shows more than one kind of marks; all digits are one kind."""
     if found is None:
         return False
-    small = shrunk(found, *GLANCE)
+    small = shrunk(found, rows, GLANCE[1])
     marks = "".join([*small.cells, small.before, small.after, small.matrices])
     return len({LEVELS if mark in LEVELS else mark for mark in marks if mark != NO_ELEMENT}) > 1

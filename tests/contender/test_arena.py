@@ -362,6 +362,7 @@ def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:
     ends = [slot.offset + slot.length for slot in (a, z)]
     found = strays_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
     assert found == [Stray("a", 0, 2), Stray("b", 8, 1), Stray("z", 2, 1)]
+    assert [stray.places for stray in found] == [(0, 1), (2,), (0,)]
 
 
 @pytest.mark.parametrize(
@@ -379,6 +380,7 @@ def test_writes_between_two_tensors_belong_to_the_nearer(arena: Arena) -> None:
     y, z = arena.outputs["y"], arena.outputs["z"]
     end = y.offset + y.length
     assert strays_after(arena, end + 10, z.offset - 9) == [Stray("z", -9, 2)]
+    assert arena.strays()[0].places[0] == -3
 
 
 def test_no_band_is_missed(arena: Arena) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from grader.judge.gathering import Gathering
 from grader.report.model import INTERRUPTED, CaseResult
+from grader.verdict.causes import MAX_MAPS
+from tests.verdict.test_causes import TELLING
 
 
 def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
@@ -35,3 +37,20 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
     assert (found.speed.points.graded, found.speed.points.possible) == (0, 3)
     late = Gathering(run, nobody, results, compilation, interrupted=False).part(assignment, part)
     assert [one.outcome for one in (*late.cases, *late.speed.cases)] == ["passed", *["infra_error"] * 3]
+
+
+def test_a_part_keeps_the_maps_of_its_first_causes() -> None:
+    names = [f"{cause}{number}" for number in range(2) for cause in "abcde"]
+    group = SimpleNamespace(name="all", title="All", points=2.0, names=names)
+    part: Any = SimpleNamespace(name="p", title="P", groups=[group], cases=[], speed=[], speed_points=0.0)
+    assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(parts=[part]))
+    cases = {
+        ("a", "p", name): CaseResult(
+            name=name, tries="", outcome="failed", message=f"x: consistent with {name[0]}", map=TELLING
+        )
+        for name in reversed(names)
+    }
+    nobody: Any = None
+    run: Any = SimpleNamespace(job=SimpleNamespace(speed=False), device_name="cpu")
+    found = Gathering(run, nobody, SimpleNamespace(cases=cases, speed={}), nobody, False).part(assignment, part)  # type: ignore[arg-type]
+    assert [case.name for case in found.cases if case.map is not None] == [f"{cause}0" for cause in "abcde"[:MAX_MAPS]]

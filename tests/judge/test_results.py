@@ -14,6 +14,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFau
 from grader.judge.results import Results
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT
+from tests.verdict.test_causes import TELLING
 
 
 class Kept:
@@ -58,6 +59,16 @@ def test_each_error_has_its_outcome(error: BaseException | None, outcome: str, m
     assert kept.keep(error) == (outcome, message)
     assert [event.result.outcome for event in kept.told] == [outcome]
     assert kept.results.has_decided_something == (outcome not in ("skipped", "infra_error"))
+
+
+def test_the_map_of_a_wrong_output_is_kept_unless_the_machine_was_at_fault() -> None:
+    kept = Kept()
+    kept.keep(CheckFailed("y is wrong", (), TELLING))
+    assert kept.results.cases["a", "p", "one"].map == kept.told[0].result.map == TELLING
+    faulty = Kept(MachineFault("the tools are broken"))
+    faulty.keep(CheckFailed("y is wrong", (), TELLING))
+    faulty.results.look_back()
+    assert faulty.results.cases["a", "p", "one"].map is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ def drawn(found: ErrorMap, lines: int = LINES, width: int = 74, **console: Any) 
 MASK = a_map("......", "......", "....uu", "..n.uu", rows=7, cell_rows=2, columns=600, cell_columns=100)
 
 
-def test_without_colours_shapes_and_letters_say_what_is_wrong() -> None:
-    assert drawn(MASK, width=100) == [
+@pytest.mark.parametrize("console", [{}, {"no_color": True, "force_terminal": True, "color_system": "256"}])
+def test_without_colours_shapes_and_letters_say_what_is_wrong(console: dict[str, Any]) -> None:
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in drawn(MASK, width=100, **console)]
+    assert lines == [
         "y, 7 rows × 600 columns; a cell is 2 × 100 elements",
         " 0│······",
         " 4│··▄·uu",

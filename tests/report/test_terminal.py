@@ -23,8 +23,18 @@ from grader.report.model import (
     Report,
     SubmissionInfo,
 )
-from grader.report.terminal import DETAILS, MAX_KERNELS, MAX_PROBLEMS, Progress, kernels, print_report
+from grader.report.terminal import (
+    DETAILS,
+    MAX_KERNELS,
+    MAX_PROBLEMS,
+    OTHER_LINES,
+    SCREEN,
+    Progress,
+    kernels,
+    print_report,
+)
 from grader.verdict.prints import LOG_LINES
+from tests.verdict.test_causes import a_map
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
@@ -181,6 +191,116 @@ def test_many_failures_are_cut_but_all_are_named(
     assert [case.message in text for case in cases] == [True] * most + [False] * 3
     assert "and more: case-4 (failed), case-5 (failed), case-6 (failed)" in text
     assert all(case.message in shown(make_report(make_part(*cases, points=LOST)), verbose=True) for case in cases)
+
+
+# One cause, told once -------------------------------------------------------------------------------------------------
+
+MASK = "only row {} of 1000 is wrong, what is left after full blocks of 64: consistent with a block that is not masked"
+MAP = a_map("......", "......", "....uu", rows=1000, cell_rows=400)
+
+
+def many_failures(make_case: MakeCase) -> list[CaseResult]:
+    """Cases with two causes and a crash, each with much to say."""
+    first = {
+        "message": "y[7] is the first wrong element: expected 1, got 2; 3 of 9 elements (33.3%) are wrong",
+        "map": MAP,
+    }
+    other = [f"remark {number} " + "and what there is to say of it " * 3 for number in range(8)]
+    cases = [
+        make_case(f"n-{number}", "failed", **first, diagnosis=(MASK.format(number), *other, f"input {number}"))
+        for number in range(30)
+    ]
+    cases += [
+        make_case(
+            f"m-{number}", "failed", message=f"z[{number}] is wrong", diagnosis=(f"{number}: consistent with tea",)
+        )
+        for number in range(9)
+    ]
+    frames = "".join(f'  File "softmax.py", line {number}, in softmax\n' for number in range(40))
+    return [*cases, make_case("gone", "crashed", message="segmentation fault", traceback=frames)]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_whatever_goes_wrong_has_room_on_one_screen(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int, parts: int
+) -> None:
+    cases = many_failures(make_case)
+    reasons = [make_case(f"gpu-{number}", "skipped", message=f"needs a GPU: reason {number}") for number in range(9)]
+    part = make_part(*cases, *reasons, points=LOST)
+    log = "\n".join(f"[n-{number}] printed {letter}" for number in range(30) for letter in "abcdef")
+    text = shown(make_report(*[part] * parts, log=log), width=width)
+    assert len(text.splitlines()) + OTHER_LINES <= SCREEN
+    for words in (
+        "y[7] is the first wrong element",
+        "consistent with a block that is not masked",
+        "uu",
+        "[n-0] printed a",
+    ):
+        assert words in " ".join(lines(text)), words
+    assert "29 more cases, the same way: n-1" in text or "and 2" in text
+    assert "grader run --verbose, or report.json" in text
+
+
+def test_everything_is_told_where_it_is_asked_for(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    cases = many_failures(make_case)
+    log = "\n".join(f"[n-{number}] printed {number}" for number in range(30))
+    text = " ".join(lines(shown(make_report(make_part(*cases, points=LOST), log=log), verbose=True, width=80)))
+    for case in cases:
+        for words in (case.title, case.message, *case.diagnosis, *case.traceback.splitlines()):
+            assert " ".join(words.split()) in " ".join(text.split())
+    assert all(f"[n-{number}] printed {number}" in text for number in range(30))
+    assert "report.json" not in text
+
+
+def test_the_cause_of_most_cases_comes_first_with_one_example(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    few = [make_case(name, "failed", message="x: consistent with tea") for name in ("a", "b")]
+    many = [make_case(f"n-{number}", "failed", diagnosis=(MASK.format(number),)) for number in range(3)]
+    text = shown(make_report(make_part(*few, *many, points=LOST)))
+    assert "2 more cases, the same way: n-1, n-2" in text
+    assert text.index("n-0") < text.index("✗ a, b")
+    assert text.count("not masked") == text.count("with tea") == 1
+    assert "grader run --verbose" in text
+    assert "grader run --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
+
+
+def test_a_cause_of_an_earlier_part_is_not_told_again(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    parts = [
+        make_part(
+            *(make_case(f"{name}-{number}", "failed", diagnosis=(MASK.format(number),)) for number in range(3)),
+            points=LOST,
+        )
+        for name in ("n", "m")
+    ]
+    text = shown(make_report(*parts))
+    assert text.count("not masked") == 1
+    assert "✗ m-0, m-1, m-2: the same cause as above" in text
+
+
+def test_the_map_of_the_first_mistake_of_a_part_is_drawn(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    cases = [make_case(name, "failed", message=f"{name} is wrong", map=MAP) for name in ("first", "second")]
+    text = shown(make_report(make_part(*cases, points=LOST)))
+    assert text.count("y, 1000 rows × 6 columns; a cell is 400 × 1 elements") == 1
+    assert text.index("first is wrong") < text.index("a cell is") < text.index("second is wrong")
+    uniform = make_case("n-1", "failed", map=a_map("99", "99"))
+    assert "a cell is" not in shown(make_report(make_part(uniform, points=LOST)))
+
+
+def test_a_check_draws_the_map_of_the_mistake(make_case: MakeCase) -> None:
+    out = io.StringIO()
+    view = CheckView(Console(file=out, width=80))
+    for event in events_of(make_case("n-1", "failed", message="y[800] is wrong", diagnosis=("why",), map=MAP)):
+        view(event)
+    text = out.getvalue()
+    assert text.index("y[800] is wrong") < text.index("a cell is 400 × 1 elements") < text.index("why")
 
 
 def test_a_long_log_shows_its_beginning(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:

@@ -109,7 +109,12 @@ class Found(Strict):
                 (
                     part.name,
                     CaseResult(
-                        name=case.name, tries="", outcome=case.outcome, message=case.message, diagnosis=case.diagnosis
+                        name=case.name,
+                        tries="",
+                        outcome=case.outcome,
+                        message=case.message,
+                        diagnosis=case.diagnosis,
+                        map=case.map,
                     ),
                 )
                 for one in report.assignments

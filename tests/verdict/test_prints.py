@@ -18,6 +18,7 @@ from grader.verdict.prints import (
     shortened,
     sort_out,
     with_case,
+    without_places,
 )
 
 SEGFAULT = "import ctypes, threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\nctypes.string_at(0)\n"
@@ -124,3 +125,19 @@ def test_equal_lines_are_shown_once_and_counted() -> None:
 
 def test_a_part_is_named_where_there_are_several() -> None:
     assert (heading("n-1", "forward", 1), heading("n-1", "forward", 2)) == ("n-1", "forward n-1")
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ('  File "/tmp/grader-run-x8/submission/softmax.py", line 3', '  File "softmax.py", line 3'),
+        ("/tmp/grader-run-x8/scratch/7-0af3/cache: full", "cache: full"),
+        ('File "/tmp/grader-run-x8/runtime/grader/worker/run.py"', 'File "grader/worker/run.py"'),
+        ("at /home/me/.venv/lib/python3.12/site-packages/torch/nn/functional.py:12", "at torch/nn/functional.py:12"),
+        ("(/usr/lib/python3/dist-packages/numpy/a.py)", "(numpy/a.py)"),
+        ('File "/usr/lib/python3.12/threading.py", line 9', 'File "threading.py", line 9'),
+        ("y = a/b // lib/python and /dev/null, 3/4", "y = a/b // lib/python and /dev/null, 3/4"),
+    ],
+)
+def test_paths_begin_where_a_student_knows_them(printed: str, shown: str) -> None:
+    assert without_places(printed) == shown

@@ -8,11 +8,47 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import Device
+from grader.verdict.cells import is_telling
 from tests.support.corpus import DEVICES, Entry, entries
+from tests.support.maps import contradictions
 
 pytestmark = pytest.mark.grading
 
 MUTANTS = entries("mutants")
+# Mutants whose map on a CPU shows at a glance where they are wrong, by assignment.
+SEEN_AT_A_GLANCE = {
+    "cuda_gelu": (
+        "capped_grid_without_loop",
+        "float4_tail_from_the_start",
+        "grid_rounded_down",
+        "one_block_only",
+        "product_overflows",
+        "scratch_of_fixed_size",
+        "static_blocks",
+    ),
+    "flash_attention": (
+        "batch_stride_of_the_keys",
+        "causal_by_blocks",
+        "causal_ignored",
+        "causal_mask_by_multiplication",
+        "first_batch_for_all",
+        "first_batch_of_the_logsumexp",
+        "grid_of_queries_for_the_keys",
+        "odd_key_blocks_start_late",
+        "queries_rounded_down",
+        "sum_not_rescaled",
+        "transposed_output",
+    ),
+    "softmax": (
+        "maximum_of_each_block",
+        "rows_beyond_the_grid",
+        "sum_rescaled_in_base_two",
+    ),
+    "triton_gelu": (
+        "sign_not_restored",
+        "tanh_by_exp_overflows",
+    ),
+}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -22,6 +58,12 @@ def test_a_wrong_kernel_fails_and_is_told_why(entry: Entry, device: Device, tmp_
         pytest.skip(f"not wrong on {device}, or nobody can say what becomes of it")
     report = entry.grade(device, tmp_path, stop_early=True)
     assert entry.fault(device, report) == ""
+    failed = [case for _, case in report.ran if case.outcome == "failed"]
+    assert [words for case in failed for words in contradictions(case)] == [], (
+        "the map shows another place than its words"
+    )
+    if device == "cpu" and entry.folder.name in SEEN_AT_A_GLANCE[entry.assignment]:
+        assert is_telling(failed[0].map)
 
 
 def test_every_folder_has_its_toml() -> None:
@@ -29,6 +71,12 @@ def test_every_folder_has_its_toml() -> None:
         expected = entry.mutant.cpu
         # Only a crash may be without a case: what lies behind a tensor, and so which case crashes, is chance.
         assert expected is None or expected.case is not None or expected.outcome == "crashed", entry.id
+
+
+def test_every_mutant_that_is_seen_at_a_glance_is_there() -> None:
+    named = {f"{assignment}-{name}" for assignment, names in SEEN_AT_A_GLANCE.items() for name in names}
+    assert named <= {entry.id for entry in MUTANTS if entry.mutant.cpu is not None}
+    assert len(named) >= 20
 
 
 def test_no_mistake_is_there_twice() -> None:
