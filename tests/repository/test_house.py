@@ -40,7 +40,7 @@ TRIED_ELSEWHERE = {
     "command/test_conformance.py": "sandbox/host.py",
     "command/test_course.py": "judge/environment.py",
     "command/test_doctor.py": "doctor/with_torch.py",
-    "command/test_every_check.py": "judge/admission.py judge/reference.py judge/trial.py",
+    "command/test_every_check.py": "judge/admission.py judge/reference.py",
     "command/test_faults.py": "judge/loading.py",
     "command/test_hints.py": "verdict/hints.py",
     "command/test_policy.py": "judge/ownership.py",
