@@ -38,14 +38,12 @@ from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.job import Job  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
-from grader.judge.comparison import Comparison  # noqa: E402
+from grader.judge.comparison import Comparison, Reference  # noqa: E402
 from grader.judge.crew import Crew  # noqa: E402
 from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
-from grader.judge.heats import run_heat, run_second_heat  # noqa: E402
+from grader.judge.heats import band_results, run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
-from grader.judge.measurement import band_results  # noqa: E402
-from grader.judge.reference import Reference  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
 from grader.judge.standing import Standing  # noqa: E402
 from grader.judge.track import Track  # noqa: E402

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Device, Part, SpeedCase, explain
+from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 TIMED = {"timed": True}  # the validation context of a speed case's keys
@@ -185,10 +185,14 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
     return ""
 
 
-def _bound(
+def bind_params(
     assignment: Assignment, part: Part, case: Case | SpeedCase, model: type[Params], keys: Mapping[str, Any]
 ) -> Params:
-    """The part's defaults and a case's own keys as the assignment's model. Raises CourseError."""
+    """The part's defaults and a case's own keys as the assignment's model.
+
+    Raises:
+        CourseError: an unknown key or a wrong value.
+    """
     timed = isinstance(case, SpeedCase)
     try:
         return model.model_validate(part.defaults | dict(keys), context=TIMED if timed else None)
@@ -199,33 +203,6 @@ def _bound(
             f"in part {part.name!r}, {kind} {case.name!r}:\n{explain(path, error, model)}\n"
             f"(beside the keys every {kind} may have: {common})"
         ) from None
-
-
-def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:
-    """A case's own keys as the assignment's model, with the part's defaults and the CPU's overrides.
-
-    Raises:
-        CourseError: an unknown key or a wrong value.
-    """
-    return _bound(assignment, part, case, model, case.params_on(device))
-
-
-def bind_speed_sizes(
-    assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]
-) -> list[tuple[Params, float | None]]:
-    """The sizes of a speed case, the declared size first, each with the GiB of GPU memory that it needs.
-
-    Raises:
-        CourseError: an unknown key or a wrong value.
-    """
-    if not (assignment.folder / "baselines.py").is_file():
-        raise CourseError(
-            f"{assignment.folder / 'baselines.py'}: not found; speed is measured against its function `eager`"
-        )
-    return [
-        (_bound(assignment, part, case, model, case.params | size.params), size.memory_gib)
-        for size in (case, *case.smaller)
-    ]
 
 
 def by_slices(

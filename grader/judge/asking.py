@@ -17,7 +17,7 @@ from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described
-from grader.judge.memory import DeviceMemoryWatch
+from grader.judge.gpu import memory_watched
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.problem import Call, signature_fault
@@ -29,17 +29,9 @@ UPSTREAM = "upstream gradient"
 OWN_GIB = 2.5  # that a call may take beside its results: a context, kernels, and what PyTorch keeps
 
 
-def answer(
-    run: Run,
-    case: BoundCase,
-    contender: Contender,
-    call: Call,
-    evidence: Evidence,
-    windows: int = 1,
-    keep: bool = False,
-) -> dict[str, torch.Tensor]:
+def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[str, torch.Tensor]:
     """The contender's outputs for one call (see `answers`)."""
-    (got,) = answers(run, case, contender, [call], evidence, windows, keep)
+    (got,) = answers(run, case, contender, [call], Evidence())
     return got
 
 
@@ -103,18 +95,17 @@ def ask(
         raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
     shapes = {name: slot.shape for name, slot in arena.outputs.items()}
     measured = case.case.max_extra_mib is not None
-    watch = DeviceMemoryWatch(run.device, enabled=measured)
     before = run.gauge.memory_of_others() if measured else {}
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
     limits = _limits(run, case, len(asked))
     keep = keep and not measured and case.case.memory_gib is None
     how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
-    contender.log.mark(case.heading)
+    contender.log.mark(case.place.heading())
     evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
-        with watch:
+        with memory_watched(run.device, enabled=measured) as taken:
             reply = contender.do(request, limits, arena.files)
     except ContenderFault as fault:
         results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
@@ -129,11 +120,11 @@ def ask(
     check_operators(reply.operators, case.assignment)
     evidence.kernels = reply.kernels
     check_returned(reply.returned, shapes, case.dtype, run.device)
-    if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
+    if case.case.max_extra_mib is not None and taken.mib > case.case.max_extra_mib:
         if run.gauge.memory_of_others() != before:
             raise CaseRefused("another program took or gave back GPU memory meanwhile: nobody can tell whose it was")
         raise CheckFailed(
-            f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
+            f"took {taken.mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
             "consistent with a matrix of all scores in memory"
         )
 

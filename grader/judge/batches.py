@@ -11,12 +11,11 @@ from grader.contender.replies import ContenderFault
 from grader.judge.asking import check_returned
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.lineup import Lineup, Runner
+from grader.judge.gpu import wait_for_quiet
 from grader.judge.ownership import check_operators
-from grader.judge.quiet import wait_for_quiet
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
-from grader.judge.track import Track
+from grader.judge.track import Lineup, Runner, Track
 from grader.problem import Call
 
 UNDER_TIMING = (

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
 
 from grader.assignment import Device
+from grader.contender.contender import WorkerUnavailable
+from grader.contender.replies import ContenderFault
+from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
+from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.reference import Reference
 from grader.judge.run import Run
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
@@ -57,16 +61,42 @@ def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Er
     return {name: tolerance.budget(spec.k, errors, floor) for name, errors in yardsticks.items()}
 
 
+class Reference:
+    """The staff's kernels, each in a worker of its own. Threads may share it; they ask one after another."""
+
+    def __init__(self, run: Run, crew: Crew) -> None:
+        self._run, self._crew = run, crew
+        self._asking = threading.Lock()
+
+    def answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+        """The reference kernel's outputs for `call`. Raises CaseRefused, WorkerUnavailable when it gives none."""
+        with self._asking:
+            try:
+                return self._ask(case, call)
+            except (CaseRefused, WorkerUnavailable):
+                if self._crew.is_busy:
+                    raise
+            self._crew.evict()  # the submission has answered, and may have filled what the reference needs
+            return self._ask(case, call)
+
+    def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+        try:
+            return answer(self._run, case, self._crew.reference(case.assignment), call)
+        except ContenderFault as fault:
+            words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
+            if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
+                raise MemoryError(words) from None  # perhaps the submission has it
+            raise CaseRefused(words) from None
+        except CheckFailed as failed:
+            raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Holds outputs against the oracle.
+    """Holds outputs against the oracle, within PyTorch's error or, where that is not budget enough, the reference kernel's."""
 
-    Args:
-        reference: the staff's kernel, whose error counts where PyTorch's is not budget enough.
-    """
-
-    def __init__(self, run: Run, reference: Reference) -> None:
-        self._run = run
-        self._reference = reference
+    run: Run
+    reference: Reference
 
     def compare(
         self,
@@ -87,16 +117,16 @@ class Comparison:
         scale = Scale(case, call)
         expected = scale.expected
         pytorch = scale.measure(case.problem.baseline(call))
-        budgets = budgets_of(self._run.device_name, case, pytorch)
+        budgets = budgets_of(self.run.device_name, case, pytorch)
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
         if not within(errors, budgets):
             # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
             # for its own.
-            reference = scale.measure(self._reference.answer(case, call))
+            reference = scale.measure(self.reference.answer(case, call))
             _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
             larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
-            budgets = budgets_of(self._run.device_name, case, larger)
+            budgets = budgets_of(self.run.device_name, case, larger)
         if not drawn:
             _refuse_trivial(case, call, scale, budgets)
         evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
@@ -106,7 +136,7 @@ class Comparison:
             if not errors[name].within(budgets[name])
         }
         if bad:
-            lines = _explain(case, call, got, expected, bad, _earlier(self._run.seed, case, call), before)
+            lines = _explain(case, call, got, expected, bad, _earlier(self.run.seed, case, call), before)
             raise CheckFailed(lines[0], tuple(lines[1:]))
 
 

@@ -8,7 +8,6 @@ case where the kernel would not run on the GPU that submissions are graded on; i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -36,18 +35,14 @@ OWN_NUMBER = 1_000_000  # of the call whose inputs are used: no case has so many
 class Compilation:
     """Compiles the cases of one assignment at a time that say `compiled` in problem.toml, in their order.
 
-    Args:
-        cases: of all assignments.
-
     Attributes:
         kernels: what was learnt of each assignment's kernels, by its name.
     """
 
-    def __init__(self, run: Run, standing: Standing, crew: Crew, cases: Sequence[BoundCase]) -> None:
-        self._run = run
-        self._standing = standing
-        self._crew = crew
-        self._cases = [case for case in cases if case.case.compiled] if run.device_name == "cpu" else []
+    def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
+        self._run, self._standing, self._crew = run, standing, crew
+        is_wanted = run.device_name == "cpu" and run.job.compilation
+        self._cases = [case for case in run.cases if case.case.compiled] if is_wanted else []
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
@@ -57,7 +52,7 @@ class Compilation:
 
     def start(self, assignment: Assignment) -> None:
         """Start on an assignment's cases, beside whatever else is done; again for the same one, it does nothing."""
-        if not self._run.job.compilation or self._assignment == assignment.name:
+        if not self._cases or self._assignment == assignment.name:
             return
         self.finish()
         self._assignment, self._given_up = assignment.name, ""
@@ -101,9 +96,8 @@ class Compilation:
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""
-        which = (
-            "its kernels" if all(call.whole for call in good) else "its first kernels, up to where it looks at results,"
-        )
+        every = all(call.whole for call in good)
+        which = "its kernels" if every else "its first kernels, up to where it looks at results,"
         return f"{which} were compiled for {', '.join(call.arch for call in good)}"
 
     def finish(self) -> None:
@@ -126,20 +120,19 @@ class Compilation:
         others = () if self._run.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
             try:
-                self._standing.hangs.check(case.assignment.name, case.part.name)
+                self._standing.hangs.check(case.place)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
                 done.append(self._ask(case, arch))
             except (ContenderFault, WorkerUnavailable) as fault:
-                if not self._standing.hangs.has_given_up(case.assignment.name, case.part.name):
+                if not self._standing.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
         """The first of an assignment's cases that is compiled; None where none is."""
-        cases = self._cases if self._run.job.compilation else []
-        return next((case for case in cases if case.assignment.name == assignment.name), None)
+        return next((case for case in self._cases if case.assignment.name == assignment.name), None)
 
     def wait(self) -> None:
         """Wait until nothing is being compiled."""
@@ -148,7 +141,7 @@ class Compilation:
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
             self._contender = self._crew.compiling(case.assignment)
-        with self._standing.hangs.ending(case.assignment.name, case.part.name, self._contender):
+        with self._standing.hangs.ending(case.place, self._contender):
             return compiled_call(self._run, self._contender, case, arch)
 
 
@@ -210,12 +203,8 @@ def raise_fault(call: CompiledCall) -> None:
     if call.error is None:
         return
     if SHARED_MEMORY.search(call.error.message):
-        raise CheckFailed(
-            f"{call.failed} {_problem(call)}: it cannot be launched",
-            (
-                "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for",
-            ),
-        )
+        hint = "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for"
+        raise CheckFailed(f"{call.failed} {_problem(call)}: it cannot be launched", (hint,))
     fault = fault_of(call.error)
     if call.error.type == GRID_TOO_LARGE:
         raise ContenderFault("failed", call.error.message, fault.traceback, raised_by="submission")

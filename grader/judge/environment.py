@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -63,6 +64,7 @@ def find_compiler(device: str) -> str | None:
     return next((path for path in found if path), None)
 
 
+@functools.cache
 def interpreter_fault() -> str:
     """Why Triton's CPU interpreter cannot be used here, or nothing: with numpy 2.4, triton 3.6 fails in every loop."""
 

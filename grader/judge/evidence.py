@@ -9,8 +9,8 @@ from grader.protocol import SAMPLE_CUT, RanKernel
 from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
 
 
-class CheckFailed(Exception):
-    """A check that a submission did not pass: a sentence for the student, and what else was seen."""
+class _Told(Exception):
+    """A sentence for the student, and what else was seen."""
 
     def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -18,17 +18,12 @@ class CheckFailed(Exception):
         self.details = details
 
 
-class CaseRefused(Exception):
-    """A case that cannot tell right from wrong, or whose reference is wrong: a fault of the course."""
+class CheckFailed(_Told):
+    """A check that a submission did not pass."""
 
 
-class MachineFault(Exception):
-    """A failure of the machine's tools, not of the submission's: what they say, and what became of the submission."""
-
-    def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
+class CaseRefused(_Told):
+    """A case that says nothing about the submission: a fault of the course, as a wrong reference, or of the machine's tools."""
 
 
 @dataclass

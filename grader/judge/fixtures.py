@@ -7,8 +7,9 @@ them), `track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -19,12 +20,10 @@ from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.properties import Properties
-from grader.judge.replay import Replay
 from grader.judge.run import Run
-from grader.judge.schedule import Race, Schedule
+from grader.judge.schedule import Schedule
 from grader.judge.track import Track
 from grader.judge.works import Works
-from grader.verdict.prints import heading
 
 EVIDENCE = pytest.StashKey[Evidence]()
 TEST = pytest.StashKey["Test"]()
@@ -39,33 +38,47 @@ class Test:
     place: Place
     sizes: SpeedSizes | None = None
 
+    @property
+    def title(self) -> str:
+        return self.place.title if self.sizes is None else f"speed of {self.place.name}"
 
+
+class Replay:
+    """The times of a race as a timer: it is at 0 before a round and, after `step`, at the seconds that the round took."""
+
+    def __init__(self) -> None:
+        self._times_s: deque[float] = deque()
+        self._shown_s = 0.0
+
+    def load(self, times_s: Iterable[float]) -> None:
+        """Times of the rounds to come, in seconds."""
+        self._times_s = deque(times_s)
+
+    def step(self) -> None:
+        """One round. Raises IndexError where no time is left."""
+        self._shown_s = self._times_s.popleft()
+
+    def __call__(self) -> float:
+        shown_s, self._shown_s = self._shown_s, 0.0
+        return shown_s
+
+
+@dataclass(eq=False)
 class Fixtures:
     """A plugin of pytest."""
 
-    def __init__(
-        self,
-        track: Track,
-        hoarding: Hoarding,
-        works: Works,
-        assignments: Sequence[Assignment],
-        speed_cases: Sequence[SpeedSizes],
-        admission: Admission,
-        schedule: Schedule,
-    ) -> None:
-        self._track = track
-        self._hoarding = hoarding
-        self._works = works
-        self._assignments = {one.name: one for one in assignments}
-        self._speed_cases = speed_cases
-        self._admission = admission
-        self._schedule = schedule
-        self._replay = Replay()
+    _track: Track
+    _hoarding: Hoarding
+    _works: Works
+    _admission: Admission
+    _schedule: Schedule
+    _replay: Replay = field(init=False, default_factory=Replay)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "speed_case" in metafunc.fixturenames:
             timed = pytest.mark.benchmark(timer=self._replay)
-            cases = [pytest.param(sizes, id=sizes.declared.id, marks=timed) for sizes in self._speed_cases]
+            sizes = self._track.run.speed_cases
+            cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in sizes]
             metafunc.parametrize("speed_case", cases, indirect=True)
 
     @pytest.fixture
@@ -91,17 +104,17 @@ class Fixtures:
 
     @pytest.fixture
     def assignment(self, request: pytest.FixtureRequest) -> Assignment:
-        return self._assignments[request.node.stash[TEST].place.assignment]
+        test: Test = request.node.stash[TEST]
+        return test.place.assignment
 
     @pytest.fixture
-    def contender(self, request: pytest.FixtureRequest, assignment: Assignment) -> Contender:
-        test = request.node.stash[TEST]
+    def contender(self, request: pytest.FixtureRequest) -> Contender:
+        test: Test = request.node.stash[TEST]
         if test.sizes is not None:
             self._admission.check_timing(test.place, test.sizes)
         self._admission.check(test.place, None)
-        contender = self._track.crew.worker(assignment)
-        title = test.place.title if test.sizes is None else f"speed of {test.place.name}"
-        contender.log.mark(heading(title, test.place.part, len(assignment.spec.parts)))
+        contender = self._track.crew.worker(test.place.assignment)
+        contender.log.mark(test.place.heading(test.title))
         return contender
 
     @pytest.fixture
@@ -115,14 +128,13 @@ class Fixtures:
         """The largest size that this machine has the memory for."""
         test, items = request.node.stash[TEST], request.session.items
         assert test.sizes is not None
-        if not self._track.crew.has_worker(self._assignments[test.place.assignment]):
+        if not self._track.crew.has_worker(test.place.assignment):
             self._schedule.prepare_races(races(items[items.index(request.node) :]))
         self._track.crew.settle()  # workers that are starting will hold memory too
         self._track.run.gauge.look_again()
         return self._admission.fitting(test.place, test.sizes)
 
 
-def races(items: Sequence[pytest.Item]) -> list[Race]:
+def races(items: Sequence[pytest.Item]) -> list[Place]:
     """The speed cases among these tests."""
-    places = [item.stash[TEST].place for item in items if item.stash[TEST].sizes is not None]
-    return [Race(place.assignment, place.part) for place in places]
+    return [item.stash[TEST].place for item in items if item.stash[TEST].sizes is not None]

@@ -1,15 +1,20 @@
-"""The GPU as the judge sees it beside the workers: its clocks, who else uses it, and whether it is quiet."""
+"""The GPU as the judge sees it beside the workers: its clocks, who else uses it, how much memory calls take, and whether it is quiet."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
 import torch
 
+from grader.contender.contender import Contender
+from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.verdict.tally import Conditions
 
 PROBE_BYTES = 64 << 20
@@ -49,6 +54,10 @@ again:
     ret;
 }
 """
+PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
+QUIET_LOOKS = 3  # one after another
+MAX_REPEATS = 3
+MEMORY_INTERVAL_S = 0.001
 NOISE = 1.6  # a GPU that is shared takes at least twice as long
 NOISE_S = 200e-6
 
@@ -187,3 +196,87 @@ def _done(answer: tuple[Any, ...]) -> Any:
     if int(status) != 0:
         raise RuntimeError(f"the CUDA driver says {status!r}")
     return found[0] if found else None
+
+
+class MemoryTaken:
+    """GPU memory that a call takes: by how much the free memory fell at most, in MiB, from the most that was free.
+
+    The driver tells, not the worker, whose own count could be wrong on purpose. Memory that was taken and given back between two looks, a
+    millisecond apart, is missed; PyTorch's allocator keeps what it once took.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[int] = []  # bytes, the least and the most
+
+    @property
+    def mib(self) -> float:
+        return (self._free[-1] - self._free[0]) / 2**20 if self._free else 0.0
+
+    def look(self, device: torch.device) -> None:
+        free = torch.cuda.mem_get_info(device)[0]
+        self._free = [min([free, *self._free]), max([free, *self._free])]
+
+
+@contextmanager
+def memory_watched(device: torch.device, enabled: bool) -> Iterator[MemoryTaken]:
+    """Look at the GPU's memory while the block runs; not where it is not `enabled`, nor on a CPU."""
+    taken, ended = MemoryTaken(), threading.Event()
+    if not enabled or device.type != "cuda":
+        yield taken
+        return
+
+    def look() -> None:
+        while not ended.wait(MEMORY_INTERVAL_S):
+            taken.look(device)
+
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    taken.look(device)
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield taken
+    finally:
+        ended.set()
+        looking.join()
+        taken.look(device)
+
+
+def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attempt: int) -> None:
+    """Return when the GPU is quiet and the batch may be run again. Ends the submission to see whether the work was its own.
+
+    Args:
+        was_running: whether it was the submission that had run.
+        attempt: how often that batch was run, from 1.
+
+    Raises:
+        CheckFailed: the submission keeps the GPU busy.
+        CaseRefused: another program does.
+    """
+    quiet = _becomes_quiet(gauge)
+    if quiet and attempt <= MAX_REPEATS:
+        return
+    if not quiet and submission.lives():
+        submission.kill()
+        # The driver ends what a process has left running a little after the process.
+        if not gauge.others() and _becomes_quiet(gauge):
+            raise CheckFailed(
+                "kernels of your code still ran on the GPU after your function had returned and its stream was done"
+            )
+    elif was_running:
+        raise CheckFailed(
+            "again and again the GPU was still busy when your function had returned and its stream was done: "
+            "consistent with work on a stream or in a thread that nothing waits for"
+        )
+    others = gauge.others()
+    who = f" (processes {', '.join(map(str, others))})" if others else ""
+    raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
+
+
+def _becomes_quiet(gauge: Gauge) -> bool:
+    """Whether the GPU is quiet within a few seconds, and stays so: a neighbour that works now and then has quiet moments too."""
+    for pause_s in PATIENCE_S:
+        time.sleep(pause_s)
+        if all(gauge.is_quiet() for _ in range(QUIET_LOOKS)):
+            return True
+    return False

@@ -16,9 +16,8 @@ from traceback import clear_frames
 
 import pytest
 
-from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
-from grader.job import CaseNote, CaseStarted
+from grader.job import CaseNote
 from grader.judge.cases import BoundCase, Place
 from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
@@ -36,21 +35,23 @@ class Work:
     """A case, or a check of an assignment's own.
 
     Attributes:
-        assignment: whose worker the work needs.
         run: does the work in a lane; raises what a check does.
         case: None for a check.
         apart: `run` starts a worker of its own instead of taking the lane's.
     """
 
     place: Place
-    assignment: Assignment
     run: Callable[[int, Evidence], None]
     case: BoundCase | None = None
     apart: bool = False
 
     @property
+    def is_cuda(self) -> bool:
+        return self.place.assignment.spec.language == "cuda"
+
+    @property
     def queue(self) -> str:
-        return APART if self.apart else self.assignment.name
+        return APART if self.apart else self.place.assignment.name
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Lanes:
             then: called once, by any thread, when little is left: workers that it starts have time until the last lane is done.
         """
         self._then = then
-        for work in sorted(works, key=lambda one: not (one.apart and one.assignment.spec.language == "cuda")):
+        for work in sorted(works, key=lambda one: not (one.apart and one.is_cuda)):
             self._waiting.setdefault(work.queue, deque()).append(work)
         of_cases = [queue for name, queue in self._waiting.items() if name != APART]
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
@@ -174,7 +175,7 @@ class Lanes:
             following = next(iter(self._waiting.get(queue, ())), None)
         if following is not None and queue != APART:
             self._run.emit(CaseNote(text=f"beside others: a worker for {queue}"))
-            self._crew.worker(following.assignment, lane=lane)
+            self._crew.worker(following.place.assignment, lane=lane)
 
     def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
         """Run one work.
@@ -184,14 +185,14 @@ class Lanes:
         """
         evidence, place = Evidence(), work.place
         try:
-            self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.title))
+            self._run.emit(place.started(place.title))
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
-            self._standing.hangs.check(place.assignment, place.part)
+            self._standing.hangs.check(place)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._standing.hangs.note(place.assignment, place.part, place.title, error)
+            self._standing.hangs.note(place, error)
             clear_frames(error.__traceback__)  # they may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)
@@ -214,9 +215,8 @@ class Lanes:
             wanting = [name for name in self._waiting if self._need(name) > 0]
             if not wanting:
                 return None
-            name = max(
-                wanting, key=lambda one: (not self._staffed[one], self._need(one))
-            )  # nobody twice before all have one
+            # Every assignment has a lane before any has two.
+            name = max(wanting, key=lambda one: (not self._staffed[one], self._need(one)))
             self._staffed[name] += 1
             return name
 
@@ -237,4 +237,4 @@ class Lanes:
 
 def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
     """CUDA C++ does: workers that begin at once would all build it."""
-    return any(work.assignment.spec.language == "cuda" and not work.apart for work in waiting)
+    return any(work.is_cuda and not work.apart for work in waiting)

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from grader.assignment import Assignment
-from grader.job import CaseStarted
 from grader.judge.cases import Place, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
@@ -25,7 +24,7 @@ from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule
 from grader.judge.standing import Standing
-from grader.judge.works import PropertyCheck
+from grader.judge.works import Works
 
 
 class JudgePlugin:
@@ -37,14 +36,9 @@ class JudgePlugin:
         failure: why no case was run.
     """
 
-    def __init__(
-        self, run: Run, standing: Standing, assignments: Sequence[Assignment], schedule: Schedule, results: Results
-    ) -> None:
-        self._run = run
-        self._standing = standing
-        self._assignments = {one.name: one for one in assignments}
-        self._schedule = schedule
-        self._results = results
+    def __init__(self, run: Run, standing: Standing, works: Works, schedule: Schedule, results: Results) -> None:
+        self._run, self._standing = run, standing
+        self._works, self._schedule, self._results = works, schedule, results
         self.benchmarks = ""
         self.refusal = ""
         self.failure: Exception | None = None
@@ -55,38 +49,32 @@ class JudgePlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             sizes = item.callspec.params.get("speed_case") if hasattr(item, "callspec") else None
-            if isinstance(sizes, SpeedSizes):
-                case = sizes.declared
-                item.stash[TEST] = Test(Place(case.assignment.name, case.part.name, case.name, case.case.tries), sizes)
-            else:
-                item.stash[TEST] = Test(self._place_of_check(item))
+            place = sizes.declared.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
+            item.stash[TEST] = Test(place, sizes)
         self._find_all_checks({item.stash[TEST].place.key for item in items if item.stash[TEST].sizes is None})
         # All tests of an assignment together, so that its worker is started once, and those that time it last.
-        order = list(self._assignments)
+        order = self._run.assignments
         items.sort(
             key=lambda item: (order.index(item.stash[TEST].place.assignment), item.stash[TEST].sizes is not None)
         )
 
     def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
-        for assignment in self._assignments.values():
+        for assignment in self._run.assignments:
             for part in assignment.spec.parts:
                 for name in (check for group in part.groups for check in group.checks):
                     if (assignment.name, part.name, name) not in found:
-                        toml = assignment.folder / "problem.toml"
-                        raise self._refuse(
-                            f"{toml}: checks: there is no test {name!r} in {assignment.folder}/test_*.py"
-                        )
+                        words = f"checks: there is no test {name!r} in {assignment.folder}/test_*.py"
+                        raise self._refuse(f"{assignment.folder / 'problem.toml'}: {words}")
 
     def _place_of_check(self, item: pytest.Item) -> Place:
         """A check from an assignment's own test file belongs to the part whose group names it."""
-        assignment = next((one for one in self._assignments.values() if item.path.is_relative_to(one.folder)), None)
-        if assignment is None:
-            raise self._refuse(f"{item.path}: lies in no assignment's folder")
+        # `check_files` has named no other files.
+        assignment = next(one for one in self._run.assignments if item.path.is_relative_to(one.folder))
         name = getattr(item, "originalname", item.name)
         for part in assignment.spec.parts:
             if any(name in group.checks for group in part.groups):
                 documentation = inspect.getdoc(getattr(item, "obj", None)) or name
-                return Place(assignment.name, part.name, name, documentation.splitlines()[0])
+                return Place(assignment, part, name, documentation.splitlines()[0])
         toml = assignment.folder / "problem.toml"
         raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
 
@@ -96,9 +84,8 @@ class JudgePlugin:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.refusal = (
-                f"{report.nodeid or 'a test file of an assignment'}: cannot be collected:\n{report.longreprtext}"
-            )
+            file = report.nodeid or "a test file of an assignment"
+            self.refusal = f"{file}: cannot be collected:\n{report.longreprtext}"
 
     # Run
     # ----------------------------------------------------------------------------------------------------------------------
@@ -106,11 +93,11 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
         """The schedule's work first, then the rest by pytest."""
-        alone = [item for item in session.items if _takes_properties_alone(item)]
+        alone = [item for item in session.items if isinstance(item, pytest.Function) and _takes_properties_alone(item)]
         session.items[:] = [item for item in session.items if item not in alone]
-        checks = [PropertyCheck(item.stash[TEST].place, item.obj) for item in alone]  # type: ignore[attr-defined]
+        checks = [self._works.of_check(item.stash[TEST].place, item.obj) for item in alone]
         try:
-            self._schedule.run(checks, races(session.items))
+            self._schedule.run_all(checks, races(session.items))
         except Exception as error:
             self.failure = error
             raise pytest.UsageError("the cases were not run") from None
@@ -118,9 +105,8 @@ class JudgePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        place, timed = item.stash[TEST].place, item.stash[TEST].sizes is not None
-        name = f"speed of {place.name}" if timed else place.title
-        self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
+        test = item.stash[TEST]
+        self._run.emit(test.place.started(test.title))
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -130,7 +116,7 @@ class JudgePlugin:
         if error is not None or call.when == "call":
             test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
             if test.sizes is None:
-                self._standing.hangs.note(test.place.assignment, test.place.part, test.place.title, error)
+                self._standing.hangs.note(test.place, error)
                 self._results.keep(test.place, error, evidence, is_check=True)
             else:
                 timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)
@@ -158,8 +144,8 @@ class JudgePlugin:
         self.benchmarks = json.dumps(output_json, default=str)
 
 
-def _takes_properties_alone(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and list(inspect.signature(item.obj).parameters) == ["properties"]
+def _takes_properties_alone(item: pytest.Function) -> bool:
+    return list(inspect.signature(item.obj).parameters) == ["properties"]
 
 
 def check_files(assignments: Sequence[Assignment]) -> list[Path]:

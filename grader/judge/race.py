@@ -17,9 +17,8 @@ from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.batches import bytes_of_results, open_bench
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, freed_since
-from grader.judge.lineup import Lineup, Runner
 from grader.judge.timing import Batch
-from grader.judge.track import Track
+from grader.judge.track import Lineup, Runner, Track
 from grader.judge.warmup import Warm
 from grader.verdict.speed import SUBMISSION, Lap, Verdict
 from grader.verdict.statistics import median_interval

@@ -52,10 +52,10 @@ def run_watched(
         asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
         request = arena.request(asked, call.options.values(), LIMITS.time_s, apart=True)
         try:
-            with standing.hangs.ending(case.assignment.name, case.part.name, worker):
+            with standing.hangs.ending(case.place, worker):
                 load_file(worker, run.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.heading)
+                worker.log.mark(case.place.heading())
                 evidence.given = described(call)
                 reply = worker.do(request, LIMITS, arena.files)
         except ContenderFault as ended:
@@ -70,7 +70,7 @@ def run_watched(
     if fault is not None and not loaded and (own := standing.fault_of_file(case.assignment, fault)) is not None:
         raise own
     if fault is not None:
-        standing.hangs.check(case.assignment.name, case.part.name)
+        standing.hangs.check(case.place)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")

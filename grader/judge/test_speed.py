@@ -7,10 +7,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.heats import run_heat, run_second_heat
+from grader.judge.fixtures import Replay
+from grader.judge.heats import band_results, run_heat, run_second_heat, stopped
 from grader.judge.hoarding import Hoarding
-from grader.judge.measurement import band_results, stopped
-from grader.judge.replay import Replay
 from grader.judge.track import Track
 from grader.judge.warmup import FarTooSlow
 

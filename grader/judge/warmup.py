@@ -11,11 +11,10 @@ from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.batches import Batches, bytes_of_set, open_bench
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.lineup import Lineup, Runner
-from grader.judge.quiet import wait_for_quiet
+from grader.judge.gpu import wait_for_quiet
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Bench
-from grader.judge.track import Track
+from grader.judge.track import Lineup, Runner, Track
 from grader.problem import Call
 from grader.protocol import MATRIX
 from grader.verdict.speed import SUBMISSION, Roofline

@@ -15,8 +15,8 @@ from grader.contender import pool
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.hangs import Hangs
 from grader.judge.lanes import Done, Lanes, Work
+from grader.judge.standing import Hangs
 from grader.judge.works import Works
 
 
@@ -49,7 +49,7 @@ class Stub:
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
 
-    def run(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
+    def grade(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
         with self._lock:
             self._inside.add(case.name)
             self.together = max(self.together, len(self._inside))
@@ -72,11 +72,12 @@ def cases(
     wrong: tuple[int, ...] = (),
 ) -> list[Any]:
     assignment = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
+    part: Any = SimpleNamespace(name="part")
     return [
         SimpleNamespace(
             name=f"{of}-{index}",
             assignment=assignment,
-            part=SimpleNamespace(name="part"),
+            place=Place(assignment, part, f"{of}-{index}"),  # type: ignore[arg-type]
             fails=index in wrong,
             case=SimpleNamespace(calls=1, memory_gib=None, max_extra_mib=None, tool=None, tries="", cpu={}),
         )
@@ -98,11 +99,12 @@ def lanes_of(judge: Stub, count: int) -> Lanes:
 def case_work(judge: Stub, case: Any) -> Work:
     stub: Any = judge
     hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
-    return Works(stub, stub, stub, hoarding, stub, stub, [], {}).of_case(case)
+    return Works(stub, stub, stub, hoarding, stub, stub, {}).of_case(case)
 
 
 def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
-    return Work(Place(of.name, part, name), of, run, apart=apart)
+    of_part: Any = SimpleNamespace(name=part)
+    return Work(Place(of, of_part, name), run, apart=apart)
 
 
 def nothing() -> None:

@@ -33,9 +33,8 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
             case=bound, inputs=Call({}), conclude=lambda: None
         ),
     )
-    return Properties(
-        run, crew, nobody, assignment, *load_problem(assignment), assignment.spec.parts[0], "law", "a law"
-    )
+    place = Place(assignment, assignment.spec.parts[0], "law", "a law")
+    return Properties(run, crew, nobody, place, *load_problem(assignment))
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:
@@ -81,8 +80,8 @@ def test_a_lane_finds_its_assignments_problem_loaded() -> None:
     nobody: Any = None
     assignments = load_course(ROOT)
     problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
-    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, assignments, problems)
+    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, problems)
     for one in assignments:
-        found = works.properties(Place(one.name, one.spec.parts[0].name, "law"), lane=1)
+        found = works.properties(Place(one, one.spec.parts[0], "law"), lane=1)
         assert isinstance(found, Properties)
         assert f"problem of {one.name}" in vars(found).values()

@@ -23,8 +23,7 @@ from grader.contender.replies import ContenderFault
 from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.hangs import Hangs
-from grader.judge.standing import Standing
+from grader.judge.standing import Hangs, Standing
 from grader.problem import Call
 from grader.protocol import Reply, Returned
 from grader.worker.memory import mapped, tensor_at
