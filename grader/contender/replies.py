@@ -15,8 +15,8 @@ _reply = TypeAdapter(Reply)
 class ContenderFault(Exception):
     """A call that gave no answer.
 
-    outcome: what became of it. message: a sentence for the student. traceback: the student's frames. details: what else is known.
-    raised_by: the submission's own code; a library that it called; or what may be the toolchain's failure, and so the machine's.
+    message: a sentence for the student. traceback: the student's frames. details: what else is known.
+    raised_by: the submission's own code, a library that it called, or the toolchain, and so perhaps the machine.
     """
 
     def __init__(
@@ -27,12 +27,10 @@ class ContenderFault(Exception):
         details: tuple[str, ...] = (),
         raised_by: RaisedBy = "library",
     ) -> None:
-        message = message if message.strip() else "failed without a word"
-        super().__init__(message)
         self.outcome: Outcome = outcome
-        self.message = message
-        self.traceback = traceback
-        self.details = details
+        self.message = message if message.strip() else "failed without a word"
+        super().__init__(self.message)
+        self.traceback, self.details = traceback, details
         self.raised_by: RaisedBy = raised_by
 
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 from grader.assignment import Assignment
 from grader.background import later
-from grader.contender.allowance import Allowance
 from grader.contender.contender import Contender
 from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.contender.replies import ContenderFault
+from grader.contender.watch import Allowance
 from grader.judge.cases import BoundCase, Place
 from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read

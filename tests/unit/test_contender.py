@@ -23,14 +23,13 @@ from grader import protocol
 from grader.assignment import Device
 from grader.contender import last_words, processes, usage
 from grader.contender import worker as worker_module
-from grader.contender.allowance import Allowance
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool, stage_runtime
 from grader.contender.replies import ContenderFault, build_fault, decode
-from grader.contender.watch import Watch
+from grader.contender.watch import Allowance, Watch
 from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
