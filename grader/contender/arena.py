@@ -52,6 +52,10 @@ class Slot:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
+    def region(self, memory: torch.Tensor) -> torch.Tensor:
+        """Its bytes in the arena's memory."""
+        return memory[self.offset : self.offset + self.length]
+
     def ref(self) -> Ref:
         return Ref(str(self.dtype).removeprefix("torch."), self.start_bytes, self.shape, self.stride)
 
@@ -124,13 +128,13 @@ class Arena:
         """
         self.bytes.fill_(GUARD_BYTE)
         for slot in self.outputs.values():
-            self._region(slot).fill_(POISON_BYTE)
+            slot.region(self.bytes).fill_(POISON_BYTE)
         if wait:
             self.settle()
 
     def copies(self, names: Iterable[str]) -> Copies:
         """What `fill` has to do for the inputs of these names, worked out beforehand."""
-        pairs = [(self._region(self.inputs[name]), _storage_bytes(self._originals[name])) for name in names]
+        pairs = [(self.inputs[name].region(self.bytes), _storage_bytes(self._originals[name])) for name in names]
         return _unzipped(pair for pair in pairs if pair[1].numel())
 
     def fill(self, copies: Copies) -> None:
@@ -141,11 +145,13 @@ class Arena:
     def takes(self, names: Iterable[str], mine: Iterable[torch.Tensor]) -> Copies:
         """What `fill` has to do to copy outputs into the judge's own memory `mine`, contiguous tensors of their sizes."""
         both = zip(names, mine, strict=True)
-        return _unzipped((tensor.view(-1).view(torch.uint8), self._region(self.outputs[name])) for name, tensor in both)
+        return _unzipped(
+            (tensor.view(-1).view(torch.uint8), self.outputs[name].region(self.bytes)) for name, tensor in both
+        )
 
     def still_holds(self, name: str, mine: torch.Tensor) -> bool:
         """Whether an output is, to the bit, what was taken from there."""
-        return same_bits(mine, self._region(self.outputs[name]))
+        return same_bits(mine, self.outputs[name].region(self.bytes))
 
     def forget(self) -> None:
         """Drop the judge's own inputs; their memory is free unless someone else holds them."""
@@ -192,7 +198,7 @@ class Arena:
     def output(self, name: str) -> torch.Tensor:
         """A private copy of an output as it stands now: the worker can no longer change it."""
         slot = self.outputs[name]
-        return self._region(slot).clone().view(slot.dtype).view(slot.shape)
+        return slot.region(self.bytes).clone().view(slot.dtype).view(slot.shape)
 
     def entries(self, name: str, start: int, count: int) -> torch.Tensor:
         """So many entries of dimension 0 of a contiguous input or output, where they lie: a worker can change them."""
@@ -204,7 +210,7 @@ class Arena:
         """Names of the inputs, of all or of these, whose storage is no longer what the judge put there."""
         found = []
         for name in self._originals if names is None else names:
-            mine, theirs = _storage_bytes(self._originals[name]), self._region(self.inputs[name])
+            mine, theirs = _storage_bytes(self._originals[name]), self.inputs[name].region(self.bytes)
             pairs = zip(mine.split(CHECK_BYTES), theirs.split(CHECK_BYTES), strict=True)
             if not all(torch.equal(*_words_of_both(*pair)) for pair in pairs):
                 found.append(name)
@@ -228,9 +234,6 @@ class Arena:
             elif after is not None:
                 found.append(Stray(after.name, last - end, _elements(end - start - 1 - hits, after.dtype.itemsize)))
         return found
-
-    def _region(self, slot: Slot) -> torch.Tensor:
-        return self.bytes[slot.offset : slot.offset + slot.length]
 
 
 def _slot_of(name: str, tensor: torch.Tensor, offset: int) -> Slot:

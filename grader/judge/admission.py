@@ -38,8 +38,8 @@ class Admission:
         self.standing.check_excused(place)
         if reason := self._reason_to_skip(place.assignment, case):
             raise ContenderFault("skipped", reason)
-        hangs = self.standing.hangs
-        if case is not None and self._is_interpreted_wrongly(case):
+        hangs, is_triton = self.standing.hangs, place.assignment.spec.language == "triton"
+        if case is not None and case.case.dtype == "bfloat16" and is_triton and self.run.device_name == "cpu":
             told = "" if hangs.has_given_up(place) else self.compilation.check(case)
             raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
         hangs.check(place)
@@ -55,9 +55,8 @@ class Admission:
         results = self.results.of_part(place)
         if wrong := [one for one in results if one.outcome not in ("passed", *UNDECIDED)]:
             names = ", ".join(one.title for one in wrong[:MAX_NAMED]) + (" ..." if len(wrong) > MAX_NAMED else "")
-            raise ContenderFault(
-                wrong[0].outcome, f"not timed: speed counts where the answers are right, and here {names} went wrong"
-            )
+            words = f"not timed: speed counts where the answers are right, and here {names} went wrong"
+            raise ContenderFault(wrong[0].outcome, words)
         if any(one.outcome == "infra_error" for one in results):
             raise pytest.skip.Exception("not timed: the grader failed in a correctness case")
         if not any(one.outcome == "passed" for one in results):
@@ -72,36 +71,25 @@ class Admission:
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
-    def _is_interpreted_wrongly(self, case: BoundCase) -> bool:
-        cpu, triton = self.run.device_name == "cpu", case.assignment.spec.language == "triton"
-        return cpu and triton and case.case.dtype == "bfloat16"
-
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         """Why a case is not run, or nothing."""
+        on_gpu, cuda = self.run.device_name == "cuda", assignment.spec.language == "cuda"
+        needed_gib, tool = (None, None) if case is None else (case.case.memory_gib, case.case.tool)
         if stopped := self.results.stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
-        cuda = assignment.spec.language == "cuda"
-        if case is not None and self.run.job.effort == "quick" and self._takes_long(case):
+        if case is not None and self.run.job.effort == "quick" and (needed_gib is not None or (tool and on_gpu)):
             return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.run.device_name) is None:
-            if self.run.device_name == "cuda":
+            if on_gpu:
                 return "nvcc was not found: install the CUDA toolkit or put nvcc on the PATH (or set CUDA_HOME)"
             return "no C++ compiler was found: install g++ (Debian, Ubuntu: apt install g++)"
-        if self.run.device_name == "cuda":
-            if case is not None and case.case.tool is not None and find_sanitizer() is None:
-                return "compute-sanitizer was not found: it comes with the CUDA toolkit"
-            return self._too_large(assignment, case)
-        if not cuda and (fault := interpreter_fault()):
-            return fault
-        if case is not None and "cpu" not in case.case.devices:
-            return f"needs a GPU: {case.case.tries}"
-        return ""
-
-    def _takes_long(self, case: BoundCase) -> bool:
-        return case.case.memory_gib is not None or (case.case.tool is not None and self.run.device_name == "cuda")
-
-    def _too_large(self, assignment: Assignment, case: BoundCase | None) -> str:
-        if case is None or case.case.memory_gib is None:
+        if not on_gpu:
+            if not cuda and (fault := interpreter_fault()):
+                return fault
+            return "" if case is None or "cpu" in case.case.devices else f"needs a GPU: {case.case.tries}"
+        if tool is not None and find_sanitizer() is None:
+            return "compute-sanitizer was not found: it comes with the CUDA toolkit"
+        if needed_gib is None:
             return ""
-        free_gib = self.hoarding.room_for(assignment, case.case.memory_gib)
-        return "" if free_gib >= case.case.memory_gib else too_little(case.case.memory_gib, free_gib)
+        free_gib = self.hoarding.room_for(assignment, needed_gib)
+        return "" if free_gib >= needed_gib else too_little(needed_gib, free_gib)

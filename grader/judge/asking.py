@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
+from grader import protocol
 from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
@@ -129,6 +130,12 @@ def ask(
         )
 
 
+def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.Call:
+    """The request for a single call in an arena that `arena_for` has made; `how` as in `Arena.request`."""
+    upstream = None if call.upstream is None else UPSTREAM
+    return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
+
+
 def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
     return Arena(call.args | upstream, shapes, dtype, device, call.starts)
@@ -142,7 +149,7 @@ def _limits(run: Run, case: BoundCase, calls: int) -> Limits:
 def check_returned(
     returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Whether what the worker says came back is what the contract asks for; else CheckFailed in a student's words."""
+    """Raise CheckFailed, in a student's words, unless a call has returned what the contract asks for, by its worker's word."""
     wanted = str(dtype).removeprefix("torch.")
     if len(returned) != len(shapes):
         raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
@@ -153,9 +160,8 @@ def check_returned(
         if one.kind == "not_differentiable":
             if one.type not in ("Tensor", "Parameter") or not one.shape:
                 raise CheckFailed(f"the function returned {_article(one.type)}, so there is no gradient to compute")
-            raise CheckFailed(
-                "the result has no gradient: it was not made by a torch.autograd.Function (or its shape is wrong), so backward cannot run"
-            )
+            why = "it was not made by a torch.autograd.Function (or its shape is wrong)"
+            raise CheckFailed(f"the result has no gradient: {why}, so backward cannot run")
         if one.kind == "other":
             raise CheckFailed(f"returned {_article(one.type)}; {what}")
         if one.kind == "subclass":
@@ -171,7 +177,7 @@ def check_returned(
 
 
 def check_memory(changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype) -> None:
-    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words."""
+    """Raise CheckFailed, in a student's words, unless inputs and guard bands are as they were."""
     if changed:
         raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
     if strays:

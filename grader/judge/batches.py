@@ -45,11 +45,8 @@ class Batches:
     """
 
     def __init__(self, track: Track, case: BoundSpeedCase, lineup: Lineup, ruler: Ruler, evidence: Evidence) -> None:
-        self._track = track
-        self._case = case
-        self._lineup = lineup
-        self._ruler = ruler
-        self._evidence = evidence
+        self._track, self._case, self._lineup = track, case, lineup
+        self._ruler, self._evidence = ruler, evidence
         self.collects: bool | None = None
         self.repeats = 0
 
@@ -71,17 +68,10 @@ class Batches:
         """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
         ours = runner is self._lineup.submission
         judged = ours or runner is self._lineup.null
+        how = {"judged": judged, "collect": collect or (judged and self.collects is not False)}
         for attempt in count(1):
             with self._faults_of(runner):
-                batch = bench.run(
-                    runner.contender,
-                    calls,
-                    runner.limits,
-                    judged=judged,
-                    collect=collect or (judged and self.collects is not False),
-                    check=check,
-                    watched=watched,
-                )
+                batch = bench.run(runner.contender, calls, runner.limits, check=check, watched=watched, **how)
             if ours and self.collects is None:
                 self.collects = batch.collected
             if ours and self.collects != batch.collected:

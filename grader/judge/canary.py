@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pkgutil import iter_modules
+from importlib.util import find_spec
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, WorkerUnavailable
@@ -56,7 +55,8 @@ class Canary:
     def look_into(self, assignment: Assignment, fault: ContenderFault) -> CaseRefused | None:
         """The machine's fault that a fault of the submission's turns out to be, as far as one alone can tell."""
         self._faults.setdefault(assignment.name, []).append(fault)
-        if (found := MISSING.match(fault.message)) and _is_missing(found[1], assignment):
+        policy, found = assignment.spec.policy, MISSING.match(fault.message)
+        if found and policy is not None and found[1] in policy.imports and find_spec(found[1]) is None:
             words = f"{found[1]} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
             return CaseRefused(words, (fault.traceback,))
         if fault.raised_by != "toolchain" or fault.outcome not in SUSPECT:
@@ -130,28 +130,14 @@ class Canary:
     def _case(self, assignment: Assignment) -> BoundCase | None:
         """The first case that is an ordinary call here: one with something to compute."""
         device = self.run.device_name
-        for one in self.run.cases:
+        is_interpreted = device == "cpu" and assignment.spec.language == "triton"
+        for one in (one for one in self.run.cases if one.assignment is assignment and device in one.case.devices):
             case = one.case
-            interpreted = device == "cpu" and assignment.spec.language == "triton"
-            special = case.tool or case.memory_gib or case.max_extra_mib or case.degenerate
-            special = special or (device == "cpu" and case.cpu_windows > 1)
-            if one.assignment.name == assignment.name and device in case.devices and not special:
-                if interpreted and case.dtype == "bfloat16":
-                    continue
+            is_special = case.tool or case.memory_gib or case.max_extra_mib or not case.shows_values(device)
+            if not is_special and not (is_interpreted and case.dtype == "bfloat16"):
                 return one
         return None
 
     def _is_torch_form(self, assignment: Assignment) -> bool:
         source = self.run.job.submission / assignment.spec.file
         return assignment.spec.language == "cuda" and TORCH_FORM.search(source.read_bytes()) is not None
-
-
-def _is_missing(module: str, assignment: Assignment) -> bool:
-    """Whether a module that submissions may import is not here."""
-    policy = assignment.spec.policy
-    return policy is not None and module in policy.imports and module not in _installed()
-
-
-def _installed() -> set[str]:
-    """Names of the modules and packages that can be imported here."""
-    return {*sys.stdlib_module_names, *(one.name for one in iter_modules())}

@@ -121,8 +121,7 @@ class Comparison:
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
         if not within(errors, budgets):
-            # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
-            # for its own.
+            # PyTorch's error alone is budget enough for nearly every right kernel.
             reference = scale.measure(self.reference.answer(case, call))
             _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
             larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
@@ -130,12 +129,8 @@ class Comparison:
         if not drawn:
             _refuse_trivial(case, call, scale, budgets)
         evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
-        bad = {
-            name: scale.beyond(got, name, budgets[name].worst)
-            for name in expected
-            if not errors[name].within(budgets[name])
-        }
-        if bad:
+        wrong = [name for name in expected if not errors[name].within(budgets[name])]
+        if bad := {name: scale.beyond(got, name, budgets[name].worst) for name in wrong}:
             lines = _explain(case, call, got, expected, bad, _earlier(self.run.seed, case, call), before)
             raise CheckFailed(lines[0], tuple(lines[1:]))
 
@@ -192,25 +187,17 @@ def _check_reference(
     """A wrong reference must not widen the budget: it would pass wrong kernels."""
     for name, budget in budgets.items():
         if not reference[name].within(Errors(cap * budget.worst, cap * budget.rms)):
-            raise CaseRefused(
-                f"the reference kernel is wrong in {case.id}: {name} is off by {reference[name].worst:.3g}"
-            )
+            off = f"{name} is off by {reference[name].worst:.3g}"
+            raise CaseRefused(f"the reference kernel is wrong in {case.id}: {off}")
 
 
 def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> None:
     """Refuse a case that an answer without work would pass, unless its `degenerate` says why that is right; and the reverse."""
-    passing = next(
-        (
-            name
-            for name, outputs in _trivial_answers(case, call, scale.expected)
-            if within(scale.measure(outputs), budgets)
-        ),
-        None,
-    )
+    answers = _trivial_answers(case, call, scale.expected)
+    passing = next((name for name, outputs in answers if within(scale.measure(outputs), budgets)), None)
     if passing is not None and case.case.degenerate is None:
-        raise CaseRefused(
-            f"{case.id} cannot tell right from wrong: {passing} would pass; change it, or say why in its key `degenerate`"
-        )
+        mend = "change it, or say why in its key `degenerate`"
+        raise CaseRefused(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")
     if passing is None and case.case.degenerate is not None:
         raise CaseRefused(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
 

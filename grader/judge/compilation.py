@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
-from grader.judge.asking import UPSTREAM, arena_for
+from grader.judge.asking import arena_for, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, described, with_input
@@ -57,15 +58,12 @@ class Compilation:
         self.finish()
         self._assignment, self._given_up = assignment.name, ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
-        chosen = [case for case in self._cases if case.assignment.name == assignment.name and self._may_run(case)]
-        self._ahead = {case.id: self._thread.submit(self._compile, case) for case in chosen}
-
-    def _may_run(self, case: BoundCase) -> bool:
-        try:
-            self._standing.check_source(case.assignment, case)
-        except ContenderFault:
-            return False
-        return True
+        self._ahead = {}
+        for case in self._cases:
+            with suppress(ContenderFault):
+                if case.assignment is assignment:
+                    self._standing.check_source(assignment, case)
+                    self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:
         """A case went wrong: whether it compiles does not matter any more."""
@@ -84,7 +82,8 @@ class Compilation:
             self._run.emit(CaseNote(text="is being compiled"))
         calls, kernels = future.result(), self.kernels.setdefault(case.assignment.name, [])
         for call in calls:
-            kernels += [_of(case, one) for one in _resources(call)]
+            where = {"part": case.part.name, "case": case.name}
+            kernels += [one.model_copy(update=where) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
         try:
@@ -132,7 +131,7 @@ class Compilation:
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
         """The first of an assignment's cases that is compiled; None where none is."""
-        return next((case for case in self._cases if case.assignment.name == assignment.name), None)
+        return next((case for case in self._cases if case.assignment is assignment), None)
 
     def wait(self) -> None:
         """Wait until nothing is being compiled."""
@@ -150,9 +149,7 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) ->
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
-        asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
-        target = (arch, shared_limit(arch))
-        request = arena.request(asked, call.options.values(), limits.build_limit_s, target=target)
+        request = request_for(arena, call, limits.build_limit_s, target=(arch, shared_limit(arch)))
         reply = contender.do(request, Limits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != arch:
         contender.kill()
@@ -171,10 +168,6 @@ class Unknown:
     why: str
 
 
-def _of(case: BoundCase, kernel: KernelResources) -> KernelResources:
-    return kernel.model_copy(update={"part": case.part.name, "case": case.name})
-
-
 def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
     """What the report says of a call's kernels."""
     if isinstance(call, Unknown):
@@ -185,9 +178,8 @@ def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
         told = kernel_resources(kernel.ptxas)[:1]
         found += [one.model_copy(update=known) for one in told] or [KernelResources(registers=None, **known)]
     if call.error is not None and call.error.type != GRID_TOO_LARGE:  # it was compiled; its case says what is wrong
-        found.append(
-            KernelResources(name=call.failed or "kernel", arch=call.arch, registers=None, problem=_problem(call))
-        )
+        name = call.failed or "kernel"
+        found.append(KernelResources(name=name, arch=call.arch, registers=None, problem=_problem(call)))
     return found
 
 

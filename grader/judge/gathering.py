@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from grader.assignment import Assignment, Part
 from grader.judge.compilation import Compilation
@@ -113,10 +114,7 @@ class Gathering:
 
     def _case(self, assignment: Assignment, part: Part, name: str) -> CaseResult:
         found = self.results.cases.get((assignment.name, part.name, name))
-        if found is not None:
-            return found
-        outcome, message = self._missing
-        return CaseResult(name=name, tries="", outcome=outcome, message=message)
+        return found or CaseResult(name=name, tries="", **self._missing)
 
     def _speed(self, assignment: Assignment, part: Part) -> SpeedResult:
         if not self.run.job.speed:
@@ -124,19 +122,15 @@ class Gathering:
         cases = []
         for case in part.speed:
             found = self.results.speed.get((assignment.name, part.name, case.name))
-            if found is None:
-                outcome, message = self._missing
-                points = speed_points(case.bands, (), outcome)
-                found = SpeedCaseResult(
-                    name=case.name, size="", outcome=outcome, message=message, points=points, bands=()
-                )
-            cases.append(found)
+            points = speed_points(case.bands, (), self._missing["outcome"])
+            cases.append(found or SpeedCaseResult(name=case.name, size="", points=points, bands=(), **self._missing))
         return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
 
     @property
-    def _missing(self) -> tuple[Outcome, str]:
-        """Outcome and message of a case without a result."""
-        return ("skipped", INTERRUPTED) if self.interrupted else ("infra_error", NOT_COLLECTED)
+    def _missing(self) -> dict[str, Any]:
+        """The fields of a case without a result."""
+        outcome, message = ("skipped", INTERRUPTED) if self.interrupted else ("infra_error", NOT_COLLECTED)
+        return {"outcome": outcome, "message": message}
 
 
 def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
@@ -144,10 +138,10 @@ def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
     places: dict[str, list[str]] = {}
     for one in results:
         for part in one.parts:
-            timed = [(f"speed of {case.name}", case.outcome, case.message) for case in part.speed.cases]
-            for name, outcome, message in [*((case.name, case.outcome, case.message) for case in part.cases), *timed]:
-                if outcome == "infra_error":
-                    places.setdefault(message, []).append(f"{one.name}, {part.name}, {name}")
+            named: list[tuple[str, CaseResult | SpeedCaseResult]] = [(case.name, case) for case in part.cases]
+            for name, case in [*named, *((f"speed of {case.name}", case) for case in part.speed.cases)]:
+                if case.outcome == "infra_error":
+                    places.setdefault(case.message, []).append(f"{one.name}, {part.name}, {name}")
     more = {message: f" and {len(met) - 1} more" if len(met) > 1 else "" for message, met in places.items()}
     return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
 

@@ -9,7 +9,7 @@ there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
@@ -26,14 +26,14 @@ from grader.verdict.statistics import Estimate
 
 @dataclass(frozen=True)
 class Heat:
-    """The verdict on a race, and its numbers for the report."""
+    """A race that has ended: its verdict, and its numbers for the report."""
 
     verdict: Verdict
     measured: SpeedMeasurement
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race. What it held of the GPU's memory is free afterwards. Raises as `Batches` does, and FarTooSlow."""
+    """One race, which holds no GPU memory afterwards. Raises as `Batches` does, and FarTooSlow."""
     lineup = Lineup(track, case, contender)
     warm = warm_up(track, case, lineup, evidence)
     with race(track, case, lineup, warm) as timed:
@@ -48,7 +48,7 @@ def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence:
 def run_second_heat(
     track: Track, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
 ) -> Heat:
-    """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
+    """The race of a new worker after a race whose claim was lifted. Returns the race that lifts it less, with a flag about the other.
 
     So a forger has two draws of the clock's noise. Raises as `Batches` does.
     """
@@ -56,34 +56,24 @@ def run_second_heat(
         second = run_heat(track, case, contender, evidence)
     except FarTooSlow:
         return doubted
+    heat, number, other = second, "first", doubted.verdict
     if second.verdict.lift >= doubted.verdict.lift:
-        return _told(doubted, "second", second.verdict)
-    return _told(second, "first", doubted.verdict)
-
-
-def _told(heat: Heat, number: str, other: Verdict) -> Heat:
-    """The race that counts, with what was found in the other one."""
-    flags = (
-        *heat.verdict.flags,
-        f"raced twice: in the {number} race the worker said {milliseconds(other.claimed.median)} a call, by the judge's clock it was "
-        f"{milliseconds(other.judged.median)}",
-    )
+        heat, number, other = doubted, "second", second.verdict
+    claimed, judged = milliseconds(other.claimed.median), milliseconds(other.judged.median)
+    words = f"raced twice: in the {number} race the worker said {claimed} a call, by the judge's clock it was {judged}"
+    flags = (*heat.verdict.flags, words)
     return Heat(replace(heat.verdict, flags=flags), heat.measured.model_copy(update={"flags": flags}))
 
 
 def band_results(case: BoundSpeedCase, verdict: Verdict) -> tuple[BandResult, ...]:
     """Each band of the case, and whether it is paid."""
-    return tuple(
-        BandResult(vs=band.vs, speedup=band.speedup, points=band.points, reached=reached, undecided=undecided)
-        for band, reached, undecided in zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
-    )
+    ends = zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
+    return tuple(BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends)
 
 
 def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...], str]:
     """The bands of a submission that was stopped early, none of them paid, and a sentence for the student."""
-    bands = tuple(
-        BandResult(vs=band.vs, speedup=band.speedup, points=band.points, reached=False) for band in case.speed.bands
-    )
+    bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
     limit = case.assignment.spec.timing.slow_limit
     baselines = " or ".join(case.opponents)
     return bands, f"one call takes {milliseconds(after_s)}, more than {limit:g} times {baselines}: stopped there"
@@ -111,14 +101,7 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
         corroborated=verdict.corroborated,
         flags=verdict.flags,
         rounds=tuple(
-            RoundRecord(
-                order=one.order,
-                sm_clock_mhz=one.conditions.sm_clock_mhz,
-                memory_clock_mhz=one.conditions.memory_clock_mhz,
-                temperature_c=one.conditions.temperature_c,
-                times_s=dict(lap.times_s),
-                judged_s=lap.judged_s,
-            )
+            RoundRecord(order=one.order, times_s=dict(lap.times_s), judged_s=lap.judged_s, **asdict(one.conditions))
             for one, lap in zip(race.rounds, race.laps, strict=True)
         ),
     )
@@ -135,4 +118,4 @@ def work_of(name: str, case: BoundSpeedCase, roofline: Roofline) -> Cost:
 
 
 def _interval(estimate: Estimate) -> Interval:
-    return Interval(median=estimate.median, low=estimate.low, high=estimate.high)
+    return Interval(**asdict(estimate))

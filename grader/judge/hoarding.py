@@ -88,17 +88,15 @@ class Hoarding:
             allowed_gib = HOARD_GIB + WORKER_GIB * ended
             freed_gib = freed_since(self.run, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
             if freed_gib >= allowed_gib:
-                told = ContenderFault(
-                    "out_of_memory",
-                    f"still held {freed_gib:.0f} GiB of GPU memory after its calls, and left none for the next call's tensors: stopped",
-                )
+                held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
+                told = ContenderFault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
         finally:
             sentence.set_result(told)  # whatever happens: others wait for it
         return told
 
 
 def too_little(needed_gib: float, free_gib: float) -> str:
-    """Says so; never that as much is free as is needed."""
+    """A sentence that never says that as much is free as is needed."""
     return f"needs {needed_gib:g} GiB of GPU memory, {math.floor(free_gib)} GiB are free"
 
 

@@ -201,7 +201,5 @@ class _Stopped(BaseException):
 def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
     """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
     tensors = ", ".join(given)
-    more = (
-        f"{key} {value}" for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)
-    )
-    return "; ".join(filter(None, [tensors, ", ".join(more)]))
+    more = {key: value for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)}
+    return "; ".join(filter(None, [tensors, ", ".join(f"{key} {value}" for key, value in more.items())]))

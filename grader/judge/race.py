@@ -49,9 +49,7 @@ class Race:
 
     def __init__(self, track: Track, case: BoundSpeedCase, lineup: Lineup, warm: Warm) -> None:
         self._started = time.monotonic()
-        self._track = track
-        self._case = case
-        self._lineup = lineup
+        self._track, self._case, self._lineup = track, case, lineup
         self._batches = warm.batches
         self._alone = Alone()
         self.roofline = warm.roofline
@@ -122,11 +120,9 @@ class Race:
         results_gib = calls * bytes_of_results(self._case, self.bench.calls[0]) / 2**30
         allowed_gib = HOARD_GIB + WORKER_GIB + results_gib
         if (freed_gib := freed_since(self._track.run, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
-            raise ContenderFault(
-                "out_of_memory",
-                f"still held {freed_gib:.0f} GiB of GPU memory after its calls: there was room for {calls} calls in a "
-                f"batch, and {self._wanted} are wanted",
-            )
+            held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
+            words = f"there was room for {calls} calls in a batch, and {self._wanted} are wanted"
+            raise ContenderFault("out_of_memory", f"{held}: {words}")
 
     def _run(self, runner: Runner, *, check: bool = False, watched: bool = False) -> Batch:
         calls = self.calls[SUBMISSION if runner.name == NULL else runner.name]

@@ -76,15 +76,9 @@ def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
         if not isinstance(outputs, dict) or outputs.keys() != owed.keys():
             raise CaseRefused(f"{where} must return a dict of {', '.join(owed)}")
         for name, shape in owed.items():
-            tensor = outputs[name]
-            if (
-                not isinstance(tensor, torch.Tensor)
-                or tuple(tensor.shape) != tuple(shape)
-                or not tensor.is_floating_point()
-            ):
-                raise CaseRefused(
-                    f"{where}: {name} must be a tensor of floating-point numbers and of shape {tuple(shape)}"
-                )
+            one, words = outputs[name], f"must be a tensor of floating-point numbers and of shape {tuple(shape)}"
+            if not (isinstance(one, torch.Tensor) and one.shape == tuple(shape) and one.is_floating_point()):
+                raise CaseRefused(f"{where}: {name} {words}")
         return outputs
 
     return checked

@@ -98,10 +98,8 @@ class Trials:
         _check_kept(evidence)
         if varied := [name for name in may_vary if name in again and diagnosis.differs(name, first[name], again[name])]:
             self.comparison.compare(case, call, again, Evidence())
-            evidence.words = (
-                f"{' and '.join(varied)} differed in the last digits between calls on the same inputs, within the error budget: "
-                "sums in no fixed order do, and may here"
-            )
+            words = "differed in the last digits between calls on the same inputs, within the error budget"
+            evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
     def _run_sample(self, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
         """A call on more elements than there is memory for: see where it reads and writes (`cpu_windows` of problem.toml)."""
@@ -151,12 +149,8 @@ class Trials:
                     arena.entries(name, start, len(tensor)).copy_(tensor)
             arena.settle()
             ask(self.run, case, contender, arena, [(list(whole.args), None)], whole, evidence)
-            changed = [
-                name
-                for _, call, start in inputs()
-                for name, tensor in call.args.items()
-                if not same_bits(arena.entries(name, start, len(tensor)), tensor)
-            ]
+            there = ((name, start, tensor) for _, call, start in inputs() for name, tensor in call.args.items())
+            changed = [name for name, start, one in there if not same_bits(arena.entries(name, start, len(one)), one)]
             check_memory(changed, arena.strays(), case.dtype)
             worst: list[OutputError] = []
             for piece, call, start in inputs():
@@ -169,7 +163,7 @@ class Trials:
 
 
 def _check_kept(evidence: Evidence) -> None:
-    """Whether a call left alone what the one before it had returned; else CheckFailed in a student's words."""
+    """Raise CheckFailed where a call has overwritten what an earlier call has returned."""
     if evidence.kept:
         raise CheckFailed(
             f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",
