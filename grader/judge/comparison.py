@@ -29,11 +29,7 @@ Outputs: TypeAlias = Mapping[str, torch.Tensor]
 
 
 class Scale:
-    """What the outputs of one call should be, and how errors of it are measured.
-
-    Args:
-        expected: the oracle's outputs if None.
-    """
+    """The right outputs of one call, the oracle's unless others are `expected`, and the scales of its errors."""
 
     def __init__(self, case: BoundCase, call: Call, expected: Outputs | None = None) -> None:
         self._spec = case.assignment.spec.tolerance
@@ -41,7 +37,7 @@ class Scale:
         self.scales = tolerance.scales(self.expected, self._spec.scale, self._spec.unit)
 
     def measure(self, outputs: Outputs) -> dict[str, Errors]:
-        """The errors of a set of outputs, by name."""
+        """The errors of outputs, by name."""
         return {
             name: tolerance.measure(outputs[name], expected, self.scales[name], self._spec.scale[name])
             for name, expected in self.expected.items()

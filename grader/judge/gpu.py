@@ -57,16 +57,17 @@ again:
 PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
 QUIET_LOOKS = 3  # one after another
 MAX_REPEATS = 3
+DONE = "your function had returned and its stream was done"
 MEMORY_INTERVAL_S = 0.001
 NOISE = 1.6  # a GPU that is shared takes at least twice as long
 NOISE_S = 200e-6
 
 
 class Gauge:
-    """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU it knows nothing, and all is quiet.
+    """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU, or not `measuring`, all is quiet.
 
     `usual_s` is what the judge's own piece of work takes on the quiet GPU. It is measured when the gauge is made, which must be before
-    any of the student's code runs: nobody can make it longer then. Where nothing is to be timed (`measuring`) it is not, and all is quiet.
+    any of the student's code runs: nobody can make it longer then.
     """
 
     def __init__(self, device: torch.device, measuring: bool = True) -> None:
@@ -134,8 +135,7 @@ class Gauge:
     def others(self) -> list[int]:
         """Process ids of compute processes on this GPU that are not the judge's or its workers'.
 
-        In a container the driver may tell ids that mean nothing inside; ids that name no process here are then left
-        out, and `is_quiet` is the judge.
+        In a container the driver may tell ids that mean nothing inside: those that name no process here are left out.
         """
         return list(self.memory_of_others())
 
@@ -151,10 +151,10 @@ class Gauge:
         return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
     def is_quiet(self, thoroughly: bool = True) -> bool:
-        """Whether nobody else uses the GPU: no kernel of another process is running now, and none takes turns with the judge's.
+        """Whether no kernel of another process is running now, and none takes turns with the judge's.
 
-        First a small piece of work, of half a millisecond on a large GPU, which has to wait for a kernel that is still running: it must
-        be done as fast as at first. Then, `thoroughly`, a thread that looks for 6 ms how long it does not have the GPU.
+        First a small piece of work, of half a millisecond on a large GPU, which waits for a kernel that is still running, must be done as
+        fast as at first. Then, `thoroughly`, a kernel looks for 6 ms how long it does not have the GPU.
         """
         if self._work is None:
             return True
@@ -246,8 +246,7 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
     """Return when the GPU is quiet and the batch may be run again. Ends the submission to see whether the work was its own.
 
     Args:
-        was_running: whether it was the submission that had run.
-        attempt: how often that batch was run, from 1.
+        was_running: whether the submission had run. attempt: how often that batch was run, from 1.
 
     Raises:
         CheckFailed: the submission keeps the GPU busy.
@@ -260,14 +259,10 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
         submission.kill()
         # The driver ends what a process has left running a little after the process.
         if not gauge.others() and _becomes_quiet(gauge):
-            raise CheckFailed(
-                "kernels of your code still ran on the GPU after your function had returned and its stream was done"
-            )
+            raise CheckFailed(f"kernels of your code still ran on the GPU after {DONE}")
     elif was_running:
-        raise CheckFailed(
-            "again and again the GPU was still busy when your function had returned and its stream was done: "
-            "consistent with work on a stream or in a thread that nothing waits for"
-        )
+        hint = "consistent with work on a stream or in a thread that nothing waits for"
+        raise CheckFailed(f"again and again the GPU was still busy when {DONE}: {hint}")
     others = gauge.others()
     who = f" (processes {', '.join(map(str, others))})" if others else ""
     raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")

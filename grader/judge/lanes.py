@@ -1,8 +1,8 @@
 """Correctness side by side: several workers of one submission, each running whole cases.
 
-On a GPU most of the time that Triton's answers take goes into compiling kernels, on one core, for every case a little differently. A
-machine with many cores has several workers do that at once. Each case still runs once, in one worker, with its own inputs and its own
-arena. A case that measures memory, or needs much of it, runs alone, after all the others (`schedule.py`).
+On a GPU most of the time of a Triton submission goes into compiling kernels, on one core, for every case a little differently. On a
+machine with many cores several workers do that at once. A case that measures memory, or needs much of it, runs alone, after all the
+others (`schedule.py`).
 """
 
 from __future__ import annotations
@@ -56,11 +56,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """Work that has ended.
-
-    Attributes:
-        error: raised by the work; None where the submission passed.
-    """
+    """Work that has ended, by an `error` unless the submission passed."""
 
     work: Work
     error: BaseException | None
@@ -71,16 +67,12 @@ class Lanes:
     """Runs work in lanes, or here and now.
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. Work that starts a
-    worker of its own runs in any lane.
-
-    With one lane `run` is not to be called.
+    started and to load the file; CUDA C++ stays in one lane, for several workers would all build it. Work that starts a worker of its
+    own runs in any lane. With one lane `run` is not to be called.
     """
 
     def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
-        self._run = run
-        self._standing = standing
-        self._crew = crew
+        self._run, self._standing, self._crew = run, standing, crew
         self._count = run.lane_count
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
@@ -90,10 +82,7 @@ class Lanes:
         self._then: Callable[[], None] | None = None
 
     def run(self, works: Sequence[Work], then: Callable[[], None]) -> Iterator[Done]:
-        """Run these side by side, and yield each when it has ended.
-
-        The first work of an assignment is begun first; of the work that starts workers of its own CUDA C++ is, which each of them has to
-        build.
+        """Run these side by side, and yield each when it has ended. Of work with its own worker CUDA C++ goes first: each builds it.
 
         Args:
             then: called once, by any thread, when little is left: workers that it starts have time until the last lane is done.
@@ -178,11 +167,7 @@ class Lanes:
             self._crew.worker(following.place.assignment, lane=lane)
 
     def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
-        """Run one work.
-
-        Args:
-            fault: of the lane's worker, which could not be loaded.
-        """
+        """Run one work. `fault`: of the lane's worker, which could not be loaded."""
         evidence, place = Evidence(), work.place
         try:
             self._run.emit(place.started(place.title))
@@ -226,7 +211,7 @@ class Lanes:
             return self._waiting[queue].popleft() if self._waiting.get(queue) else None
 
     def _need(self, name: str) -> float:
-        """How much work there would be for each lane if one more came to this queue; 0 where none should come."""
+        """The work for each lane if one more came to this queue; 0 where none should come."""
         waiting, lanes = self._waiting[name], self._staffed[name] + 1
         if name == APART:
             return APART_WEIGHT * len(waiting) / lanes

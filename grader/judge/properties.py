@@ -1,8 +1,7 @@
 """Properties of right answers, tried on inputs that Hypothesis draws: for the checks in an assignment's own `test_*.py`.
 
-Beside the cases of problem.toml, which somebody has thought of, each property is tried on some inputs of any size, and where one of
-them is answered wrongly the smallest is looked for. Right and wrong are the oracle's business there too; the property gives the
-words: "row 2 changed when later keys were changed" tells a student more than numbers do.
+Each property is tried on some inputs of any size; if one is answered wrongly, the smallest such input is looked for. The oracle decides
+what is wrong there too. The property gives the words: "row 2 changed when later keys were changed" tells a student more than numbers do.
 
     def test_keys_in_another_order(properties: Properties) -> None:
         "Keys in another order, with their values, change nothing."
@@ -75,19 +74,19 @@ class Trial:
         return {name: tensor.double() for name, tensor in got.items()}
 
     def agree(self, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], words: str) -> None:
-        """Raise CheckFailed with these words where the two differ most, if the oracle has found one of them wrong."""
+        """As `hold`, with the largest difference of the two."""
         for name, tensor in first.items():
             gaps = (tensor - second[name]).abs().nan_to_num(torch.inf)
             self.hold(float(gaps.amax()) if gaps.numel() else 0.0, words)
 
     def hold(self, gap: float, words: str) -> None:
-        """Raise CheckFailed with these words and by how much the property is missed, if the oracle has found an answer wrong."""
+        """Raise CheckFailed with these words, and by how much the property is missed, if an answer is wrong by the oracle."""
         tolerated = self._case.assignment.spec.tolerance.floor[self._case.case.dtype]
         if self._wrong is not None and not gap <= tolerated:
             raise CheckFailed(f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details))
 
     def conclude(self) -> None:
-        """Raise CheckFailed if the oracle has found an answer wrong, whatever the property says."""
+        """Raise CheckFailed if an answer is wrong by the oracle, whatever the property says."""
         if self._wrong is not None:
             raise self._wrong
 

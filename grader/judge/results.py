@@ -46,12 +46,7 @@ class Results:
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: Place, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
-        """Keep the result of a case or check.
-
-        Args:
-            error: raised by the case; None where it passed.
-            is_check: an AssertionError of a check is about the submission, of a case about the grader.
-        """
+        """Keep the result of a case or check. `error`: raised by it; an AssertionError of a check is about the submission."""
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         earlier = self.cases.get(place.key)
         if earlier is not None and earlier.outcome != "passed":
@@ -84,12 +79,7 @@ class Results:
         evidence: Evidence,
         time_s: float,
     ) -> None:
-        """Keep the result of a speed case.
-
-        Args:
-            timed: the size that was timed, or the declared one.
-            time_s: seconds that timing it took.
-        """
+        """Keep the result of a speed case. `timed`: in the size that was timed, or the declared size. `time_s`: what timing it took."""
         if place.key in self.speed and error is None:
             return  # its teardown has nothing to add
         end = _end(self._looked_into(place, error), place.assignment.spec)
@@ -161,11 +151,7 @@ class _End:
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
-    """How a case of the assignment `spec` ended.
-
-    Args:
-        asserts: whether an AssertionError is about the submission; else the course or the grader has failed.
-    """
+    """How a case of the assignment `spec` ended. `asserts`: whether an AssertionError is about the submission."""
     match error:
         case None:
             return _End("passed")

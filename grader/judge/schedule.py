@@ -87,14 +87,14 @@ class Schedule:
 
     @property
     def starting_gib(self) -> float:
-        """GPU memory that workers of the submission may take who run or start beside something else."""
+        """GPU memory that workers of the submission may take while they run or start."""
         return GIB_PER_WORKER * self.run.lane_count
 
     def _run_beside(self, works: Sequence[Work], then: Callable[[], None]) -> None:
         """Run works in several lanes.
 
-        The checks first: each is as much work as several cases, and would keep one lane busy when the others have ended. Of the cases
-        never neighbours at once: their launches are often compiled alike, and what one lane has compiled no other needs to.
+        Each check is as much work as several cases: it would keep one lane busy when the others have ended, so checks go first. Launches
+        of neighbouring cases are often compiled alike, and what one lane has compiled no other needs to: they do not run at once.
         """
         checks, cases = [one for one in works if one.case is None], [one for one in works if one.case is not None]
         step = max(1, len(cases) // self.run.lane_count)
@@ -150,7 +150,6 @@ class Schedule:
 
 
 def _is_shared(work: Work) -> bool:
-    """Whether other work may run beside this one."""
     return work.case is None or shares_the_machine(work.case)
 
 

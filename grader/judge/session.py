@@ -104,7 +104,7 @@ def choose_device(wanted: str) -> Device:
 
 
 def _start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
-    """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all.
+    """Start the course's own workers in the background: torch.compile's needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take meanwhile.
@@ -123,7 +123,7 @@ def _start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
 
 
 def _import_ahead() -> None:
-    """Import what threads of the judge would import at the first need: pytest fails if an import makes loggers while it looks at them."""
+    """Import ahead of the judge's threads: pytest fails if an import makes loggers while it looks at them."""
     for name in FOR_THREADS:
         with suppress(ImportError):  # whoever needs it will be told
             importlib.import_module(name)

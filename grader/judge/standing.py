@@ -155,11 +155,7 @@ class Standing:
             raise fault
 
     def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
-        """Raises ContenderFault where the source of what a call reaches must not be run.
-
-        Args:
-            case: one whose calls ask for gradients if that call does; None where nobody knows, and it may.
-        """
+        """Raises ContenderFault where the source that a call reaches must not be run. Without a case, it may ask for gradients."""
         if fault := self._unloadable.get(assignment.name):
             raise fault
         fault = self._no_gradients.get(assignment.name)
@@ -184,13 +180,13 @@ class Standing:
             self._unloadable[assignment.name] = fault
 
     def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
-        """What to say of a file that could not be loaded under a tool; None where that is the tool's fault, or may be."""
+        """The fault of a file that could not be loaded under a tool; None where it may be the tool's."""
         if assignment.name in self._loadable:
             return None
         return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
 
     def check_time(self, assignment: Assignment) -> None:
-        """Raises ContenderFault where the submission's code has taken all the time that it has for an assignment."""
+        """Raises ContenderFault where the submission has used up its time for an assignment."""
         allowance = self._allowance(assignment)
         if not allowance.left_s:
             raise ContenderFault("timed_out", f"not run: {allowance.words}")
@@ -205,11 +201,11 @@ class Standing:
         return self._allowances.setdefault(assignment.name, Allowance(assignment.spec.limits.total_limit_s))
 
     def ptxas(self, assignment: Assignment) -> str:
-        """What the CUDA compiler told of the submission's kernels, as its worker says."""
+        """The CUDA compiler's words about the submission's kernels, by its worker's word."""
         return next((worker.ptxas for worker in self._employed.get(assignment.name, []) if worker.ptxas), "")
 
     def off_stream(self, assignment: Assignment) -> tuple[str, ...]:
-        """Work that did not run on the stream that the submission was given, as its workers on the CPU say."""
+        """Work that did not run on the given stream, by the word of the submission's workers on the CPU."""
         employed = self._employed.get(assignment.name, [])
         return tuple(dict.fromkeys(one for worker in employed for one in worker.off_stream))
 

@@ -30,9 +30,9 @@ WIDE_OPEN = 2**31 - 1
 
 
 class Gate:
-    """What all calls of one contender's batch wait for on a GPU, once they stand in the queue: a word of its memory.
+    """A word of GPU memory that the queued calls of one contender's batch wait for.
 
-    A worker could write to its own. Its calls would then run on what the arena holds before the inputs are there.
+    A worker that writes to its gate has its calls run on what the arena holds before the inputs are there.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,9 @@ class Gate:
 class Batch:
     """One batch.
 
-    claimed_s: what the worker says a call took, on average.
-    wall_s: from `start` to `end`, by the judge's clock.
-    collected: whether results were, and were not written in place.
-    kinds: what came back.
-    quiet: whether the GPU was, when the contender had been frozen.
+    claimed_s: what the worker says a call took, on average. wall_s: from START to END, by the judge's clock.
+    collected: whether results were collected, and not written in place. kinds: what came back.
+    quiet: whether the GPU was quiet when the contender had been frozen.
     operators: PyTorch's that ran, if the batch was watched.
     """
 
@@ -78,16 +76,12 @@ class Batch:
 
 
 class Bench:
-    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on.
-
-    A context manager. Contenders are frozen but while they run.
+    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on. Contenders are frozen but while they run.
 
     Args:
         calls: a set's inputs each; all of the same shapes and strides.
-        outputs: shape of each output, by name.
-        dtype: of the outputs.
-        device: where it all lies.
-        gauge: of the same device.
+        outputs: shape of each output, by name. dtype: of the outputs.
+        gauge: of the device where it all lies.
         in_place: whether functions may write to outputs that lie beside the inputs, as the contract of CUDA C++ has it.
         collected: of how many calls results can be collected.
     """
@@ -132,14 +126,11 @@ class Bench:
         self._place = self._arena  # where the outputs of the last batch are
         self._order: list[int] = []  # the number of each call's place there
         self._takes = {
-            place: place.takes(names := self._places(len(place.outputs) // len(outputs)), self._mine[: len(names)])
+            place: place.takes(place.outputs, self._mine[: len(place.outputs)])
             for place in (self._arena, self._collected)
             if place is not None and place.outputs
         }
         self._taken = False  # whether the outputs of the last batch were
-
-    def _outputs_of(self, index: int) -> list[str]:
-        return [_of(name, index) for name in self._shapes]
 
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
         return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
@@ -169,11 +160,7 @@ class Bench:
                 memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
-        """Let a contender map the arena, and freeze it. Raises ContenderFault.
-
-        Args:
-            collects: whether its results may be collected.
-        """
+        """Let a contender map the arena, and freeze it. `collects`: whether its results may be collected. Raises ContenderFault."""
         self._arena.wipe()
         if self._collected is not None:
             self._collected.wipe()  # what a baseline has handed in there is the right answer
@@ -181,7 +168,7 @@ class Bench:
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append(self._arena.operands(names, upstream, self._outputs_of(index) if self._in_place else []))
+            sets.append(self._arena.operands(names, upstream, self._places(index) if self._in_place else []))
         self._guests.append(contender)
         gate = None
         if self._device.type == "cuda":
@@ -191,7 +178,7 @@ class Bench:
         request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
         if collects and self._collected is not None:
             files += self._collected.files
-            results = tuple(self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
+            results = tuple(self._collected.places(self._places(index)) for index in range(self._collectable))
             request = replace(request, places=self._collected.address, results=results)
         contender.do(request, HOUSEKEEPING, files)
         contender.freeze()
@@ -215,16 +202,13 @@ class Bench:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """Time one batch on the first `calls` sets, and leave the contender frozen.
+        """Time one batch on the first `calls` sets, and leave the contender frozen. Raises ContenderFault.
 
         Args:
             judged: whether the judge's clock is to be of use: results are taken.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
             check: whether `check_memory` will be asked.
             watched: whether to note PyTorch's operators and, with `check`, changed inputs; such a batch is no measure of time.
-
-        Raises:
-            ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
@@ -297,14 +281,15 @@ class Bench:
                 self._flush.zero_()
             wiped.synchronize()
 
-    def _places(self, calls: int) -> list[str]:
-        return [_of(name, number) for number in range(calls) for name in self._shapes]
+    def _places(self, *numbers: int) -> list[str]:
+        """The names of the outputs of these calls."""
+        return [_of(name, number) for number in numbers for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
         """The outputs of a call of the last batch, in memory that nobody else has, until the next batch.
 
         Raises:
-            CheckFailed: what lies in their place is no longer what lay there when the batch was over.
+            CheckFailed: their place was written to after the batch.
         """
         number = self._order[index]
         if not self._taken:
@@ -319,7 +304,7 @@ class Bench:
         return outputs
 
     def check_memory(self) -> None:
-        """Whether the last batch, run with `check`, left alone what was not its own to change. Raises CheckFailed.
+        """Raise CheckFailed where the last batch, run with `check`, wrote to inputs or guard bands.
 
         Where results are collected, inputs are looked at only if the batch was watched: they are gone otherwise.
         """

@@ -102,7 +102,7 @@ class Trials:
             evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
     def _run_sample(self, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
-        """A call on more elements than there is memory for: see where it reads and writes (`cpu_windows` of problem.toml)."""
+        """A call on more elements than there is memory for (`cpu_windows`): only where it reads and writes counts."""
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
         hint = f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits, int or float"
@@ -173,14 +173,13 @@ def _check_kept(evidence: Evidence) -> None:
 
 def _together_hint(with_gradients: bool, reverse: bool) -> str:
     if not with_gradients:
-        return (
-            "all calls were made before any result was looked at, the second one on the first one's tensors: where the other cases pass, "
-            "consistent with something that is kept from one call to the next"
-        )
-    return (
-        f"all forward passes ran before the backward passes, of which that of the {'last' if reverse else 'first'} call came first: where "
-        "the other cases pass, consistent with something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
-    )
+        order = "all calls were made before any result was looked at, the second one on the first one's tensors"
+        cause = "something that is kept from one call to the next"
+    else:
+        first = "last" if reverse else "first"
+        order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
+        cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
+    return f"{order}: where the other cases pass, consistent with {cause}"
 
 
 def _whole(shapes: Sequence[Mapping[str, torch.Size]], dtype: torch.dtype) -> Call:
