@@ -167,7 +167,7 @@ def _track(run: Run, crew: Crew) -> Track:
 def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
     """What a grading would make of the case: what was measured, and the points."""
     started = time.monotonic()
-    _load(worker, folder, case)
+    load_file(worker, folder, case.assignment)
     loaded = time.monotonic()
     try:
         heat = run_heat(track, case, worker, Evidence())
@@ -176,7 +176,7 @@ def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpe
     if raced_twice := heat.verdict.is_doubted:
         worker.kill()
         with start(pool) as another:
-            _load(another, folder, case)
+            load_file(another, folder, case.assignment)
             heat = run_second_heat(track, case, heat, another, Evidence())
     bands = band_results(case, heat.verdict)
     return {
@@ -195,11 +195,6 @@ def start(pool: WorkerPool) -> Contender:
     worker = pool.start("cuda", CACHES)
     worker.trusted = False
     return worker
-
-
-def _load(worker: Contender, folder: Path, case: BoundSpeedCase) -> None:
-    worker.ready()
-    load_file(worker, folder, case.assignment)
 
 
 def page(record: dict[str, Any]) -> str:

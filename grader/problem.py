@@ -77,8 +77,7 @@ class Mistakes(Protocol):
 
 
 class Problem(Protocol):
-    """The interface of `problem.py`. Outputs have names, in this order: a gradient for each of `args`, if gradients are asked for, then the
-    function's result.
+    """The interface of `problem.py`. Outputs have names: first of the gradients of all `args`, if they are asked for, then of the result.
 
     The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs are compared with
     these first. The error of the stand-in is measured on one call of each race; on other calls it may be twice as large.
@@ -148,11 +147,8 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
         raise CourseError(f"{path}: stand_in must be a function, or left out")
     if missing:
         raise CourseError(f"{path}: lacks the function {missing[0]}(); needed are {', '.join(_FUNCTIONS)}")
-    models = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Params) and value is not Params
-    ]
+    classes = (value for value in vars(module).values() if isinstance(value, type))
+    models = [one for one in classes if issubclass(one, Params) and one is not Params]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
     mistakes = assignment.folder / "mistakes.py"
@@ -167,11 +163,8 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
     if not spec.signature:
         return ""
     shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
-    options = [
-        one.name
-        for one in spec.signature
-        if "float*" not in one.type and one.tensor is None and one.type != "cudaStream_t"
-    ]
+    numbers = (one for one in spec.signature if "float*" not in one.type and one.type != "cudaStream_t")
+    options = [one.name for one in numbers if one.tensor is None]
     for what, declared, given in (
         ("inputs", spec.names_of("const float*"), list(call.args)),
         ("outputs", spec.names_of("float*"), list(outputs)),

@@ -24,7 +24,6 @@ from grader.judge.compilation import Compilation, compiled_call, raise_fault
 from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Lanes
-from grader.judge.loading import load_file
 from grader.judge.run import Run
 from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
@@ -105,14 +104,10 @@ class Canary:
                 (folder / name).write_text(TORCH_CANARY.format(entry=assignment.spec.entry), encoding="utf-8")
             case = self._case(assignment)
             with self.crew.canary(assignment, folder) as worker:
-                worker.ready()
-                load_file(worker, folder, assignment)
                 if case is not None and not self._is_torch_form(assignment):
                     self._ask(worker, case)
             if (compiled := self.compilation.first_case(assignment)) is not None:
                 with self.crew.canary(assignment, folder, compiling=True) as worker:
-                    worker.ready()
-                    load_file(worker, folder, assignment)
                     raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.arch))
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, OSError) as error:
             told = getattr(error, "traceback", "")

@@ -71,7 +71,6 @@ class Crew:
             load_file(contender, self._run.job.submission, assignment)
         except ContenderFault as fault:
             self._standing.note_unloadable(assignment, fault)
-            contender.kill()
             raise
         self._standing.note_loaded(assignment)
         self._contenders[assignment.name, lane] = contender
@@ -100,12 +99,7 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._pool.take("compile")
         self._standing.employ(contender, assignment, logged=False)
-        try:
-            load_file(contender, self._run.job.submission, assignment)
-        except ContenderFault:
-            contender.kill()
-            raise
-        return contender
+        return load_file(contender, self._run.job.submission, assignment)
 
     def prepare(self, count: int) -> None:
         """Start workers in the background, until so many stand ready."""
@@ -151,8 +145,9 @@ class Crew:
         self._pool.clear()
 
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
-        """A worker as the submission's, for the staff's file in `folder`, with nothing loaded. Raises WorkerUnavailable."""
-        return self._pool.canary("compile" if compiling else self._kind(assignment), folder)
+        """A worker as the submission's, with the staff's file in `folder` loaded. Raises ContenderFault, WorkerUnavailable."""
+        kind = "compile" if compiling else self._kind(assignment)
+        return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def expect_reference(self) -> None:
         """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
@@ -168,10 +163,8 @@ class Crew:
                 coming, self._coming_reference = self._coming_reference, None
             is_usable = coming is not None and coming.lives()
             contender = coming if coming is not None and is_usable else self._start_reference(self._kind(assignment))
-            contender.ready()
-            load_file(contender, self._run.job.course / "reference", assignment)
-            self._references[assignment.name] = contender
-        return contender
+            self._references[assignment.name] = load_file(contender, self._run.job.course / "reference", assignment)
+        return self._references[assignment.name]
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
