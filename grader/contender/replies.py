@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from grader.protocol import ProtocolError, RaisedBy, Reply, WorkerError
 from grader.report.model import Outcome
 
-_reply = TypeAdapter(Reply)
+REPLY = TypeAdapter(Reply)
 
 
 class ContenderFault(Exception):
@@ -37,7 +37,7 @@ class ContenderFault(Exception):
 def decode(body: bytes) -> Reply:
     """The reply in a body that a worker has sent. Raises ProtocolError for anything but a reply within its bounds."""
     try:
-        return _reply.validate_json(body, strict=True)
+        return REPLY.validate_json(body, strict=True)
     except ValidationError:
         raise ProtocolError("a frame of the wrong form") from None
 

@@ -47,7 +47,7 @@ class Baselines:
     def __init__(self, pool: WorkerPool, course: Path) -> None:
         self._pool, self._course = pool, course
         self.caches = _kept_caches() if pool.device == "cuda" else None
-        self._workers: dict[str, Contender] = {}
+        self.workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
 
@@ -109,14 +109,14 @@ class Baselines:
     def end(self) -> None:
         """End all workers; one that is asked for again is started again."""
         self.settle()
-        end_all(self._workers.values())
+        end_all(self.workers.values())
 
     def start(self, names: Iterable[str]) -> None:
         """Start the workers of these contenders in the background."""
         for name in names:
-            worker = self._workers.get(name)
+            worker = self.workers.get(name)
             if worker is None or not worker.lives():
-                self._workers[name] = self._pool.start(self._pool.device, self.caches)
+                self.workers[name] = self._pool.start(self._pool.device, self.caches)
                 self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:
@@ -126,7 +126,7 @@ class Baselines:
             CaseRefused: it cannot be loaded: a fault of the course or of this machine.
         """
         self.start([name])
-        worker = self._workers[name]
+        worker = self.workers[name]
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # torch.compile is asked anew for each case
         if self._loaded.get(name) != what:
             worker.ready()

@@ -77,7 +77,7 @@ class Gauge:
         self._away: torch.Tensor | None = None  # nanoseconds
         self._time_away: Any = None  # the kernel, once it is loaded
         # The shortest time between two readings of the GPU's clock that counts as away; None where the clock is too coarse.
-        self._pause_ns: int | None = None
+        self.pause_ns: int | None = None
         self.usual_s = 0.0
         self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
         if device.type == "cuda":
@@ -87,15 +87,15 @@ class Gauge:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self._away = torch.zeros(1, dtype=torch.int64, device=device)
             self.usual_s = self._shortest()
-            self._pause_ns = self._find_pause()
+            self.pause_ns = self._find_pause()
 
     def look_again(self) -> None:
         """Measure once more: perhaps the judge's own piece of work takes less, where workers were starting at first."""
         if self._work is not None:
             self.usual_s = min(self.usual_s, self._shortest())
-            if self._pause_ns != PAUSE_NS:
+            if self.pause_ns != PAUSE_NS:
                 found = self._find_pause()
-                self._pause_ns = min((one for one in (found, self._pause_ns) if one is not None), default=None)
+                self.pause_ns = min((one for one in (found, self.pause_ns) if one is not None), default=None)
 
     def _shortest(self) -> float:
         return min(self._probe() for _ in range(PROBES))
@@ -160,9 +160,9 @@ class Gauge:
             return True
         limit_s = NOISE * self.usual_s + NOISE_S
         as_usual = any(self._probe() <= limit_s for _ in range(2))  # the host may have hiccups
-        if not as_usual or not thoroughly or self._pause_ns is None:
+        if not as_usual or not thoroughly or self.pause_ns is None:
             return as_usual
-        return self._time_away_ns(self._pause_ns) <= AWAY * LOOK_NS
+        return self._time_away_ns(self.pause_ns) <= AWAY * LOOK_NS
 
     def _find_pause(self) -> int | None:
         """The GPU's clock ticks every 32 ns on an H200; how often elsewhere, nobody promises."""

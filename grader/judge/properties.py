@@ -122,7 +122,7 @@ class Properties:
         """
         assignment, part = self.place.assignment, self.place.part
         self.crew.worker(assignment, self.lane)  # what cannot be loaded is no input's fault
-        _draw_alike_everywhere()
+        draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, CheckFailed | None] = {}
         give_up_at: float | None = None
@@ -180,7 +180,7 @@ class Properties:
         return None
 
 
-def _draw_alike_everywhere() -> None:
+def draw_alike_everywhere() -> None:
     """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
     if hasattr(providers, "_get_local_constants"):  # since 6.131

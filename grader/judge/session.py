@@ -78,9 +78,9 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     schedule = Schedule(run, standing, crew, lanes, trials, works, admission, compilation, results)
     fixtures = Fixtures(Track(run, crew, comparison), hoarding, works, admission, schedule)
     plugin = JudgePlugin(run, standing, works, schedule, results)
-    _start_the_courses_own(run, crew, schedule.starting_gib)
+    start_the_courses_own(run, crew, schedule.starting_gib)
     try:
-        interrupted = not _run(run, schedule, plugin, fixtures)
+        interrupted = not run_tests(run, schedule, plugin, fixtures)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
         lanes.abandon()
@@ -103,7 +103,7 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
+def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
     """Start the course's own workers in the background: torch.compile's needs the longest of all.
 
     Args:
@@ -143,7 +143,7 @@ def _planned(run: Run) -> tuple[PlannedPart, ...]:
     )
 
 
-def _run(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtures) -> bool:
+def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtures) -> bool:
     """Run all cases, checks and speed cases. Returns False where that was interrupted."""
     files = [*check_files(run.assignments), *([HERE / "test_speed.py"] if run.speed_cases else [])]
     if not files:

@@ -106,7 +106,7 @@ class Bench:
         self.tidied_s = 0.0  # seconds that contenders took to get ready for batches, which nobody counts
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
-        self._gates: dict[Contender, Gate] = {}
+        self.gates: dict[Contender, Gate] = {}
         self._arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
         self._collected: Arena | None = None
         try:
@@ -143,7 +143,7 @@ class Bench:
 
     def close(self) -> None:
         """Give the arena back; contenders that still live unmap it, and stand still again."""
-        for gate in self._gates.values():
+        for gate in self.gates.values():
             gate.open(forever=True)  # whoever was left waiting would wait for ever
         for contender in self._guests:
             if contender.lives():
@@ -155,7 +155,7 @@ class Bench:
         del self._flush
         self._takes.clear()
         self._mine.clear()
-        for memory in (*self._gates.values(), self._collected, self._arena):
+        for memory in (*self.gates.values(), self._collected, self._arena):
             if memory is not None:
                 memory.close()
 
@@ -172,8 +172,8 @@ class Bench:
         self._guests.append(contender)
         gate = None
         if self._device.type == "cuda":
-            self._gates[contender] = Gate()
-            gate = self._gates[contender].memory.address
+            self.gates[contender] = Gate()
+            gate = self.gates[contender].memory.address
         files = self._arena.files
         request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
         if collects and self._collected is not None:
@@ -218,7 +218,7 @@ class Bench:
         copies = self._arena.copies(names)
         self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
         keep = calls if collect else self._enough
-        if (gate := self._gates.get(contender)) is not None:
+        if (gate := self.gates.get(contender)) is not None:
             contender.send(Time(calls, keep, watched, gate.close_again()))
             contender.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
         else:

@@ -12,9 +12,9 @@ import grader
 PROGRAM = """
 import hypothesis, sys
 from hypothesis import Phase, given, settings, strategies as st
-from grader.judge.properties import _draw_alike_everywhere
+from grader.judge.properties import draw_alike_everywhere
 
-_draw_alike_everywhere()
+draw_alike_everywhere()
 if len(sys.argv) > 1:
     import loaded_beside
 drawn = []

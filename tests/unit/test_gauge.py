@@ -22,7 +22,7 @@ class Simulated(Gauge):
         self._turn_ns, self._now, self._probes, self._hiccups = turn_ns, int(2 * turn_ns * phase), 0, ()
         self._work = torch.zeros(1)
         self.usual_s = min(self._probe() for _ in range(20))
-        self._pause_ns = self._find_pause()
+        self.pause_ns = self._find_pause()
         self._probes, self._hiccups = 0, hiccups
 
     def _rest_of_turn(self) -> int:
@@ -82,18 +82,18 @@ def test_another_look_makes_nothing_longer() -> None:
 
 def test_a_pause_that_was_found_beside_others_becomes_shorter_and_never_longer() -> None:
     gauge = Simulated(0)
-    shortest = gauge._pause_ns
+    shortest = gauge.pause_ns
     for disturbed in (None, 50 * PAUSE_NS):
-        gauge._pause_ns = disturbed
+        gauge.pause_ns = disturbed
         gauge.look_again()
-        assert gauge._pause_ns == shortest == PAUSE_NS
+        assert gauge.pause_ns == shortest == PAUSE_NS
     coarse = Simulated(0, tick_ns=100_000)
-    found = coarse._pause_ns
+    found = coarse.pause_ns
     assert found is not None
     assert found > PAUSE_NS
     coarse._tick_ns = 10_000_000
     coarse.look_again()
-    assert coarse._pause_ns == found
+    assert coarse.pause_ns == found
 
 
 def test_a_gpu_that_nobody_shares_is_quiet() -> None:

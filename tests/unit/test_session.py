@@ -37,7 +37,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
     monkeypatch.setattr(session.os, "environ", dict(session.os.environ))
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
-        session._run(grading, schedule, plugin, nobody)
+        session.run_tests(grading, schedule, plugin, nobody)
 
 
 def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
@@ -47,7 +47,7 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
     nobody: Any = None
     schedule: Any = SimpleNamespace(run_all=run)
     grading: Any = SimpleNamespace(assignments=[], speed_cases=[])
-    assert not session._run(grading, schedule, nobody, nobody)
+    assert not session.run_tests(grading, schedule, nobody, nobody)
 
 
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
@@ -66,7 +66,7 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
     )
     sizes = SpeedSizes((large, small))  # type: ignore[arg-type]
     run.speed_cases = [sizes]
-    session._start_the_courses_own(run, crew, 32.0)
+    session.start_the_courses_own(run, crew, 32.0)
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone
