@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 import torch
@@ -107,29 +108,21 @@ class Bench:
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self.gates: dict[Contender, Gate] = {}
-        self._arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
-        self._collected: Arena | None = None
-        try:
+        with ExitStack() as opened:
+            arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
+            self._arena = opened.enter_context(arena)
+            self._collected: Arena | None = None
             if collected:
-                self._collected = Arena({}, self._slots(collected), dtype, device)
-            most = max(collected, len(calls) if in_place else 0)
-            self._mine = [
-                torch.empty(shape, dtype=dtype, device=device) for _ in range(most) for shape in outputs.values()
-            ]
-        except BaseException:
-            for arena in (self._arena, self._collected):
-                if arena is not None:
-                    arena.close()
-            raise
+                self._collected = opened.enter_context(Arena({}, self._slots(collected), dtype, device))
+            taken = [*outputs.values()] * max(collected, len(calls) if in_place else 0)
+            self._mine = [torch.empty(shape, dtype=dtype, device=device) for shape in taken]
+            self._memory = opened.pop_all()
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
         self._order: list[int] = []  # the number of each call's place there
-        self._takes = {
-            place: place.takes(place.outputs, self._mine[: len(place.outputs)])
-            for place in (self._arena, self._collected)
-            if place is not None and place.outputs
-        }
+        places = [place for place in (self._arena, self._collected) if place is not None and place.outputs]
+        self._takes = {place: place.takes(place.outputs, self._mine[: len(place.outputs)]) for place in places}
         self._taken = False  # whether the outputs of the last batch were
 
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
@@ -155,9 +148,7 @@ class Bench:
         del self._flush
         self._takes.clear()
         self._mine.clear()
-        for memory in (*self.gates.values(), self._collected, self._arena):
-            if memory is not None:
-                memory.close()
+        self._memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
         """Let a contender map the arena, and freeze it. `collects`: whether its results may be collected. Raises ContenderFault."""
@@ -172,7 +163,7 @@ class Bench:
         self._guests.append(contender)
         gate = None
         if self._device.type == "cuda":
-            self.gates[contender] = Gate()
+            self.gates[contender] = self._memory.enter_context(closing(Gate()))
             gate = self.gates[contender].memory.address
         files = self._arena.files
         request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)

@@ -146,21 +146,15 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: Stub) -> None:
     assert len(judge.told) == 20 + 3  # a watchdog ends a judge of whom nothing is heard
 
 
-@pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
-def test_pytests_own_outcomes_are_told_as_well(judge: Stub, outcome: BaseException) -> None:
-    def skip(_lane: int, _evidence: Evidence) -> None:
-        raise outcome
-
-    ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, skip) for index in range(6)])
-    assert all(isinstance(one.error, type(outcome)) for one in ends.values())
-
-
-def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: Stub) -> None:
+@pytest.mark.parametrize(
+    "error", [pytest.skip.Exception("not here"), pytest.fail.Exception("no"), SystemExit(3)], ids=repr
+)
+def test_whatever_a_work_raises_is_told_and_nobody_waits_for_ever(judge: Stub, error: BaseException) -> None:
     def leave(_lane: int, _evidence: Evidence) -> None:
-        raise SystemExit(3)
+        raise error
 
     ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, leave) for index in range(6)])
-    assert all(isinstance(one.error, SystemExit) for one in ends.values())
+    assert all(isinstance(one.error, type(error)) for one in ends.values())
 
 
 def test_cuda_is_not_built_in_every_lane(judge: Stub) -> None:

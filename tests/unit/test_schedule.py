@@ -231,27 +231,21 @@ def test_without_a_gpu_only_lanes_are_waited_for() -> None:
 RACES = (place("gelu", "forward"), place("softmax", "forward"), place("softmax", "forward"))
 
 
-def prepared(*races: Place, **stage: Any) -> list[list[tuple[str, bool]]]:
+def prepared(*races: Place, gradients: Any = None, absent: str = "", **stage: Any) -> list[list[tuple[str, bool]]]:
     found = Stage(**({"lanes": 12} | stage))
+    found.judge.gradients = found.judge.gradients if gradients is None else gradients
+    found.judge.absent = absent
     found.schedule.prepare_races(races)
     return found.prepared
 
 
-def test_one_worker_for_each_race() -> None:
-    assert prepared(*RACES) == [[("gelu", False), ("softmax", False), ("softmax", False)]]
-
-
-def test_workers_for_backward_passes_import_what_these_need() -> None:
-    assert prepared(*RACES[:2], place("softmax", "backward")) == [
-        [("gelu", False), ("softmax", True), ("softmax", True)]
-    ]
-
-
-def test_a_part_that_has_not_been_called_may_be_asked_for_gradients() -> None:
-    stage = Stage(lanes=12)
-    stage.judge.gradients = {}
-    stage.schedule.prepare_races(RACES)
-    assert stage.prepared == [[("gelu", True), ("softmax", True), ("softmax", True)]]
+def test_one_worker_for_each_race_imports_what_a_backward_pass_needs() -> None:
+    """A part that has not been called may be asked for gradients."""
+    gelu, softmax = ("gelu", False), ("softmax", False)
+    assert prepared(*RACES) == [[gelu, softmax, softmax]]
+    assert prepared(*RACES[:2], place("softmax", "backward")) == [[gelu, ("softmax", True), ("softmax", True)]]
+    assert prepared(*RACES, gradients={}) == [[("gelu", True), ("softmax", True), ("softmax", True)]]
+    assert prepared(*RACES, absent="softmax.py") == [[gelu]]
 
 
 def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
@@ -260,20 +254,10 @@ def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
     assert stage.prepared == [[("gelu", False), ("softmax", False), ("softmax", False)]]
 
 
-def test_no_worker_for_a_file_that_is_not_there() -> None:
-    stage = Stage(lanes=12)
-    stage.judge.absent = "softmax.py"
-    stage.schedule.prepare_races(RACES)
-    assert stage.prepared == [[("gelu", False)]]
-
-
 @pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
 def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: int, wanted: int) -> None:
     assert GIB_PER_SPARE == 8
     assert len(prepared(*RACES, free_gib=free_gib, lanes=lanes)[0]) == wanted
-
-
-def test_no_worker_ahead_where_one_case_runs_after_another() -> None:
     assert not prepared(*RACES, lanes=1)
     assert not prepared(*RACES, device="cpu")
 
