@@ -36,7 +36,6 @@ Points = Annotated[NotNegative, Field(le=100)]
 
 
 def _twice(names: Iterable[T]) -> list[T]:
-    """What stands there more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -377,7 +376,6 @@ class AssignmentSpec(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
-        """Contradictions between keys, in words."""
         tolerance = self.tolerance
         if (self.language == "cuda") != self.file.endswith(".cu"):
             yield f"language {self.language!r} does not go with the file {self.file!r}"
@@ -511,7 +509,6 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model at `location` of an error in `model`."""
     for step in location:
         for name, field in model.model_fields.items():
             if step in (name, field.alias):

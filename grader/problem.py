@@ -125,7 +125,6 @@ def load_beside(path: str, name: str) -> ModuleType:
 
 
 def _load(path: Path) -> ModuleType:
-    """Import a file of the course. Raises CourseError."""
     try:
         return load_beside(str(path), path.name)
     except (Exception, SystemExit) as error:

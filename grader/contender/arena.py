@@ -266,7 +266,6 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage behind a tensor, as bytes."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
 

@@ -191,7 +191,6 @@ def _drop(setpriv: str) -> list[str]:
 
 
 def _has_capability(number: int) -> bool:
-    """Whether this process has a capability of capabilities(7), by its number."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
     return bool(int(held, 16) >> number & 1)

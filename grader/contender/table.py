@@ -95,7 +95,6 @@ def _everyone() -> Collection[Member]:
 
 
 def _member(pid: int) -> Member | None:
-    """A process by its number; None when it is gone. Raises OSError."""
     fields = _fields(f"/proc/{pid}/stat")
     if fields is None:
         return None

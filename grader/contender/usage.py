@@ -169,7 +169,6 @@ def _shared_by_anyone() -> int:
 
 
 def _text(pid: int, file: str) -> str:
-    """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
     try:
         return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except PermissionError:

@@ -109,7 +109,6 @@ class Watch:
         self._looked = time.monotonic()
 
     def _passed(self, limits: Limits) -> tuple[Outcome, str] | None:
-        """The limit that is passed, in words."""
         tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
         if len(tree) > MAX_PROCESSES:
             return "crashed", f"started more than {MAX_PROCESSES} processes"

@@ -216,7 +216,6 @@ class Worker:
             raise
 
     def _late(self, limits: Limits) -> ContenderFault:
-        """End a worker whose time is up, when it has had a moment to write down where it is."""
         last_words.wait_for_last_words(self.log)
         self.kill()
         return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")

@@ -72,7 +72,6 @@ class Admission:
         return fitting
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
-        """Why a case is not run, or nothing."""
         on_gpu, cuda = self.run.device_name == "cuda", assignment.spec.language == "cuda"
         needed_gib, tool = (None, None) if case is None else (case.case.memory_gib, case.case.tool)
         if stopped := self.results.stopped.get(assignment.name):

@@ -117,7 +117,6 @@ class Canary:
         return ""
 
     def _ask(self, worker: Contender, case: BoundCase) -> None:
-        """Have the staff's file answer a case, rightly. Raises CheckFailed, CaseRefused, ContenderFault."""
         call = case.inputs(self.run.seed, CANARY_NUMBER, self.run.device)
         got = answer(self.run, case, worker, call)
         self.comparison.compare(case, call, got, Evidence(), drawn=True)

@@ -169,7 +169,6 @@ class Unknown:
 
 
 def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
-    """What the report says of a call's kernels."""
     if isinstance(call, Unknown):
         return [KernelResources(name="every kernel", arch=call.arch, registers=None, problem=call.why[:4000])]
     found = []

@@ -82,7 +82,6 @@ def interpreter_fault() -> str:
 
 
 def _nvcc() -> str | None:
-    """The CUDA compiler's version, if there is one."""
     program = find_nvcc()
     if program is None:
         return None

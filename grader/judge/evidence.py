@@ -10,8 +10,6 @@ from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasureme
 
 
 class _Told(Exception):
-    """A sentence for the student, and what else was seen."""
-
     def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message

@@ -128,7 +128,6 @@ class Gathering:
 
     @property
     def _missing(self) -> dict[str, Any]:
-        """The fields of a case without a result."""
         outcome, message = ("skipped", INTERRUPTED) if self.interrupted else ("infra_error", NOT_COLLECTED)
         return {"outcome": outcome, "message": message}
 

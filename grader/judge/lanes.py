@@ -206,7 +206,6 @@ class Lanes:
             return name
 
     def _take(self, queue: str) -> Work | None:
-        """The next work of a queue; None where others have taken the last."""
         with self._lock:
             return self._waiting[queue].popleft() if self._waiting.get(queue) else None
 

@@ -142,8 +142,6 @@ class Results:
 
 @dataclass(frozen=True)
 class _End:
-    """How a case ended, in the report's terms."""
-
     outcome: Outcome
     message: str = ""
     details: tuple[str, ...] = ()
@@ -175,7 +173,6 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
 
 
 def _where(error: BaseException) -> str:
-    """The innermost lines that raised, for whoever has to mend it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = extract_tb(error.__traceback__)[-PLACES_TOLD:]

@@ -110,7 +110,6 @@ class Schedule:
             raise
 
     def _is_admitted(self, work: Work) -> bool:
-        """Whether a work is to be run. The result of a refused one is kept."""
         try:
             self.admission.check(work.place, work.case)
         except Exception as refusal:

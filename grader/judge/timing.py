@@ -248,7 +248,6 @@ class Bench:
             self._arena.wipe(wait=False)
 
     def _collect(self, contender: Contender, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
-        """Have the last batch's results copied to random places; returns what came back."""
         assert self._collected is not None
         self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
         self._place = self._collected
@@ -256,7 +255,6 @@ class Bench:
         return contender.collect(self._order, limits)
 
     def _take(self, calls: int) -> None:
-        """Copy the last batch's results to memory that nobody else has."""
         number = calls * len(self._shapes)
         mine, places = self._takes[self._place]
         self._place.fill((mine[:number], places[:number]))
@@ -273,7 +271,6 @@ class Bench:
             wiped.synchronize()
 
     def _places(self, *numbers: int) -> list[str]:
-        """The names of the outputs of these calls."""
         return [_of(name, number) for number in numbers for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
@@ -307,7 +304,6 @@ HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
 
 
 def _inputs(calls: Sequence[Call]) -> dict[str, torch.Tensor]:
-    """The tensors of all sets by their names in the arena."""
     return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
 
 
@@ -318,5 +314,4 @@ def _tensors(call: Call, index: int) -> dict[str, torch.Tensor]:
 
 
 def _of(name: str, index: int) -> str:
-    """The name of a call's tensor in an arena."""
     return f"{name} of call {index}"

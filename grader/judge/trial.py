@@ -183,7 +183,6 @@ def _together_hint(with_gradients: bool, reverse: bool) -> str:
 
 
 def _whole(shapes: Sequence[Mapping[str, torch.Size]], dtype: torch.dtype) -> Call:
-    """A call with the shapes of all pieces together, and without memory."""
     lengths = {name: sum(one[name][0] for one in shapes) for name in shapes[0]}
     sizes = {name: (length, *shapes[0][name][1:]) for name, length in lengths.items()}
     return Call({name: torch.empty(size, dtype=dtype, device="meta") for name, size in sizes.items()})
