@@ -102,7 +102,7 @@ def ask(
     keep = keep and not measured and case.case.memory_gib is None
     how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
-    contender.log.mark(case.place.heading())
+    contender.log.mark(case.place.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
     try:

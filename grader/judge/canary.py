@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from pkgutil import iter_modules
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, WorkerUnavailable
@@ -55,7 +56,8 @@ class Canary:
         """The machine's fault that a fault of the submission's turns out to be, as far as one alone can tell."""
         self._faults.setdefault(assignment.name, []).append(fault)
         policy, found = assignment.spec.policy, MISSING.match(fault.message)
-        if found and policy is not None and found[1] in policy.imports and find_spec(found[1]) is None:
+        there = {*sys.stdlib_module_names, *(one.name for one in iter_modules())} if found else set()
+        if found and policy is not None and found[1] in policy.imports and found[1] not in there:
             words = f"{found[1]} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
             return CaseRefused(words, (fault.traceback,))
         if fault.raised_by != "toolchain" or fault.outcome not in SUSPECT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -20,12 +20,13 @@ SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
 
 @dataclass(frozen=True)
 class Place:
-    """Where the result of a case, check or speed case belongs in the report. `tries` is for the student."""
+    """Where the result of a case, check or speed case belongs in the report. `tries` is for the student; `sizes` are of a speed case."""
 
     assignment: Assignment
     part: Part
     name: str
     tries: str = ""
+    sizes: SpeedSizes | None = None
 
     @property
     def of_part(self) -> tuple[str, str]:
@@ -38,14 +39,16 @@ class Place:
 
     @property
     def title(self) -> str:
-        return title(self.name, self.tries)
+        return title(self.name, self.tries) if self.sizes is None else f"speed of {self.name}"
 
-    def started(self, title: str) -> CaseStarted:
-        return CaseStarted(assignment=self.assignment.name, part=self.part.name, case=title)
+    @property
+    def started(self) -> CaseStarted:
+        return CaseStarted(assignment=self.assignment.name, part=self.part.name, case=self.title)
 
-    def heading(self, title: str = "") -> str:
-        """The name of its section in a worker's log; with another title than its own."""
-        return heading(title or self.title, self.part.name, len(self.assignment.spec.parts))
+    @property
+    def heading(self) -> str:
+        """The name of its section in a worker's log."""
+        return heading(self.title, self.part.name, len(self.assignment.spec.parts))
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,10 @@ class SpeedSizes:
     @property
     def declared(self) -> BoundSpeedCase:
         return self.cases[0]
+
+    @property
+    def place(self) -> Place:
+        return replace(self.declared.place, sizes=self)
 
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
         """The first size that fits."""

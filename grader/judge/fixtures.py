@@ -16,7 +16,7 @@ import pytest
 from grader.assignment import Assignment
 from grader.contender.contender import Contender
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
+from grader.judge.cases import BoundSpeedCase, Place
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.properties import Properties
@@ -26,21 +26,7 @@ from grader.judge.track import Track
 from grader.judge.works import Works
 
 EVIDENCE = pytest.StashKey[Evidence]()
-TEST = pytest.StashKey["Test"]()
-
-
-@dataclass(frozen=True)
-class Test:
-    """One of pytest's tests in the grading; `sizes` of a speed case."""
-
-    __test__ = False
-
-    place: Place
-    sizes: SpeedSizes | None = None
-
-    @property
-    def title(self) -> str:
-        return self.place.title if self.sizes is None else f"speed of {self.place.name}"
+PLACE = pytest.StashKey[Place]()  # of a test in the report
 
 
 class Replay:
@@ -104,37 +90,36 @@ class Fixtures:
 
     @pytest.fixture
     def assignment(self, request: pytest.FixtureRequest) -> Assignment:
-        test: Test = request.node.stash[TEST]
-        return test.place.assignment
+        place: Place = request.node.stash[PLACE]
+        return place.assignment
 
     @pytest.fixture
     def contender(self, request: pytest.FixtureRequest) -> Contender:
-        test: Test = request.node.stash[TEST]
-        if test.sizes is not None:
-            self._admission.check_timing(test.place, test.sizes)
-        self._admission.check(test.place, None)
-        contender = self._track.crew.worker(test.place.assignment)
-        contender.log.mark(test.place.heading(test.title))
+        place: Place = request.node.stash[PLACE]
+        if place.sizes is not None:
+            self._admission.check_timing(place, place.sizes)
+        self._admission.check(place, None)
+        contender = self._track.crew.worker(place.assignment)
+        contender.log.mark(place.heading)
         return contender
 
     @pytest.fixture
     def properties(self, request: pytest.FixtureRequest) -> Properties:
-        place = request.node.stash[TEST].place
+        place = request.node.stash[PLACE]
         self._admission.check(place, None)
         return self._works.properties(place)
 
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The largest size that this machine has the memory for."""
-        test, items = request.node.stash[TEST], request.session.items
-        assert test.sizes is not None
-        if not self._track.crew.has_worker(test.place.assignment):
+        place, items = request.node.stash[PLACE], request.session.items
+        if not self._track.crew.has_worker(place.assignment):
             self._schedule.prepare_races(races(items[items.index(request.node) :]))
         self._track.crew.settle()  # workers that are starting will hold memory too
         self._track.run.gauge.look_again()
-        return self._admission.fitting(test.place, test.sizes)
+        return self._admission.fitting(place, place.sizes)
 
 
 def races(items: Sequence[pytest.Item]) -> list[Place]:
     """The speed cases among these tests."""
-    return [item.stash[TEST].place for item in items if item.stash[TEST].sizes is not None]
+    return [item.stash[PLACE] for item in items if item.stash[PLACE].sizes is not None]

@@ -170,7 +170,7 @@ class Lanes:
         """Run one work. `fault`: of the lane's worker, which could not be loaded."""
         evidence, place = Evidence(), work.place
         try:
-            self._run.emit(place.started(place.title))
+            self._run.emit(place.started)
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault

@@ -19,7 +19,7 @@ from grader.assignment import Assignment
 from grader.judge.cases import Place, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
-from grader.judge.fixtures import EVIDENCE, TEST, Test, races
+from grader.judge.fixtures import EVIDENCE, PLACE, races
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule
@@ -49,14 +49,11 @@ class JudgePlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             sizes = item.callspec.params.get("speed_case") if hasattr(item, "callspec") else None
-            place = sizes.declared.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
-            item.stash[TEST] = Test(place, sizes)
-        self._find_all_checks({item.stash[TEST].place.key for item in items if item.stash[TEST].sizes is None})
+            item.stash[PLACE] = sizes.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
+        self._find_all_checks({item.stash[PLACE].key for item in items if item.stash[PLACE].sizes is None})
         # All tests of an assignment together, so that its worker is started once, and those that time it last.
         order = self._run.assignments
-        items.sort(
-            key=lambda item: (order.index(item.stash[TEST].place.assignment), item.stash[TEST].sizes is not None)
-        )
+        items.sort(key=lambda item: (order.index(item.stash[PLACE].assignment), item.stash[PLACE].sizes is not None))
 
     def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
         for assignment in self._run.assignments:
@@ -95,7 +92,7 @@ class JudgePlugin:
         """The schedule's work first, then the rest by pytest."""
         alone = [item for item in session.items if isinstance(item, pytest.Function) and _takes_properties_alone(item)]
         session.items[:] = [item for item in session.items if item not in alone]
-        checks = [self._works.of_check(item.stash[TEST].place, item.obj) for item in alone]
+        checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
         try:
             self._schedule.run_all(checks, races(session.items))
         except Exception as error:
@@ -105,8 +102,7 @@ class JudgePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        test = item.stash[TEST]
-        self._run.emit(test.place.started(test.title))
+        self._run.emit(item.stash[PLACE].started)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -114,13 +110,13 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
-            if test.sizes is None:
-                self._standing.hangs.note(test.place, error)
-                self._results.keep(test.place, error, evidence, is_check=True)
+            place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
+            if place.sizes is None:
+                self._standing.hangs.note(place, error)
+                self._results.keep(place, error, evidence, is_check=True)
             else:
-                timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)
-                self._results.keep_speed(test.place, test.sizes, timed, error, evidence, call.duration)
+                timed = getattr(item, "funcargs", {}).get("speed_case", place.sizes.declared)
+                self._results.keep_speed(place, timed, error, evidence, call.duration)
         if error is not None:
             # pytest keeps the last failure: its frames may hold most of the GPU's memory
             clear_frames(error.__traceback__)

@@ -54,21 +54,21 @@ class Trial:
         generator: of random numbers, the same each time that this input is tried.
     """
 
-    def __init__(self, run: Run, crew: Crew, comparison: Comparison, case: BoundCase, lane: int = 0) -> None:
-        self._run, self._crew, self._comparison = run, crew, comparison
-        self._case, self._lane = case, lane
+    def __init__(self, properties: Properties, case: BoundCase) -> None:
+        self._properties, self._case = properties, case
         self._wrong: CheckFailed | None = None
+        run = properties.run
         self.inputs = case.inputs(run.seed, 0, run.device)
         self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
         """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
-        # Whoever watches must not take many examples for a standstill.
-        self._run.emit(CaseNote(text="on drawn inputs"))
-        contender = self._crew.worker(self._case.assignment, self._lane)
-        got = answer(self._run, self._case, contender, call)
+        own = self._properties
+        own.run.emit(CaseNote(text="on drawn inputs"))  # many examples are no standstill
+        contender = own.crew.worker(self._case.assignment, own.lane)
+        got = answer(own.run, self._case, contender, call)
         try:
-            self._comparison.compare(self._case, call, got, Evidence(), drawn=True)
+            own.comparison.compare(self._case, call, got, Evidence(), drawn=True)
         except CheckFailed as failed:
             self._wrong = self._wrong or failed
         return {name: tensor.double() for name, tensor in got.items()}
@@ -164,7 +164,7 @@ class Properties:
         try:
             params = bind_params(place.assignment, place.part, case, self.model, own)
             bound = BoundCase(place.assignment, self.problem, place.part, case, params)
-            trial = Trial(self.run, self.crew, self.comparison, bound, self.lane)
+            trial = Trial(self, bound)
             given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()

@@ -13,7 +13,7 @@ from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
-from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
+from grader.judge.cases import BoundSpeedCase, Place
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
@@ -73,7 +73,6 @@ class Results:
     def keep_speed(
         self,
         place: Place,
-        sizes: SpeedSizes,
         timed: BoundSpeedCase,
         error: BaseException | None,
         evidence: Evidence,
@@ -90,7 +89,7 @@ class Results:
             message=end.message or evidence.words,
             diagnosis=end.details,
             traceback=end.traceback,
-            points=speed_points(sizes.declared.speed.bands, evidence.bands, end.outcome),
+            points=speed_points(timed.speed.bands, evidence.bands, end.outcome),
             bands=evidence.bands,
             measured=evidence.measured,
             time_s=time_s,

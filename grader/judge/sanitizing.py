@@ -54,7 +54,7 @@ def run_watched(
             with standing.hangs.ending(case.place, worker):
                 load_file(worker, run.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.place.heading())
+                worker.log.mark(case.place.heading)
                 evidence.given = described(call)
                 reply = worker.do(request, LIMITS, arena.files)
         except ContenderFault as ended:

@@ -26,13 +26,8 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     run: Any = SimpleNamespace(seed=1, device_name="cpu")
     crew: Any = SimpleNamespace(worker=lambda *_: None)
     nobody: Any = None
-    monkeypatch.setattr(
-        module,
-        "Trial",
-        lambda _run, _crew, _comparison, bound, _lane: SimpleNamespace(
-            case=bound, inputs=Call({}), conclude=lambda: None
-        ),
-    )
+    nothing = {"inputs": Call({}), "conclude": lambda: None}
+    monkeypatch.setattr(module, "Trial", lambda _properties, bound: SimpleNamespace(case=bound, **nothing))
     place = Place(assignment, assignment.spec.parts[0], "law", "a law")
     return Properties(run, crew, nobody, place, *load_problem(assignment))
 

@@ -32,7 +32,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
     case: Any = SimpleNamespace(
         name="huge",
-        place=SimpleNamespace(heading=lambda: "huge"),
+        place=SimpleNamespace(heading="huge"),
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
         assignment=SimpleNamespace(spec=spec, folder=Path("course/task")),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),
