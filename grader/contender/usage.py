@@ -179,8 +179,8 @@ def _text(pid: int, file: str) -> str:
         return ""
 
 
-def _memory_files(pid: int) -> Iterator[os.stat_result]:
-    """Raises PermissionError."""
+def _open_files(pid: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The targets of the entries in a process's folder of open files. Raises PermissionError."""
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
     except PermissionError:
@@ -191,7 +191,14 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
         return
     for entry in entries:
         with contextlib.suppress(OSError):
-            if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+            yield os.readlink(entry.path), entry  # noqa: PTH115
+
+
+def _memory_files(pid: int) -> Iterator[os.stat_result]:
+    """Raises PermissionError."""
+    for target, entry in _open_files(pid):
+        with contextlib.suppress(OSError):
+            if target.startswith("/memfd:"):
                 yield entry.stat()
 
 
@@ -203,15 +210,14 @@ def nameless_bytes(pids: Iterable[int]) -> int:
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if not (target := os.readlink(entry.path)).startswith("/memfd:"):  # noqa: PTH115
+            for target, entry in _open_files(pid):
+                if target.endswith(" (deleted)") and not target.startswith("/memfd:"):
+                    with contextlib.suppress(OSError):  # closed meanwhile
                         status = entry.stat()
-                        if target.endswith(" (deleted)") and stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        if stat.S_ISREG(status.st_mode) and not status.st_nlink:
                             sizes[status.st_dev, status.st_ino] = 512 * status.st_blocks
         with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-            for start, end, offset, major, minor, inode in DELETED.findall(maps):
+            for start, end, offset, major, minor, inode in DELETED.findall(_text(pid, "maps")):
                 key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
                 sizes[key] = max(sizes.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
     return sum(sizes.values())

@@ -56,10 +56,6 @@ class Run:
     def device(self) -> torch.device:
         return torch.device(self.device_name)
 
-    @property
-    def gpu_name(self) -> str:
-        return torch.cuda.get_device_name() if self.device_name == "cuda" else "CPU"
-
     def free_gib(self) -> float:
         """GiB of the device's memory that are free: the GPU's, or the host's where there is none."""
         return free_gib(self.device_name)

@@ -38,7 +38,6 @@ def test_speed(
     evidence.bands = band_results(speed_case, verdict)
     benchmark.group = speed_case.id
     benchmark.extra_info.update(
-        gpu=track.run.gpu_name,
         corroborated=verdict.corroborated,
         median_s={name: estimate.median for name, estimate in verdict.counted.items()},
         speedup={name: [one.median, one.low, one.high] for name, one in verdict.speedups.items()},
