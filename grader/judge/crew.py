@@ -161,9 +161,9 @@ class Crew:
         if contender is None or not contender.lives():
             with self._expecting:
                 coming, self._coming_reference = self._coming_reference, None
-            is_usable = coming is not None and coming.lives()
-            contender = coming if coming is not None and is_usable else self._start_reference(self._kind(assignment))
-            self._references[assignment.name] = load_file(contender, self._run.job.course / "reference", assignment)
+            if coming is None or not coming.lives():
+                coming = self._start_reference(self._kind(assignment))
+            self._references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
         return self._references[assignment.name]
 
     def _start_reference(self, kind: WorkerKind) -> Contender:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from grader.assignment import Assignment
+from grader.assignment import Assignment, CourseError
 from grader.judge.cases import Place, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
@@ -32,15 +32,13 @@ class JudgePlugin:
 
     Attributes:
         benchmarks: pytest-benchmark's record as JSON, once the session has ended.
-        refusal: why the assignments' own checks could not be collected.
-        failure: why no case was run.
+        failure: why no case was run, as CourseError where the assignments' own checks could not be collected.
     """
 
     def __init__(self, run: Run, standing: Standing, works: Works, schedule: Schedule, results: Results) -> None:
         self._run, self._standing = run, standing
         self._works, self._schedule, self._results = works, schedule, results
         self.benchmarks = ""
-        self.refusal = ""
         self.failure: Exception | None = None
 
     # Collection
@@ -76,13 +74,13 @@ class JudgePlugin:
         raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
 
     def _refuse(self, message: str) -> pytest.UsageError:
-        self.refusal = message
+        self.failure = CourseError(message)
         return pytest.UsageError(message)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             file = report.nodeid or "a test file of an assignment"
-            self.refusal = f"{file}: cannot be collected:\n{report.longreprtext}"
+            self.failure = CourseError(f"{file}: cannot be collected:\n{report.longreprtext}")
 
     # Run
     # ----------------------------------------------------------------------------------------------------------------------
@@ -96,7 +94,7 @@ class JudgePlugin:
         try:
             self._schedule.run_all(checks, races(session.items))
         except Exception as error:
-            self.failure = error
+            self.failure = self.failure or error
             raise pytest.UsageError("the cases were not run") from None
         return (yield)
 

@@ -159,8 +159,6 @@ def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtu
     if run.speed_cases:  # the plugin keeps what it is told
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
     code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
-    if plugin.refusal:
-        raise CourseError(plugin.refusal)
     if plugin.failure is not None:
         raise plugin.failure
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
