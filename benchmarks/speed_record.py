@@ -44,10 +44,10 @@ from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
 from grader.judge.heats import band_results, run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
+from grader.judge.race import FarTooSlow  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
 from grader.judge.standing import Standing  # noqa: E402
 from grader.judge.track import Track  # noqa: E402
-from grader.judge.warmup import FarTooSlow  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 

@@ -21,9 +21,8 @@ from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.properties import Properties
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule
+from grader.judge.schedule import Schedule, Works
 from grader.judge.track import Track
-from grader.judge.works import Works
 
 EVIDENCE = pytest.StashKey[Evidence]()
 PLACE = pytest.StashKey[Place]()  # of a test in the report

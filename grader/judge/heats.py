@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.race import Race, race
+from grader.judge.race import FarTooSlow, Race, race, warm_up
 from grader.judge.track import Lineup, Track
-from grader.judge.warmup import FarTooSlow, warm_up
 from grader.problem import Cost
 from grader.protocol import MATRIX
 from grader.report.model import BandResult, ContenderTime, Interval, RoundRecord, SpeedMeasurement

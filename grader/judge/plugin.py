@@ -22,9 +22,8 @@ from grader.judge.evidence import Evidence
 from grader.judge.fixtures import EVIDENCE, PLACE, races
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule
+from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Standing
-from grader.judge.works import Works
 
 
 class JudgePlugin:

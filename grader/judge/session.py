@@ -30,11 +30,10 @@ from grader.judge.lanes import Lanes
 from grader.judge.plugin import JudgePlugin, check_files
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule
+from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Standing
 from grader.judge.track import Track
 from grader.judge.trial import Trials
-from grader.judge.works import Works
 from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation

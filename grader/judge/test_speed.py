@@ -10,8 +10,8 @@ from grader.judge.evidence import Evidence
 from grader.judge.fixtures import Replay
 from grader.judge.heats import band_results, run_heat, run_second_heat, stopped
 from grader.judge.hoarding import Hoarding
+from grader.judge.race import FarTooSlow
 from grader.judge.track import Track
-from grader.judge.warmup import FarTooSlow
 
 
 def test_speed(

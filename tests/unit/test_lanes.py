@@ -16,8 +16,8 @@ from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Done, Lanes, Work
+from grader.judge.schedule import Works
 from grader.judge.standing import Hangs
-from grader.judge.works import Works
 
 
 class Stub:

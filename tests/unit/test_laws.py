@@ -12,7 +12,7 @@ from grader.assignment import load_course
 from grader.judge import properties as module
 from grader.judge.cases import Place
 from grader.judge.properties import Properties, Trial
-from grader.judge.works import Works
+from grader.judge.schedule import Works
 from grader.problem import Call, load_problem
 from tests.conftest import ROOT
 

@@ -13,9 +13,8 @@ from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work
-from grader.judge.schedule import GIB_PER_SPARE, Schedule
+from grader.judge.schedule import GIB_PER_SPARE, Schedule, Works
 from grader.judge.standing import Hangs
-from grader.judge.works import Works
 
 ASSIGNMENTS: Any = [
     SimpleNamespace(

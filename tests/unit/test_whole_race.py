@@ -16,18 +16,17 @@ from grader.assignment import Band, Timing
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.judge import batches as batches_module
-from grader.judge import gpu, warmup
+from grader.judge import gpu
 from grader.judge import race as race_module
 from grader.judge.baselines import NULL
 from grader.judge.batches import Batches, bytes_of_set
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.heats import Heat, run_heat
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB
-from grader.judge.race import ALONE_BATCHES, Race, race
+from grader.judge.race import ALONE_BATCHES, FarTooSlow, Race, race, warm_up
 from grader.judge.timing import Batch, Bench
 from grader.judge.track import Lineup
 from grader.judge.track import Track as RealTrack
-from grader.judge.warmup import FarTooSlow, warm_up
 from grader.problem import Call, Cost
 from grader.protocol import RanOperator, Reply
 from grader.verdict.speed import SUBMISSION
@@ -100,7 +99,7 @@ class Track:
             raise CheckFailed("it is wrong")
 
         monkeypatch.setattr(batches_module, "Bench", Logged)
-        monkeypatch.setattr(warmup, "Ruler", Doubled)
+        monkeypatch.setattr(race_module, "Ruler", Doubled)
         monkeypatch.setattr(gpu.time, "sleep", lambda _seconds: None)
         timing = Timing(rounds=3, max_rounds=11, batch_s=BATCH_S, max_calls=16, **rules)
         spec = SimpleNamespace(
