@@ -23,11 +23,10 @@ from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
-from grader.judge.fixtures import Fixtures
 from grader.judge.gathering import Gathering
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
-from grader.judge.plugin import JudgePlugin, check_files
+from grader.judge.plugin import Fixtures, JudgePlugin, check_files
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule, Works

@@ -7,9 +7,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.fixtures import Replay
 from grader.judge.heats import band_results, run_heat, run_second_heat, stopped
 from grader.judge.hoarding import Hoarding
+from grader.judge.plugin import Replay
 from grader.judge.race import FarTooSlow
 from grader.judge.track import Track
 
