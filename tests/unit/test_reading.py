@@ -82,7 +82,7 @@ def test_what_cannot_be_read_holds_up_nobody_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", HOSTILE)
 def test_python_is_read_in_time(tmp_path: Path, how: str) -> None:
-    found = read_one(tmp_path, submission(tmp_path, softmax=HOSTILE[how]))
+    read_one(tmp_path, submission(tmp_path, softmax=HOSTILE[how]))
 
 
 @pytest.mark.parametrize("how", HOSTILE_CUDA)
