@@ -37,21 +37,11 @@ def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[
 
 
 def answers(
-    run: Run,
-    case: BoundCase,
-    contender: Contender,
-    calls: Sequence[Call],
-    evidence: Evidence,
-    windows: int = 1,
-    keep: bool = False,
-    reverse: bool = False,
+    run: Run, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
 ) -> list[dict[str, torch.Tensor]]:
-    """The contender's outputs for each of the calls, after everything but their values was checked.
+    """The contender's outputs for each of the calls, after everything but their values was checked; `how` as in `ask`.
 
     A tensor that is there several times, in one call or in several, is passed as one and the same tensor.
-
-    keep: whether the worker is to keep them until the next call has returned; not where memory is measured, or there is little.
-    reverse: whether the backward pass of the last call comes first.
     """
     inputs: dict[str, torch.Tensor] = {}
 
@@ -71,7 +61,7 @@ def answers(
     shapes = {names[name]: shape for of_one, _, names in of_each for name, shape in of_one.items()}
     starts = {names[name]: start for _, of_one, names in of_each for name, start in of_one.items()}
     with Arena(inputs, shapes, case.dtype, run.device, starts) as arena:
-        ask(run, case, contender, arena, asked, calls[0], evidence, windows, keep, reverse)
+        ask(run, case, contender, arena, asked, calls[0], evidence, **how)
         check_memory(arena.changed_inputs(), arena.strays(), case.dtype)
         return [{name: arena.output(place) for name, place in names.items()} for names in outputs]
 
@@ -88,7 +78,11 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena."""
+    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena.
+
+    keep: whether the worker is to keep its results until the next call has returned; not where memory is measured, or there is little.
+    reverse: whether the backward pass of the last call comes first. windows: see `protocol.Call`.
+    """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
         raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
