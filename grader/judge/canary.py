@@ -56,8 +56,7 @@ class Canary:
         """The machine's fault that a fault of the submission's turns out to be, as far as one alone can tell."""
         self._faults.setdefault(assignment.name, []).append(fault)
         policy, found = assignment.spec.policy, MISSING.match(fault.message)
-        there = {*sys.stdlib_module_names, *(one.name for one in iter_modules())} if found else set()
-        if found and policy is not None and found[1] in policy.imports and found[1] not in there:
+        if found and policy is not None and found[1] in policy.imports and not _is_installed(found[1]):
             words = f"{found[1]} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
             return CaseRefused(words, (fault.traceback,))
         if fault.raised_by != "toolchain" or fault.outcome not in SUSPECT:
@@ -137,3 +136,7 @@ class Canary:
     def _is_torch_form(self, assignment: Assignment) -> bool:
         source = self.run.job.submission / assignment.spec.file
         return assignment.spec.language == "cuda" and TORCH_FORM.search(source.read_bytes()) is not None
+
+
+def _is_installed(module: str) -> bool:
+    return module in sys.stdlib_module_names or any(one.name == module for one in iter_modules())

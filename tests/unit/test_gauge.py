@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
-from grader.judge.gpu import LOOK_NS, PAUSE_NS, Gauge
+from grader.judge.gpu import LOOK_NS, PAUSE_NS, Gauge, memory_watched
 
 WORK_NS, LAUNCH_NS, HICCUP_NS = 500_000, 10_000, 50_000_000
 
@@ -130,3 +132,23 @@ def test_a_clock_of_longer_steps_still_tells_who_has_the_gpu(tick_ns: int) -> No
 
 def test_a_clock_that_is_too_coarse_accuses_nobody() -> None:
     assert Simulated(0, tick_ns=2_000_000).is_quiet()
+
+
+@pytest.mark.parametrize(
+    ("device", "enabled", "mib"), [("cuda", True, 700.0), ("cuda", False, 0.0), ("cpu", True, 0.0)], ids=str
+)
+def test_memory_that_a_call_takes_counts_from_the_most_that_was_free(
+    monkeypatch: pytest.MonkeyPatch, device: str, enabled: bool, mib: float
+) -> None:
+    """A worker may give back old memory before it takes new; and what it still holds at the end is seen at the last look."""
+    free_mib = [1000, 1200]  # at first, and when the call has begun
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**20 * free_mib[0], 0))
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    with memory_watched(torch.device(device), enabled) as taken:
+        del free_mib[0]
+        deadline = time.monotonic() + 10
+        while mib and taken.mib < 200 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        free_mib[0] = 500
+    assert taken.mib == mib
