@@ -39,7 +39,7 @@ from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
 from grader.judge.track import Track  # noqa: E402
-from grader.problem import bind_speed_sizes, load_problem  # noqa: E402
+from grader.problem import bind_params, load_problem  # noqa: E402
 
 ROUNDS = 9
 BATCH_S = 0.012  # longer than the course's, for the sake of the shortest calls
@@ -170,7 +170,7 @@ def contest(row: Row, assignment: Assignment) -> Contest:
         roofline="matmul" if row.assignment == "flash_attention" else "copy",
         params=row.params,
     )
-    ((params, _),) = bind_speed_sizes(assignment, part, speed, model)
+    params = bind_params(assignment, part, speed, model, speed.params)
     changes = {"rounds": ROUNDS, "max_calls": MAX_CALLS, "batch_s": BATCH_S, "slow_limit": math.inf}
     timing = assignment.spec.timing.model_copy(update=changes)
     longer = replace(assignment, spec=assignment.spec.model_copy(update={"timing": timing}))

@@ -38,18 +38,16 @@ from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.job import Job  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
-from grader.judge.comparison import Comparison  # noqa: E402
+from grader.judge.comparison import Comparison, Reference  # noqa: E402
 from grader.judge.crew import Crew  # noqa: E402
 from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
-from grader.judge.heats import run_heat, run_second_heat  # noqa: E402
+from grader.judge.heats import band_results, run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
-from grader.judge.measurement import band_results  # noqa: E402
-from grader.judge.reference import Reference  # noqa: E402
+from grader.judge.race import FarTooSlow  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
 from grader.judge.standing import Standing  # noqa: E402
 from grader.judge.track import Track  # noqa: E402
-from grader.judge.warmup import FarTooSlow  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 
@@ -169,7 +167,7 @@ def _track(run: Run, crew: Crew) -> Track:
 def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
     """What a grading would make of the case: what was measured, and the points."""
     started = time.monotonic()
-    _load(worker, folder, case)
+    load_file(worker, folder, case.assignment)
     loaded = time.monotonic()
     try:
         heat = run_heat(track, case, worker, Evidence())
@@ -178,7 +176,7 @@ def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpe
     if raced_twice := heat.verdict.is_doubted:
         worker.kill()
         with start(pool) as another:
-            _load(another, folder, case)
+            load_file(another, folder, case.assignment)
             heat = run_second_heat(track, case, heat, another, Evidence())
     bands = band_results(case, heat.verdict)
     return {
@@ -197,11 +195,6 @@ def start(pool: WorkerPool) -> Contender:
     worker = pool.start("cuda", CACHES)
     worker.trusted = False
     return worker
-
-
-def _load(worker: Contender, folder: Path, case: BoundSpeedCase) -> None:
-    worker.ready()
-    load_file(worker, folder, case.assignment)
 
 
 def page(record: dict[str, Any]) -> str:

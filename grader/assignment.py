@@ -36,7 +36,6 @@ Points = Annotated[NotNegative, Field(le=100)]
 
 
 def _twice(names: Iterable[T]) -> list[T]:
-    """What stands there more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -49,8 +48,6 @@ class CourseError(Exception):
 
 
 class Strict(BaseModel):
-    """The base of all models here: unknown keys are refused."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -264,10 +261,8 @@ class SpeedCase(SpeedSize):
                     f"smaller.{index} is never taken: the size before it has no memory_gib, so it always fits"
                 )
             if needed is not None and needed >= most:
-                raise ValueError(
-                    f"smaller.{index}.memory_gib = {needed:g} is not below {most:g}, that of the size before it: where that one does "
-                    "not fit, neither does this one"
-                )
+                words = f"smaller.{index}.memory_gib = {needed:g} is not below {most:g}, that of the size before it"
+                raise ValueError(f"{words}: where that one does not fit, neither does this one")
         return self
 
 
@@ -381,7 +376,6 @@ class AssignmentSpec(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
-        """Contradictions between keys, in words."""
         tolerance = self.tolerance
         if (self.language == "cuda") != self.file.endswith(".cu"):
             yield f"language {self.language!r} does not go with the file {self.file!r}"
@@ -409,10 +403,9 @@ class AssignmentSpec(Strict):
                     yield f"case {case.name!r}: compiled is for the language triton"
             for timed, band in ((one, band) for one in part.speed for band in one.bands):
                 if band.speedup * self.timing.slow_limit <= 1:
-                    yield (
-                        f"speed case {timed.name!r}: whoever is only {band.speedup:g} times as fast as {band.vs} is stopped before the "
-                        f"rounds and has no band: [timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
-                    )
+                    who = f"whoever is only {band.speedup:g} times as fast as {band.vs}"
+                    why = f"[timing] slow_limit = {self.timing.slow_limit:g} is too small for it"
+                    yield f"speed case {timed.name!r}: {who} is stopped before the rounds and has no band: {why}"
 
     def _faults_of_signature(self) -> Iterator[str]:
         if (self.language == "cuda") != bool(self.signature):
@@ -501,10 +494,8 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     lines = []
     problems = error.errors()
     for problem in problems:
-        inside = any(
-            other["loc"][: len(problem["loc"])] == problem["loc"] for other in problems if other is not problem
-        )
-        if problem["type"] == "too_short" and inside:
+        others = (other["loc"] for other in problems if other is not problem)
+        if problem["type"] == "too_short" and any(one[: len(problem["loc"])] == problem["loc"] for one in others):
             continue  # pydantic also reports a list as too short if its only item is refused
         key = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         if problem["type"] == "extra_forbidden":
@@ -518,7 +509,6 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model at `location` of an error in `model`."""
     for step in location:
         for name, field in model.model_fields.items():
             if step in (name, field.alias):

@@ -19,8 +19,7 @@ WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 class HeadStart:
     """Workers that a judge starts before it knows its job, as far as the machine allows: a worker takes seconds to start.
 
-    workers: the number of the submission's workers that will have work.
-    tools: tools of compute-sanitizer, each of which will watch a worker on a GPU; in any order.
+    workers: of the submission. tools: of compute-sanitizer, each of which will watch a worker on a GPU; in any order.
     """
 
     workers: int = 1

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Device, Part, SpeedCase, explain
+from grader.assignment import Assignment, AssignmentSpec, Case, CourseError, Part, SpeedCase, explain
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 TIMED = {"timed": True}  # the validation context of a speed case's keys
@@ -77,8 +77,7 @@ class Mistakes(Protocol):
 
 
 class Problem(Protocol):
-    """The interface of `problem.py`. Outputs have names, in this order: a gradient for each of `args`, if gradients are asked for, then the
-    function's result.
+    """The interface of `problem.py`. Outputs have names: first of the gradients of all `args`, if they are asked for, then of the result.
 
     The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs are compared with
     these first. The error of the stand-in is measured on one call of each race; on other calls it may be twice as large.
@@ -126,7 +125,6 @@ def load_beside(path: str, name: str) -> ModuleType:
 
 
 def _load(path: Path) -> ModuleType:
-    """Import a file of the course. Raises CourseError."""
     try:
         return load_beside(str(path), path.name)
     except (Exception, SystemExit) as error:
@@ -148,11 +146,8 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
         raise CourseError(f"{path}: stand_in must be a function, or left out")
     if missing:
         raise CourseError(f"{path}: lacks the function {missing[0]}(); needed are {', '.join(_FUNCTIONS)}")
-    models = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Params) and value is not Params
-    ]
+    classes = (value for value in vars(module).values() if isinstance(value, type))
+    models = [one for one in classes if issubclass(one, Params) and one is not Params]
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
     mistakes = assignment.folder / "mistakes.py"
@@ -167,11 +162,8 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
     if not spec.signature:
         return ""
     shapes = {name: tuple(tensor.shape) for name, tensor in call.args.items()} | dict(outputs)
-    options = [
-        one.name
-        for one in spec.signature
-        if "float*" not in one.type and one.tensor is None and one.type != "cudaStream_t"
-    ]
+    numbers = (one for one in spec.signature if "float*" not in one.type and one.type != "cudaStream_t")
+    options = [one.name for one in numbers if one.tensor is None]
     for what, declared, given in (
         ("inputs", spec.names_of("const float*"), list(call.args)),
         ("outputs", spec.names_of("float*"), list(outputs)),
@@ -185,10 +177,14 @@ def signature_fault(spec: AssignmentSpec, call: Call, outputs: Mapping[str, tupl
     return ""
 
 
-def _bound(
+def bind_params(
     assignment: Assignment, part: Part, case: Case | SpeedCase, model: type[Params], keys: Mapping[str, Any]
 ) -> Params:
-    """The part's defaults and a case's own keys as the assignment's model. Raises CourseError."""
+    """The part's defaults and a case's own keys as the assignment's model.
+
+    Raises:
+        CourseError: an unknown key or a wrong value.
+    """
     timed = isinstance(case, SpeedCase)
     try:
         return model.model_validate(part.defaults | dict(keys), context=TIMED if timed else None)
@@ -199,33 +195,6 @@ def _bound(
             f"in part {part.name!r}, {kind} {case.name!r}:\n{explain(path, error, model)}\n"
             f"(beside the keys every {kind} may have: {common})"
         ) from None
-
-
-def bind_params(assignment: Assignment, part: Part, case: Case, model: type[Params], device: Device) -> Params:
-    """A case's own keys as the assignment's model, with the part's defaults and the CPU's overrides.
-
-    Raises:
-        CourseError: an unknown key or a wrong value.
-    """
-    return _bound(assignment, part, case, model, case.params_on(device))
-
-
-def bind_speed_sizes(
-    assignment: Assignment, part: Part, case: SpeedCase, model: type[Params]
-) -> list[tuple[Params, float | None]]:
-    """The sizes of a speed case, the declared size first, each with the GiB of GPU memory that it needs.
-
-    Raises:
-        CourseError: an unknown key or a wrong value.
-    """
-    if not (assignment.folder / "baselines.py").is_file():
-        raise CourseError(
-            f"{assignment.folder / 'baselines.py'}: not found; speed is measured against its function `eager`"
-        )
-    return [
-        (_bound(assignment, part, case, model, case.params | size.params), size.memory_gib)
-        for size in (case, *case.smaller)
-    ]
 
 
 def by_slices(

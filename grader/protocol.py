@@ -26,16 +26,15 @@ MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes o
 MAX_FRAME_BYTES = 1 << 20
 MAX_FILES = 4
 MATRIX = 8192  # rows and columns of the factors in the contender `matmul`
-# What lies around tensors reads as NaN in every floating-point type. What lies where an output will be, and in memory that a
-# worker newly allocates, is finite in each of them (1.3e36, in float16 61280) and unlike any answer: a NaN would be kept by
-# arithmetic, and what was computed from it could not be told from what was never written. It is positive, or a maximum that
-# was never set would act as -inf and be right by luck.
+# The guard around tensors reads as NaN in every floating-point type. The poison, in outputs and in memory that a worker newly allocates, is
+# finite in each of them (1.3e36, in float16 61280) and unlike any answer: arithmetic would keep a NaN, and a computed NaN could not be told
+# from one that was never overwritten. It is positive, or a maximum that was never set would act as -inf and be right by luck.
 GUARD_BYTE = 0xFF
 POISON_BYTE = 0x7B
 # By how many elements a sample's tensors are shorter than whole windows: a multiple of a large power of two is exact even in float32.
 SAMPLE_CUT = 221
-# What an input holds until, on the stream that a function is given, its numbers have arrived. Unlike the poison, or whoever copied it to
-# an output would be told that they never wrote there; and so large that an activation function leaves it as it is.
+# The elements of an input until, on the stream that a function is given, its numbers have arrived. Unlike the poison, so that a copy of it
+# is not taken for an element that was never written; and so large that an activation function leaves it as it is.
 EARLY_VALUE = 1234.5
 
 NAMED = 4  # functions that a sentence names
@@ -115,8 +114,8 @@ class Operands:
 class Parameter:
     """A parameter of a CUDA entry; in problem.toml a string, as `grader.assignment.PARAMETER_FORMS` has it.
 
-    A number with a `tensor` is a size of that input or output: its number of elements, or its length along `axis`. A number without a
-    tensor is an option of the call (`grader.problem.Call.options`). Inputs, options and outputs have the order of problem.py.
+    A number with a `tensor` is the number of its elements, or its length along `axis`. A number without a tensor is an option of the call
+    (`grader.problem.Call.options`). Inputs, options and outputs have the order of problem.py.
     """
 
     type: Literal["const float*", "float*", "int64_t", "int", "bool", "float", "cudaStream_t"]
@@ -167,9 +166,9 @@ class Call(Frame):
 
     options: further arguments of each call. limit_s: when the worker writes down where it is.
     reverse: whether the last call's backward pass comes first.
-    windows: more than 1, for CUDA C++ on the CPU: tensors repeat what lies in the arena so many times, but for their last few elements, and
-        large launches are run in part.
-    target: for what a worker that compiles should, as `sm_90`, and the bytes of shared memory that a block may have (0: nobody knows).
+    windows: more than 1, for CUDA C++ on the CPU: tensors repeat their memory so many times, but for the last few elements, and large
+        launches are run in part.
+    target: of a worker that compiles, as `sm_90`, and the bytes of shared memory that a block may have (0: unknown).
     apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
     profiled: whether the reply is to name the kernels that ran on the GPU.
     keep: whether the results are to be in use until the next call has returned; its own are `kept` where a buffer is used again.
@@ -378,7 +377,7 @@ def write(pipe: int, frame: Frame) -> None:
 class Reader:
     """Collects the bodies of frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
 
-    A judge reads from a pipe alone: open files, and bytes out of band, which come over a socket can make it wait without end.
+    A judge reads from a pipe alone: over a socket, open files and bytes out of band can make it wait without end.
     """
 
     def __init__(self, connection: socket.socket | int) -> None:
@@ -387,7 +386,7 @@ class Reader:
         self.files: list[int] = []
 
     def read_some(self) -> bool:
-        """Read what has arrived (blocking until something has). Returns False at the end of the stream."""
+        """Wait for bytes, and read them. Returns False at the end of the stream."""
         if isinstance(self.connection, int):
             try:
                 data = os.read(self.connection, 65536)

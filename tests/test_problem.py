@@ -16,9 +16,7 @@ from grader.assignment import Assignment, Case, CourseError, load_assignment, lo
 from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
 from grader.problem import (
     Call,
-    Params,
     bind_params,
-    bind_speed_sizes,
     by_slices,
     load_beside,
     load_problem,
@@ -183,11 +181,11 @@ def test_a_case_has_the_parts_defaults_its_own_keys_and_the_cpus(write: Write) -
     part = assignment.spec.parts[0]
     (case,) = part.cases
     _, model = load_problem(assignment)
-    on_cpu, on_gpu = (bind_params(assignment, part, case, model, device) for device in ("cpu", "cuda"))
-    assert on_cpu == model(n=2, factor=3.0)
-    own = case.model_copy(update={"params": {"n": 4, "factor": 5.0}})
-    assert bind_params(assignment, part, own, model, "cuda") == model(n=4, factor=5.0)
-    assert on_gpu == model(n=4, factor=3.0)
+    assert bind_params(assignment, part, case, model, {"n": 4, "factor": 5.0}) == model(n=4, factor=5.0)
+    assert [bind_cases([assignment], device)[0].params.model_dump() for device in ("cpu", "cuda")] == [
+        {"n": 2, "factor": 3.0},
+        {"n": 4, "factor": 3.0},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,12 +222,6 @@ def test_every_case_of_the_course_binds_on_both_devices() -> None:
 SMALLER = "n = 1000\nmemory_gib = 36\nsmaller = [{ n = 100, memory_gib = 9.5 }, { n = 10, factor = 4.0 }]\n"
 
 
-def sizes_of(assignment: Assignment) -> list[tuple[Params, float | None]]:
-    _, model = load_problem(assignment)
-    (part,) = assignment.spec.parts
-    return bind_speed_sizes(assignment, part, part.speed[0], model)
-
-
 def speed_of(assignment: Assignment) -> SpeedSizes:
     (sizes,) = bind_speed_cases([assignment])
     return sizes
@@ -238,7 +230,7 @@ def speed_of(assignment: Assignment) -> SpeedSizes:
 def test_a_speed_case_has_its_sizes_in_order_each_with_what_it_needs(write: Write) -> None:
     """What a smaller size does not say is as declared, but for the memory."""
     assignment = write(toml=("n = 1000\n", SMALLER))
-    assert [(params.model_dump(), memory_gib) for params, memory_gib in sizes_of(assignment)] == [
+    assert [(one.params.model_dump(), one.memory_gib) for one in speed_of(assignment).cases] == [
         ({"n": 1000, "factor": 3.0}, 36),
         ({"n": 100, "factor": 3.0}, 9.5),
         ({"n": 10, "factor": 4.0}, None),
@@ -259,12 +251,9 @@ def test_a_speed_case_has_its_sizes_in_order_each_with_what_it_needs(write: Writ
 )  # fmt: skip
 def test_a_wrong_key_of_a_speed_case_is_named_too(write: Write, toml: str, words: str) -> None:
     assignment = write(toml=("n = 1000", toml), text=OF_SIZE)
-    for bind in (sizes_of, speed_of):
-        message = refusal(bind, assignment)
-        assert message.startswith(
-            f"in part 'forward', speed case 'large':\n{assignment.folder / 'problem.toml'}: {words}"
-        )
-        assert "memory_gib, name, dtype, devices, bands, roofline, vendor, smaller)" in message
+    message = refusal(speed_of, assignment)
+    assert message.startswith(f"in part 'forward', speed case 'large':\n{assignment.folder / 'problem.toml'}: {words}")
+    assert "memory_gib, name, dtype, devices, bands, roofline, vendor, smaller)" in message
 
 
 def test_a_correctness_case_may_have_a_size_of_0_and_none_below(write: Write) -> None:
@@ -286,36 +275,21 @@ def test_the_courses_sizes_are_checked(name: str) -> None:
             value = [*speed.params[key][:-1], wrong] if key == "shape" else wrong
             changed = speed.model_copy(update={"params": speed.params | {key: value}})
             with pytest.raises(CourseError, match=rf"problem\.toml: {key}[.0-9]*: .* 0"):
-                bind_speed_sizes(assignment, part, changed, model)
+                bind_params(assignment, part, changed, model, changed.params)
 
 
 @pytest.mark.parametrize(
     ("roofline", "cost", "file", "words"),
     [
-        (
-            "matmul",
-            "8 * params.n, 0",
-            "problem.toml",
-            'roofline = "matmul" tells the time from the FLOPs of a case, 8589934592 at least, and cost() in ',
-        ),
-        (
-            "copy",
-            "0, params.n",
-            "problem.toml",
-            'roofline = "copy" tells the time from the bytes of a case, 134217728 at least, and cost() in ',
-        ),
+        ("matmul", "8 * params.n, 0", "problem.toml", 'roofline = "matmul" tells the time from the FLOPs of a case, 8589934592 at least'),
+        ("copy", "0, params.n", "problem.toml", 'roofline = "copy" tells the time from the bytes of a case, 134217728 at least'),
         ("copy", "-8 * params.n, params.n", "problem.toml", "problem.py gives -8000"),
         ("copy", "2**27 - 1, 2**40", "problem.toml", "bytes of a case, 134217728 at least, and cost() in "),
-        (
-            "matmul",
-            "2**40, 2**33 - 1",
-            "problem.toml",
-            "gives 8589934591; of a shorter call the launch is too large a part: take a larger size",
-        ),
+        ("matmul", "2**40, 2**33 - 1", "problem.toml", "gives 8589934591; of a shorter call the launch is too large a part: take a"),
         ("copy", "8 * params.m, 0", "problem.py", "AttributeError"),
         ("copy", "2**27 * params.n, 0", "", ""),
     ],
-)
+)  # fmt: skip
 def test_a_roofline_without_work_of_its_kind_is_refused(
     write: Write, roofline: str, cost: str, file: str, words: str
 ) -> None:
@@ -360,7 +334,6 @@ def test_the_first_size_that_fits_is_taken_and_has_room_made_for_it(
 def test_where_no_size_fits_there_is_none(write: Write) -> None:
     sizes = speed_of(write(toml=("n = 1000\n", "n = 1000\nmemory_gib = 36\nsmaller = [{ n = 9, memory_gib = 5 }]\n")))
     assert sizes.fitting(4.9) is None
-    assert sizes.memory_gib == (36, 5)
 
 
 def test_a_size_is_told_by_what_the_case_says(write: Write) -> None:
@@ -427,7 +400,7 @@ def test_every_speed_case_of_the_course_can_be_bound() -> None:
     ids = [sizes.declared.id for sizes in bound]
     assert len(set(ids)) == len(ids) == 8
     for sizes in bound:
-        needs = [one for one in sizes.memory_gib if one is not None]
+        needs = [one.memory_gib for one in sizes.cases if one.memory_gib is not None]
         assert needs == sorted(needs, reverse=True), "a smaller size needs less"
         assert sizes.fitting(1e6) is sizes.declared
         costs = [case.problem.cost(case.params, case.dtype).bytes_moved for case in sizes.cases]

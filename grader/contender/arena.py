@@ -57,8 +57,11 @@ class Slot:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
+    def region(self, memory: torch.Tensor) -> torch.Tensor:
+        """Its bytes in the arena's memory."""
+        return memory[self.offset : self.offset + self.length]
+
     def ref(self) -> Ref:
-        """The description that a worker gets."""
         return Ref(str(self.dtype).removeprefix("torch."), self.start_bytes, self.shape, self.stride)
 
 
@@ -92,16 +95,24 @@ class Arena:
         starts: dict[str, int] | None = None,
     ) -> None:
         self._originals = inputs
-        layout, starts = _Layout(), starts or {}
-        self.inputs = {name: layout.input(name, tensor) for name, tensor in inputs.items()}
-        self.outputs = {name: layout.output(name, shape, dtype, starts.get(name, 0)) for name, shape in outputs.items()}
-        length = -(-layout.end // GRANULE_BYTES) * GRANULE_BYTES
+        self._end = GUARD_BYTES
+        self.inputs = {name: self._slot(name, tensor) for name, tensor in inputs.items()}
+        empty = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape in outputs.items()}
+        self.outputs = {name: self._slot(name, one, (starts or {}).get(name, 0)) for name, one in empty.items()}
+        length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
         self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
         self._device = device
         self.bytes, self.address, self.files = self._memory.bytes, self._memory.address, self._memory.files
         self.wipe()
         self.fill(self.copies(name for name, tensor in inputs.items() if tensor.device.type != "meta"))
         self.settle()
+
+    def _slot(self, name: str, tensor: torch.Tensor, start: int = 0) -> Slot:
+        """The next slot, `start` elements beyond an aligned address, with guards directly around it."""
+        offset = -(-self._end // ALIGNMENT) * ALIGNMENT + start * tensor.element_size()
+        slot = _slot_of(name, tensor, offset)
+        self._end = offset + slot.length + GUARD_BYTES
+        return slot
 
     def __enter__(self) -> Arena:
         return self
@@ -122,17 +133,14 @@ class Arena:
         """
         self.bytes.fill_(GUARD_BYTE)
         for slot in self.outputs.values():
-            self._region(slot).fill_(POISON_BYTE)
+            slot.region(self.bytes).fill_(POISON_BYTE)
         if wait:
             self.settle()
 
     def copies(self, names: Iterable[str]) -> Copies:
         """What `fill` has to do for the inputs of these names, worked out beforehand."""
-        pairs = [
-            _words_of_both(self._region(self.inputs[name]), _storage_bytes(self._originals[name])) for name in names
-        ]
-        pairs = [(place, original) for place, original in pairs if original.numel()]
-        return [place for place, _ in pairs], [original for _, original in pairs]
+        pairs = [(self.inputs[name].region(self.bytes), _storage_bytes(self._originals[name])) for name in names]
+        return _unzipped(pair for pair in pairs if pair[1].numel())
 
     def fill(self, copies: Copies) -> None:
         """Do what `copies`, or `takes`, has worked out. On a GPU this is queued, in few kernels: it takes no time of the host's."""
@@ -140,16 +148,15 @@ class Arena:
             torch._foreach_copy_(*copies)
 
     def takes(self, names: Iterable[str], mine: Iterable[torch.Tensor]) -> Copies:
-        """What `fill` has to do to put outputs as they stand then into memory of the judge's own, contiguous tensors of their sizes."""
-        pairs = [
-            _words_of_both(tensor.view(-1).view(torch.uint8), self._region(self.outputs[name]))
-            for name, tensor in zip(names, mine, strict=True)
-        ]
-        return [own for own, _ in pairs], [place for _, place in pairs]
+        """What `fill` has to do to copy outputs into the judge's own memory `mine`, contiguous tensors of their sizes."""
+        both = zip(names, mine, strict=True)
+        return _unzipped(
+            (tensor.view(-1).view(torch.uint8), self.outputs[name].region(self.bytes)) for name, tensor in both
+        )
 
     def still_holds(self, name: str, mine: torch.Tensor) -> bool:
         """Whether an output is, to the bit, what was taken from there."""
-        return same_bits(mine, self._region(self.outputs[name]))
+        return same_bits(mine, self.outputs[name].region(self.bytes))
 
     def forget(self) -> None:
         """Drop the judge's own inputs; their memory is free unless someone else holds them."""
@@ -196,7 +203,7 @@ class Arena:
     def output(self, name: str) -> torch.Tensor:
         """A private copy of an output as it stands now: the worker can no longer change it."""
         slot = self.outputs[name]
-        return self._region(slot).clone().view(slot.dtype).view(slot.shape)
+        return slot.region(self.bytes).clone().view(slot.dtype).view(slot.shape)
 
     def entries(self, name: str, start: int, count: int) -> torch.Tensor:
         """So many entries of dimension 0 of a contiguous input or output, where they lie: a worker can change them."""
@@ -206,18 +213,13 @@ class Arena:
 
     def changed_inputs(self, names: Iterable[str] | None = None) -> list[str]:
         """Names of the inputs, of all or of these, whose storage is no longer what the judge put there."""
-        return [
-            name
-            for name in (self._originals if names is None else names)
-            if not all(
-                torch.equal(*_words_of_both(mine, theirs))
-                for mine, theirs in zip(
-                    _storage_bytes(self._originals[name]).split(CHECK_BYTES),
-                    self._region(self.inputs[name]).split(CHECK_BYTES),
-                    strict=True,
-                )
-            )
-        ]
+        found = []
+        for name in self._originals if names is None else names:
+            mine, theirs = _storage_bytes(self._originals[name]), self.inputs[name].region(self.bytes)
+            pairs = zip(mine.split(CHECK_BYTES), theirs.split(CHECK_BYTES), strict=True)
+            if not all(torch.equal(*_words_of_both(*pair)) for pair in pairs):
+                found.append(name)
+        return found
 
     def strays(self) -> list[Stray]:
         """Writes into the guard bands, one entry for each band that was hit."""
@@ -240,29 +242,6 @@ class Arena:
                 found.append(Stray(after.name, last - end, len(places), tuple(places[:MAX_PLACES])))
         return found
 
-    def _region(self, slot: Slot) -> torch.Tensor:
-        return self.bytes[slot.offset : slot.offset + slot.length]
-
-
-class _Layout:
-    """Where tensors come to lie. `end`: of the guard behind the last one."""
-
-    def __init__(self) -> None:
-        self.end = GUARD_BYTES
-
-    def _place(self, length: int, start: int = 0) -> int:
-        """Where so many bytes come to lie: `start` bytes beyond an aligned address, with guards directly around them."""
-        offset = -(-self.end // ALIGNMENT) * ALIGNMENT + start
-        self.end = offset + length + GUARD_BYTES
-        return offset
-
-    def input(self, name: str, tensor: torch.Tensor) -> Slot:
-        return _slot_of(name, tensor, self._place(tensor.untyped_storage().nbytes()))
-
-    def output(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, start: int) -> Slot:
-        like = torch.empty(shape, dtype=dtype, device="meta")
-        return _slot_of(name, like, self._place(like.nbytes, start * dtype.itemsize))
-
 
 def _slot_of(name: str, tensor: torch.Tensor, offset: int) -> Slot:
     """The slot of a tensor whose whole storage is to lie at `offset`."""
@@ -276,14 +255,16 @@ def _elements(distances: torch.Tensor, size: int) -> list[int]:
     return [int(place) for place in torch.unique(distances // size)]
 
 
-def _words(data: torch.Tensor) -> torch.Tensor:
-    """Bytes as words of eight where that can be, which are copied and compared faster."""
-    return data.view(torch.int64) if data.numel() % 8 == 0 and data.data_ptr() % 8 == 0 else data
+def _unzipped(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Copies:
+    words = [_words_of_both(*pair) for pair in pairs]
+    return [place for place, _ in words], [original for _, original in words]
 
 
 def _words_of_both(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    words = _words(one), _words(other)
-    return words if words[0].dtype == words[1].dtype else (one, other)
+    """Bytes as words of eight where that can be, which are copied and compared faster."""
+    if all(data.numel() % 8 == 0 and data.data_ptr() % 8 == 0 for data in (one, other)):
+        return one.view(torch.int64), other.view(torch.int64)
+    return one, other
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -292,7 +273,6 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage behind a tensor, as bytes."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
 
@@ -328,22 +308,19 @@ class DeviceMemory:
         from cuda.bindings import runtime
 
         torch.cuda.synchronize()
+        none_left = runtime.cudaError_t.cudaErrorMemoryAllocation
         status, pointer = runtime.cudaMalloc(length)
-        if status == runtime.cudaError_t.cudaErrorMemoryAllocation:
+        if status == none_left:
             torch.cuda.empty_cache()
             status, pointer = runtime.cudaMalloc(length)
-        if status == runtime.cudaError_t.cudaErrorMemoryAllocation:
+        if status == none_left:
             raise MemoryError(f"{length} bytes of GPU memory")
         _succeeded("cudaMalloc", status)
         self._pointer = int(pointer)
         status, handle = runtime.cudaIpcGetMemHandle(self._pointer)
         _succeeded("cudaIpcGetMemHandle", status)
-        self.__cuda_array_interface__ = {
-            "shape": (length,),
-            "typestr": "|u1",
-            "data": (self._pointer, False),
-            "version": 3,
-        }
+        data = (self._pointer, False)
+        self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": data, "version": 3}
         self.bytes = torch.as_tensor(self, device="cuda")
         self.address = Memory(length, bytes(handle.reserved).hex())
 

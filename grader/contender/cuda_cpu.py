@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import grader
 from grader.contender.contender import WorkerUnavailable
@@ -36,10 +37,9 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
 
     Args:
         runtime: the folder with the staged worker (see `stage_runtime`).
-        compiler: path of g++ or clang++.
 
     Raises:
-        WorkerUnavailable: it does not build here.
+        WorkerUnavailable: it does not build here with `compiler`, the path of g++ or clang++.
     """
     sources = runtime / "grader" / "worker" / "cuda_cpu"
     target = sources / "runtime.o"
@@ -71,11 +71,10 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
 
 def _build(runtime: Path, compiler: str, target: Path) -> None:
     command = [sys.executable, "-P", "-s", "-m", "grader.worker.cuda_cpu.build", compiler, str(target)]
-    environment = os.environ | {"PYTHONPATH": str(runtime), "PYTHONDONTWRITEBYTECODE": "1"}
+    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": BUILD_LIMIT_S}
+    how["env"] = os.environ | {"PYTHONPATH": str(runtime), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=BUILD_LIMIT_S
-        )
+        done = subprocess.run(command, **how)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorkerUnavailable(f"the CPU's stand-in for CUDA could not be built: {error}") from None
     if done.returncode != 0:

@@ -82,7 +82,7 @@ class Jail:
             processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
 
     def empty_container(self) -> None:
-        """Remove what workers have left in a container where all may write: it takes of the container's memory. A host's is let alone."""
+        """Remove what workers have left in a container where all may write: it takes memory. On a host, do nothing."""
         if self.name == "uid" and not _has_capability(CAP_SETPCAP):
             for folder in IN_MEMORY:
                 self.empty(folder)
@@ -124,7 +124,7 @@ def strongest_jail(folder: Path | None = None, device: str = "cpu") -> Jail:
 
     Args:
         folder: where it has to work: another user may find no way into a run's folder that lies in a private one.
-        device: `cpu`, or `cuda` where a worker must be able to open the driver's device nodes that this process can open.
+        device: with `cuda` a worker must be able to open the driver's device nodes that this process can open.
     """
     return next((jail for jail in candidates() if not fault(jail, folder, device)), NO_JAIL)
 
@@ -162,10 +162,10 @@ def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
 
 @functools.cache
 def worker_uid() -> int:
-    """The user that this judge's workers become where it is root: nobody else, in no other grading on this machine.
+    """The user that this judge's workers become where it is root, in no other grading on this machine; `NOBODY` where it knows too few.
 
     The kernel counts processes by user, in all containers together: one submission could use up another's share. And processes of one
-    user may signal and trace each other. Where this process knows too few users, it is nobody.
+    user may signal and trace each other.
     """
     try:
         table = Path("/proc/self/uid_map").read_text(encoding="ascii")
@@ -191,7 +191,6 @@ def _drop(setpriv: str) -> list[str]:
 
 
 def _has_capability(number: int) -> bool:
-    """Whether this process has a capability of capabilities(7), by its number."""
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
     return bool(int(held, 16) >> number & 1)
@@ -253,12 +252,8 @@ def _at(bind: str, path: str) -> Iterator[str]:
 def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
     """The paths of these courses inside these folders, as a worker that sees the folders would find them."""
     real = [(Path(folder), Path(folder).resolve()) for folder in folders]
-    inside = [
-        str(folder / course.relative_to(target))
-        for folder, target in real
-        for course in courses
-        if course.is_relative_to(target) and course.is_dir()
-    ]
+    pairs = ((folder, target, course) for folder, target in real for course in courses if course.is_dir())
+    inside = [str(folder / one.relative_to(target)) for folder, target, one in pairs if one.is_relative_to(target)]
     return list(dict.fromkeys(inside))
 
 
@@ -277,12 +272,12 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
-    kept = dict.fromkeys(
-        folder
-        for folder in folders
-        if folder.startswith("/")
-        and (not f"{folder}/".startswith(system) or any(Path(folder).resolve().is_relative_to(one) for one in courses))
-    )
+
+    def is_wanted(folder: str) -> bool:
+        seen = f"{folder}/".startswith(system)
+        return not seen or any(Path(folder).resolve().is_relative_to(one) for one in courses)
+
+    kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and is_wanted(folder))
     closed = [Path("/tmp"), *(one for one in courses if not is_installed(one))]
     with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
         closed.append(Path.home())

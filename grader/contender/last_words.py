@@ -8,9 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-from grader.contender.allowance import Allowance
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault
+from grader.contender.watch import Allowance
 
 NO_ANSWER, STOPPED = "no answer within", ": stopped"  # how the message of a call begins and ends that took too long
 LAST_WORDS = "Timeout ("  # how they begin

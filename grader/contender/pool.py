@@ -97,9 +97,7 @@ class WorkerPool:
         self.device: Device = device
         self.runtime = stage_runtime(folder / "runtime")
         self._scratch = folder / "scratch"
-        self._kernels = (
-            folder / "kernels"
-        )  # what the submission's workers have compiled: none of them compiles it again
+        self._kernels = folder / "kernels"  # compiled by one worker of the submission, used by all
         self._numbers = count()
         self._workers: list[Contender] = []
         self._ready = _Shelf()  # those that nobody has taken
@@ -113,9 +111,8 @@ class WorkerPool:
         """A worker that is ready, and nobody else's; of the device's kind unless another is named.
 
         Args:
-            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Then the reserve is
-                there for it. Where none starts, the submission may be in the way: all of it is ended, what it has left is removed, and
-                one is started once more.
+            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Then this may be one of
+                the reserve, and where none starts, all of the submission is ended, and what it has left is removed: it may be in the way.
             purpose: what it is for; one of the reserve that is meant for that goes first.
 
         Raises:
@@ -140,7 +137,7 @@ class WorkerPool:
         return worker
 
     def prepare(self, count: int = 1) -> None:
-        """Start workers in the background for the next calls of `take`, until so many stand ready; where none starts, that will tell."""
+        """Start workers in the background, until so many stand ready; where none starts, `take` will tell."""
         with self._preparing, suppress(WorkerUnavailable):
             while self._ready.count("spare") < count:
                 self._ready.put(("spare",), self._start(self.device))
@@ -151,12 +148,10 @@ class WorkerPool:
         return self._ready.count("race") > 0
 
     def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """As `prepare`, for the next calls of `take` by whoever is alone: others that still take workers leave these. None where there
-        are some.
+        """As `prepare`, for calls of `take` with `alone`. Does nothing while some are left.
 
         Args:
-            wanted: for each the purpose that it is meant for, and the modules that it imports before it is ready. Where every core is busy
-                and all wait for workers, that costs more than it saves.
+            wanted: for each its purpose, and the modules that it imports before it is ready.
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
@@ -170,7 +165,7 @@ class WorkerPool:
                     worker.ready()
 
     def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
-        """A worker that is on its way (see `Contender.ready`), for the course's own code: without a jail, and with caches that stay."""
+        """A worker that is on its way, for the course's own code: without a jail, and with caches that stay."""
         return self._start(kind, trusted=True, caches=caches, early=early)
 
     def canary(self, kind: WorkerKind, folder: Path) -> Contender:
@@ -178,7 +173,7 @@ class WorkerPool:
         return self._start(kind, canary=folder)
 
     def watched(self, tool: Sequence[str]) -> Contender:
-        """A worker for a submission that is on its way, run by a tool that watches it; see `Contender`."""
+        """A worker for a submission that is on its way, run by a tool that watches it (see `Worker`)."""
         return self._ready.pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
@@ -187,13 +182,9 @@ class WorkerPool:
             for tool in tools:
                 self._ready.put(("watched", tuple(tool)), self._start(self.device, tool=tool))
 
-    def end_watched(self) -> None:
-        """End those that nobody has taken."""
-        end_all(self._ready.take_all("watched"))
-
-    def end_idle(self) -> None:
-        """End the workers that nobody has taken."""
-        end_all(self._ready.take_all(*KINDS))
+    def end_idle(self, *kinds: str) -> None:
+        """End the workers that nobody has taken, of these kinds or of all."""
+        end_all(self._ready.take_all(*(kinds or KINDS)))
 
     def evict(self) -> None:
         """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""

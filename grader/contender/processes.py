@@ -102,11 +102,10 @@ def tasks_of(uid: int) -> int:
 def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bool = True) -> None:
     """SIGKILL a worker, its descendants and all orphans, until none is left.
 
-    Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed. In a process namespace
-    of its own all of it ends with the first.
+    Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed.
 
     Args:
-        own_namespace: whether it has such a namespace.
+        own_namespace: whether all of it ends with the first process, in a process namespace of its own.
         hides: whether what it runs may try to be missed.
     """
     deadline = time.monotonic() + PATIENCE_S
@@ -134,11 +133,9 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
 
 
 def freeze(process: subprocess.Popen[bytes]) -> bool:
-    """Stop a worker's process group, and wait until it has stopped, or has ended.
+    """Stop a worker's process group; returns whether it has stopped, or has ended.
 
-    Waits for the process that was started, and for those of its group that `freeze_tree` has seen: in a jail the worker is one of these.
-
-    Returns False when something keeps them going.
+    That is the process that was started, and those of its group that `freeze_tree` has seen: in a jail the worker is one of these.
     """
     deadline = time.monotonic() + FREEZE_LIMIT_S
     members = {process.pid, *_members.get(process.pid, ())}

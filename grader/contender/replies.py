@@ -9,14 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 from grader.protocol import ProtocolError, RaisedBy, Reply, WorkerError
 from grader.report.model import Outcome
 
-_reply = TypeAdapter(Reply)
+REPLY = TypeAdapter(Reply)
 
 
 class ContenderFault(Exception):
     """A call that gave no answer.
 
-    outcome: what became of it. message: a sentence for the student. traceback: the student's frames. details: what else is known.
-    raised_by: the submission's own code; a library that it called; or what may be the toolchain's failure, and so the machine's.
+    message: a sentence for the student. traceback: the student's frames. details: what else is known.
+    raised_by: the submission's own code, a library that it called, or the toolchain, and so perhaps the machine.
     """
 
     def __init__(
@@ -27,19 +27,17 @@ class ContenderFault(Exception):
         details: tuple[str, ...] = (),
         raised_by: RaisedBy = "library",
     ) -> None:
-        message = message if message.strip() else "failed without a word"
-        super().__init__(message)
         self.outcome: Outcome = outcome
-        self.message = message
-        self.traceback = traceback
-        self.details = details
+        self.message = message if message.strip() else "failed without a word"
+        super().__init__(self.message)
+        self.traceback, self.details = traceback, details
         self.raised_by: RaisedBy = raised_by
 
 
 def decode(body: bytes) -> Reply:
     """The reply in a body that a worker has sent. Raises ProtocolError for anything but a reply within its bounds."""
     try:
-        return _reply.validate_json(body, strict=True)
+        return REPLY.validate_json(body, strict=True)
     except ValidationError:
         raise ProtocolError("a frame of the wrong form") from None
 

@@ -8,20 +8,11 @@ from grader.assignment import Tool
 from grader.contender.worker import TOOL_LOG
 from grader.nvidia import find_sanitizer
 
-OPTIONS = (
-    "--print-limit",
-    "200",
-    "--show-backtrace",
-    "no",
-    "--target-processes",
-    "application-only",
-    "--log-file",
-    TOOL_LOG,
-)
+OPTIONS = ["--print-limit", "200", "--show-backtrace", "no", "--target-processes", "application-only", "--log-file"]
 
 
 def command(tool: Tool) -> list[str]:
     """The command that runs a program under the tool; it ends with whoever started it."""
     program, setpriv = find_sanitizer(), shutil.which("setpriv")
     assert program is not None
-    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), program, "--tool", tool, *OPTIONS]
+    return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), program, "--tool", tool, *OPTIONS, TOOL_LOG]

@@ -16,15 +16,17 @@ from grader.course import own_course
 DU_LIMIT_S = 5.0
 SHARE_OF_DISK = 1 / 8  # of what is free, that one worker may fill: others, and the judge, have to write too
 MAX_FILES = 100_000
+PASSED = ("PATH", "LD_LIBRARY_PATH", "CC", "CXX", "TRITON_PTXAS_PATH")
+PASSED_OF_CUDA = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 # `cuda`; `cpu`, where Triton is interpreted; `cuda_cpu`, CUDA C++ where the CPU stands in for the GPU; `compile`, where Triton's launches
 # are compiled for GPUs that are not here, and not run.
 WorkerKind = Literal["cpu", "cuda", "cuda_cpu", "compile"]
 
 
 class WatchedFolder:
-    """The folders that a worker writes to, on one disk, and how much has been written there.
+    """The folders that a worker writes to, all on one disk.
 
-    What is written anywhere on the disk is looked at often; the folders themselves only when that is enough to matter.
+    How full the disk is shows at once; the folders are only counted when enough has been written anywhere on it.
     """
 
     def __init__(self, *paths: Path) -> None:
@@ -49,7 +51,7 @@ class WatchedFolder:
 
     @staticmethod
     def size(*paths: str | Path) -> float:
-        """Bytes that files in folders take; infinitely many where nobody comes to an end of counting."""
+        """Bytes that files in folders take; infinitely many where `du` comes to no end."""
         return 1024 * WatchedFolder._du(["-sk"], *paths)
 
     @staticmethod
@@ -77,18 +79,7 @@ def environment(
     `caches` is where compiled kernels are kept, if not in `scratch`, and libraries too, unless the worker is `trusted`: the course's
     caches stay for months, and what a library depends on is more than can be told.
     """
-    passed = (
-        "PATH",
-        "LD_LIBRARY_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES",
-        "CC",
-        "CXX",
-        "TRITON_PTXAS_PATH",
-    )
-    variables = {name: os.environ[name] for name in passed if name in os.environ}
+    variables = {name: os.environ[name] for name in (*PASSED, *PASSED_OF_CUDA) if name in os.environ}
     variables |= {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
@@ -119,8 +110,5 @@ def environment(
 def _import_path() -> list[str]:
     """Folders given by PYTHONPATH, without a checkout that `grader` itself was imported from: the course lies in it."""
     hidden = own_course()
-    return [
-        entry
-        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if entry and Path(entry).resolve() != hidden
-    ]
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in entries if entry and Path(entry).resolve() != hidden]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 PIECE_BYTES = 1 << 16  # more than nearly all records have
 DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
@@ -20,26 +21,25 @@ STANDING = ("T", "t", *DEAD)
 class Member:
     """A descendant of this process, as one look found it.
 
-    root: the child of this process that it descends from.
+    parent: its parent; root: the child of this process that it descends from.
     group: its process group. state: R, S, T, Z ... of proc(5). since: when it started, in ticks since the machine did.
     thread: the one of its threads to ask about it, for a thread has a folder in `/proc` too. Where the first thread has ended and others
         have not, the kernel tells of the process as of a dead one, without memory or files.
     """
 
     pid: int
-    root: int
+    parent: int
     group: int
     state: str
     since: int
     thread: int
+    root: int = 0
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process of this number is still the one that was looked at, and may be sent one."""
-        with contextlib.suppress(
-            OSError
-        ):  # of all files that may be open there are too many: it is to have its signal all the same
-            row = _row(self.pid)
-            if row is None or row.since != self.since:
+        with contextlib.suppress(OSError):  # too many files are open: the signal is to be sent all the same
+            now = _member(self.pid)
+            if now is None or now.since != self.since:
                 return
         with contextlib.suppress(OSError):
             os.kill(self.pid, number)
@@ -50,28 +50,25 @@ def descendants() -> list[Member]:
 
     Raises OSError where it cannot be told.
     """
-    rows = _rows()
-    children: dict[int, list[int]] = {}
-    for pid, row in rows.items():
-        children.setdefault(row.parent, []).append(pid)
+    children: dict[int, list[Member]] = {}
+    for one in _everyone():
+        children.setdefault(one.parent, []).append(one)
     found: list[Member] = []
-    waiting = [(pid, pid) for pid in children.get(os.getpid(), ())]
+    waiting = [replace(one, root=one.pid) for one in children.get(os.getpid(), ())]
     while waiting:
-        pid, root = waiting.pop()
-        row = rows[pid]
-        found.append(Member(pid, root, row.group, row.state, row.since, row.thread))
-        waiting += [(child, root) for child in children.get(pid, ())]
+        found.append(parent := waiting.pop())
+        waiting += [replace(one, root=parent.root) for one in children.get(parent.pid, ())]
     return found
 
 
 def state_of(pid: int) -> str:
     """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone. Raises OSError where it cannot be told."""
-    row = _row(pid)
-    return "" if row is None else row.state
+    found = _member(pid)
+    return "" if found is None else found.state
 
 
 def record(path: str) -> bytes:
-    """What stands in a file of `/proc` that is a single record, which the kernel gives as a whole; `maps`, say, is none. Raises OSError."""
+    """A file of `/proc` that is a single record, which the kernel gives as a whole; `maps`, say, is none. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = piece = os.read(file, PIECE_BYTES)
@@ -82,43 +79,33 @@ def record(path: str) -> bytes:
         os.close(file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    parent: int
-    group: int
-    state: str
-    since: int
-    thread: int
-
-
-def _rows() -> dict[int, _Row]:
-    """Everybody's row. Who has lost a parent between its own row and its parent's is asked again: it has another one by now."""
-    rows = {}
+def _everyone() -> Collection[Member]:
+    """All processes. One that has lost its parent between two reads is read again: it has another parent by now."""
+    found = {}
     for pid in _numbers("/proc"):
         with contextlib.suppress(PermissionError):  # of other users, on a machine that hides theirs
-            if (row := _row(pid)) is not None:
-                rows[pid] = row
-    for pid in [pid for pid, row in rows.items() if row.parent and row.parent not in rows]:
-        if (again := _row(pid)) is not None:
-            rows[pid] = again
+            if (one := _member(pid)) is not None:
+                found[pid] = one
+    for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found]:
+        if (again := _member(pid)) is not None:
+            found[pid] = again
         else:
-            del rows[pid]
-    return rows
+            del found[pid]
+    return found.values()
 
 
-def _row(pid: int) -> _Row | None:
-    """What the kernel tells of a process; nothing when it is gone. Raises OSError."""
+def _member(pid: int) -> Member | None:
     fields = _fields(f"/proc/{pid}/stat")
     if fields is None:
         return None
     state, thread = fields[0].decode("ascii", "replace"), pid
     if state in DEAD and int(fields[17]) > 1:
         state, thread = _of_threads(pid)
-    return _Row(int(fields[1]), int(fields[2]), state, int(fields[19]), thread)
+    return Member(pid, int(fields[1]), int(fields[2]), state, int(fields[19]), thread)
 
 
 def _of_threads(pid: int) -> tuple[str, int]:
-    """How the threads stand that live on without the first one, and one of them: it does not stand still, unless all do."""
+    """The state of the threads that live on without the first, and one of them: one that does not stand still, unless all do."""
     found = ("Z", pid)
     try:
         threads = _numbers(f"/proc/{pid}/task")
@@ -135,7 +122,7 @@ def _of_threads(pid: int) -> tuple[str, int]:
 
 
 def _fields(path: str) -> list[bytes] | None:
-    """What stands in a `stat` from the state on; nothing where its process or thread is gone. Raises OSError."""
+    """The fields of a `stat` from the state on; None where its process or thread is gone. Raises OSError."""
     try:
         text = record(path)
     except (FileNotFoundError, ProcessLookupError):

@@ -17,9 +17,8 @@ A_LOT = 1 << 62  # bytes, where nobody tells how many
 FULL = 7 / 8  # of a container's memory
 CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
 # A mapped file that is deleted, in proc(5)'s maps; files in memory, which are counted otherwise, have names that begin so.
-DELETED = re.compile(
-    r"^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!/memfd:|/dev/zero|/SYSV)/.* \(deleted\)$", re.MULTILINE
-)
+IN_MEMORY_NAMES = "/memfd:|/dev/zero|/SYSV"
+DELETED = re.compile(rf"(?m)^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!{IN_MEMORY_NAMES})/.* \(deleted\)$")
 # The beginning of a mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is where such files lie.
 IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
 
@@ -48,8 +47,8 @@ def spared(pids: Iterable[int]) -> list[int]:
 def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
     """Whether processes hold more bytes of memory than that (see `private_bytes`).
 
-    Mostly their own pages, and all that anybody on this machine has in files in memory, come to less: then nobody looks for who has them
-    open, which is one question for each file, and watchers ask many times a second.
+    Mostly their own pages, and all files in memory on this machine, come to less: then nobody looks for who has these open, which is one
+    question for each file, and watchers ask many times a second.
     """
     pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
     if pages + _shared_by_anyone() <= limit:
@@ -170,7 +169,6 @@ def _shared_by_anyone() -> int:
 
 
 def _text(pid: int, file: str) -> str:
-    """A file of /proc; nothing of a process that is gone. Raises PermissionError."""
     try:
         return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except PermissionError:
@@ -181,8 +179,8 @@ def _text(pid: int, file: str) -> str:
         return ""
 
 
-def _memory_files(pid: int) -> Iterator[os.stat_result]:
-    """Raises PermissionError."""
+def _open_files(pid: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The targets of the entries in a process's folder of open files. Raises PermissionError."""
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
     except PermissionError:
@@ -193,7 +191,14 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
         return
     for entry in entries:
         with contextlib.suppress(OSError):
-            if os.readlink(entry.path).startswith("/memfd:"):  # noqa: PTH115
+            yield os.readlink(entry.path), entry  # noqa: PTH115
+
+
+def _memory_files(pid: int) -> Iterator[os.stat_result]:
+    """Raises PermissionError."""
+    for target, entry in _open_files(pid):
+        with contextlib.suppress(OSError):
+            if target.startswith("/memfd:"):
                 yield entry.stat()
 
 
@@ -205,24 +210,21 @@ def nameless_bytes(pids: Iterable[int]) -> int:
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    if not (target := os.readlink(entry.path)).startswith("/memfd:"):  # noqa: PTH115
+            for target, entry in _open_files(pid):
+                if target.endswith(" (deleted)") and not target.startswith("/memfd:"):
+                    with contextlib.suppress(OSError):  # closed meanwhile
                         status = entry.stat()
-                        if target.endswith(" (deleted)") and stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        if stat.S_ISREG(status.st_mode) and not status.st_nlink:
                             sizes[status.st_dev, status.st_ino] = 512 * status.st_blocks
         with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-            for start, end, offset, major, minor, inode in DELETED.findall(maps):
+            for start, end, offset, major, minor, inode in DELETED.findall(_text(pid, "maps")):
                 key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
                 sizes[key] = max(sizes.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
     return sum(sizes.values())
 
 
 def _shared_in_container() -> tuple[int, str]:
-    """What lies in shared memory and in files in memory, in `/tmp` too, of everything in this container but this process; and which
-    pages of a process are not in that.
-    """
+    """Bytes in shared memory and in files in memory of this container, but for this process's; and which pages do not count there."""
     shared = _bytes_of_container("shmem", -1)
     return (0, "Anon|Shmem") if shared < 0 else (max(0, shared - _own_files()), "Anon")
 
@@ -238,13 +240,11 @@ def _bytes_of_container(what: str, unknown: int) -> int:
 
 
 def container_is_full() -> bool:
-    """Whether nearly all memory that this container may use is in use, most of it not by this process: then the kernel ends the largest
-    process before long, which may be this one. Counts what no process holds too, as names of files and what waits in sockets.
+    """Whether nearly all memory of this container is in use, most of it not by this process: the kernel ends the largest process before
+    long, which may be this one. Memory that no process holds counts too, as names of files and bytes that wait in sockets.
     """
-    for limit, current in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
+    version_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
+    for limit, current in (("memory.max", "memory.current"), version_1):
         with contextlib.suppress(OSError, ValueError):  # not this version, or no limit
             most, used = (int((CGROUP / name).read_text(encoding="ascii")) for name in (limit, current))
             if used <= most * FULL:

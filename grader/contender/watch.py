@@ -1,14 +1,19 @@
-"""The limits of a worker while it is waited for: processes, memory, files. Each look at them takes milliseconds."""
+"""The limits of a worker while it is waited for: time, processes, memory, files. Each look at them takes milliseconds.
+
+Each call has a time limit of its own, and all workers of an assignment share an allowance: a submission that takes nearly all of its limit
+in every case would otherwise keep a node busy for an hour, until the grading is given up without a report.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.contender import processes, usage
-from grader.contender.allowance import Allowance
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import MAX_FILES, WatchedFolder
 from grader.report.model import Outcome
@@ -28,17 +33,49 @@ class Limits:
     memory_gib: float
 
 
-class Watch:
-    """The processes of one worker, and what they use.
+class Allowance:
+    """Seconds of wall time in which at least one worker is waited for. Threads may share it."""
 
-    Args:
-        process: the one that was started.
-        folder: where they may write.
-    """
+    def __init__(self, time_s: float) -> None:
+        self.time_s = time_s
+        self._lock = threading.Lock()
+        self._waiting = 0  # threads that wait for a worker now
+        self._since = 0.0  # when the first of them began
+        self._taken_s = 0.0  # until then
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In here a worker is waited for; two that are waited for at the same time take the time once."""
+        with self._lock:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._taken_s += time.monotonic() - self._since
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; 0 when they are used up."""
+        with self._lock:
+            running_s = time.monotonic() - self._since if self._waiting else 0.0
+            return max(self.time_s - self._taken_s - running_s, 0.0)
+
+    @property
+    def words(self) -> str:
+        """For the student, when nothing is left."""
+        return f"what your code did for this assignment has taken {self.time_s:g} s in all, as long as it may"
+
+
+class Watch:
+    """The processes of one worker, and what they use."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: WatchedFolder) -> None:
-        self._process = process
-        self._folder = folder
+        self._process, self._folder = process, folder
         self._own: Sequence[int] = ()  # the worker's and its jail's, before they have run anything of a submission's
         self._expendable = False  # whether the kernel was told to end all of them first
         self._looked = time.monotonic()
@@ -57,7 +94,7 @@ class Watch:
         return usage.waited_s(self._own)
 
     def look_if_due(self, limits: Limits) -> None:
-        """As `look`, where the last was long ago: a worker that answers each request within the interval is looked at all the same."""
+        """As `look`, where the last look was long ago: a worker may answer every request within the interval."""
         if time.monotonic() >= self._looked + INTERVAL_S:
             self.look(limits)
 
@@ -72,7 +109,6 @@ class Watch:
         self._looked = time.monotonic()
 
     def _passed(self, limits: Limits) -> tuple[Outcome, str] | None:
-        """The limit that is passed, in words."""
         tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
         if len(tree) > MAX_PROCESSES:
             return "crashed", f"started more than {MAX_PROCESSES} processes"

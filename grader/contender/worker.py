@@ -31,12 +31,11 @@ from typing import Self
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import last_words, processes, watch
-from grader.contender.allowance import Allowance
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, decode
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
-from grader.contender.watch import Deadline, Limits, Watch
+from grader.contender.watch import Allowance, Deadline, Limits, Watch
 from grader.protocol import Reply
 
 START_LIMITS = Limits(time_s=120.0, memory_gib=16.0)
@@ -58,16 +57,12 @@ class WorkerUnavailable(Exception):
 
 
 class Worker:
-    """A worker process and the connection to it.
-
-    Constructing it starts the process and returns at once; `ready` waits for it.
+    """A worker process and the connection to it. Constructing it starts the process and returns at once; `ready` waits for it.
 
     Args:
-        kind: what it is for.
         runtime: folder with the only part of `grader` that a worker may see.
         scratch: this worker's own folder; created.
         caches: where compiled kernels and built libraries are kept, if not in `scratch`; workers may share it.
-        jail: what confines it.
         readable: what it may read in the jail beside the system, Python and `runtime`.
         trusted: whether it runs the course's own code, which starts no processes that hide.
         tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
@@ -77,8 +72,7 @@ class Worker:
     Attributes:
         allowance: the time that it shares with other workers of its assignment; without end until one is set.
         loaded_from: the folder of the file that it was told to load, for the places in its last words.
-        ptxas: what the compiler told of that file's kernels; a worker's word.
-        off_stream: work on another stream than the given one, on a CPU (see `protocol.Reply`).
+        ptxas, off_stream: see `protocol.Reply`.
 
     Raises:
         WorkerUnavailable: from `ready`, when the process does not come up.
@@ -186,10 +180,7 @@ class Worker:
             raise self._ended() from None
 
     def wait_until_queued(self, limit_s: float) -> None:
-        """Wait until the worker says that the calls of the batch that was asked for stand behind its gate; no longer than `limit_s`.
-
-        Any word will do: a worker that gives one too early starts to be timed too early.
-        """
+        """Wait for the worker's word that the calls of a batch stand behind its gate: a worker that lies starts to be timed too early."""
         select.select([self._replies], [], [], limit_s)
 
     def reply(self, limits: Limits, is_timed: bool) -> Reply:
@@ -225,7 +216,6 @@ class Worker:
             raise
 
     def _late(self, limits: Limits) -> ContenderFault:
-        """End a worker whose time is up, when it has had a moment to write down where it is."""
         last_words.wait_for_last_words(self.log)
         self.kill()
         return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")
@@ -256,11 +246,10 @@ class Worker:
         has_started_more = self._watch.has_started_more()
         self.kill()
         if has_started_more:
-            words = "its processes could not be made to stand still while others were timed: stopped"
-            raise ContenderFault("crashed", words)
-        raise WorkerUnavailable(
-            "this machine is too busy: a worker did not stop when it was told to, in several seconds"
-        )
+            raise ContenderFault(
+                "crashed", "its processes could not be made to stand still while others were timed: stopped"
+            )
+        raise WorkerUnavailable("this machine is too busy: a worker did not stop in several seconds")
 
     def condemn(self, sentence: Future[Exception]) -> None:
         """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
@@ -274,7 +263,7 @@ class Worker:
             processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
 
     def strike(self) -> None:
-        """Have its process end, and wait for nothing. `kill` is still to come: of several that end at the same time it waits once."""
+        """Have its process end, and wait for nothing. `kill` is still to come: several workers end at the same time then."""
         if self.alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
@@ -301,7 +290,7 @@ class Worker:
 
 
 def _read(path: Path) -> str:
-    """The beginning of a file in a folder that anybody may have written to; nothing where it is no file."""
+    """The beginning of a file that may be anything; "" where it is no file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -321,9 +310,7 @@ def _start(
     readable: Sequence[Path],
     surroundings: dict[str, str],
 ) -> tuple[subprocess.Popen[bytes], socket.socket, int, int]:
-    """A worker's process in its scratch folder, the first of those that it may write to; the socket for requests, the pipe that replies
-    come from, and that of what it prints.
-    """
+    """A worker's process in the first folder that it may write to, the socket for requests, and the pipes of replies and of prints."""
     ours, theirs = socket.socketpair()
     ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
     ours.settimeout(SEND_LIMIT_S)
@@ -357,9 +344,7 @@ def _start(
 
 
 def _tasks_allowed(jail: Jail) -> int:
-    """How many processes and threads a worker's user may have: a fork bomb must not grow to where nobody gets a turn to stop it.
-
-    A user of its own has what this grading's workers have; the judge's own user may start anything meanwhile.
-    """
+    """How many processes and threads a worker's user may have: a fork bomb must not grow to where nobody gets a turn to stop it."""
+    # A user of its own has no processes but this grading's workers; the judge's own user may start anything meanwhile.
     margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
     return processes.tasks_of(jail.uid) + margin

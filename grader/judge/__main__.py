@@ -91,7 +91,6 @@ def main() -> int:
 
 
 def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
-    """Get ready, read the job and do it. Returns the exit code."""
     # A guess, until torch can be asked: a worker takes as long to start as this process, and need not wait for it.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
@@ -145,7 +144,6 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
 
 
 def _start_ahead(pool: WorkerPool, guess: Device, ahead: HeadStart) -> None:
-    """Start the first workers while this process imports what it needs itself."""
     tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
     # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and half of
     # the lanes begin with what a tool watches, if there is any.
@@ -174,7 +172,6 @@ def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
 
 
 def _end_with(stream: TextIO) -> None:
-    """Ask this process to end when `stream` does."""
     while stream.read(4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

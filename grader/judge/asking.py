@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
+from grader import protocol
 from grader.contender.arena import Arena, Stray
 from grader.contender.contender import Contender, Limits
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside, described
-from grader.judge.memory import DeviceMemoryWatch
+from grader.judge.gpu import memory_watched
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.problem import Call, signature_fault
@@ -29,36 +30,18 @@ UPSTREAM = "upstream gradient"
 OWN_GIB = 2.5  # that a call may take beside its results: a context, kernels, and what PyTorch keeps
 
 
-def answer(
-    run: Run,
-    case: BoundCase,
-    contender: Contender,
-    call: Call,
-    evidence: Evidence,
-    windows: int = 1,
-    keep: bool = False,
-) -> dict[str, torch.Tensor]:
+def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[str, torch.Tensor]:
     """The contender's outputs for one call (see `answers`)."""
-    (got,) = answers(run, case, contender, [call], evidence, windows, keep)
+    (got,) = answers(run, case, contender, [call], Evidence())
     return got
 
 
 def answers(
-    run: Run,
-    case: BoundCase,
-    contender: Contender,
-    calls: Sequence[Call],
-    evidence: Evidence,
-    windows: int = 1,
-    keep: bool = False,
-    reverse: bool = False,
+    run: Run, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
 ) -> list[dict[str, torch.Tensor]]:
-    """The contender's outputs for each of the calls, after everything but their values was checked.
+    """The contender's outputs for each of the calls, after everything but their values was checked; `how` as in `ask`.
 
     A tensor that is there several times, in one call or in several, is passed as one and the same tensor.
-
-    keep: whether the worker is to keep them until the next call has returned; not where memory is measured, or there is little.
-    reverse: whether the backward pass of the last call comes first.
     """
     inputs: dict[str, torch.Tensor] = {}
 
@@ -78,7 +61,7 @@ def answers(
     shapes = {names[name]: shape for of_one, _, names in of_each for name, shape in of_one.items()}
     starts = {names[name]: start for _, of_one, names in of_each for name, start in of_one.items()}
     with Arena(inputs, shapes, case.dtype, run.device, starts) as arena:
-        ask(run, case, contender, arena, asked, calls[0], evidence, windows, keep, reverse)
+        ask(run, case, contender, arena, asked, calls[0], evidence, **how)
         got = [{name: arena.output(place) for name, place in names.items()} for names in outputs]
         check_memory(arena.changed_inputs(), arena.strays(), case.dtype, got[0])
         return got
@@ -96,7 +79,11 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena."""
+    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena.
+
+    keep: whether the worker is to keep its results until the next call has returned; not where memory is measured, or there is little.
+    reverse: whether the backward pass of the last call comes first. windows: see `protocol.Call`.
+    """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
         raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
@@ -104,18 +91,17 @@ def ask(
         raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
     shapes = {name: slot.shape for name, slot in arena.outputs.items()}
     measured = case.case.max_extra_mib is not None
-    watch = DeviceMemoryWatch(run.device, enabled=measured)
     before = run.gauge.memory_of_others() if measured else {}
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
     limits = _limits(run, case, len(asked))
     keep = keep and not measured and case.case.memory_gib is None
     how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
-    contender.log.mark(case.heading)
+    contender.log.mark(case.place.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
-        with watch:
+        with memory_watched(run.device, enabled=measured) as taken:
             reply = contender.do(request, limits, arena.files)
     except ContenderFault as fault:
         results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
@@ -130,13 +116,19 @@ def ask(
     check_operators(reply.operators, case.assignment)
     evidence.kernels = reply.kernels
     check_returned(reply.returned, shapes, case.dtype, run.device)
-    if case.case.max_extra_mib is not None and watch.extra_mib > case.case.max_extra_mib:
+    if case.case.max_extra_mib is not None and taken.mib > case.case.max_extra_mib:
         if run.gauge.memory_of_others() != before:
             raise CaseRefused("another program took or gave back GPU memory meanwhile: nobody can tell whose it was")
         raise CheckFailed(
-            f"took {watch.extra_mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
+            f"took {taken.mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
             "consistent with a matrix of all scores in memory"
         )
+
+
+def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.Call:
+    """The request for a single call in an arena that `arena_for` has made; `how` as in `Arena.request`."""
+    upstream = None if call.upstream is None else UPSTREAM
+    return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
 
 
 def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
@@ -152,7 +144,7 @@ def _limits(run: Run, case: BoundCase, calls: int) -> Limits:
 def check_returned(
     returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Whether what the worker says came back is what the contract asks for; else CheckFailed in a student's words."""
+    """Raise CheckFailed, in a student's words, unless a call has returned what the contract asks for, by its worker's word."""
     wanted = str(dtype).removeprefix("torch.")
     if len(returned) != len(shapes):
         raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
@@ -163,9 +155,8 @@ def check_returned(
         if one.kind == "not_differentiable":
             if one.type not in ("Tensor", "Parameter") or not one.shape:
                 raise CheckFailed(f"the function returned {_article(one.type)}, so there is no gradient to compute")
-            raise CheckFailed(
-                "the result has no gradient: it was not made by a torch.autograd.Function (or its shape is wrong), so backward cannot run"
-            )
+            why = "it was not made by a torch.autograd.Function (or its shape is wrong)"
+            raise CheckFailed(f"the result has no gradient: {why}, so backward cannot run")
         if one.kind == "other":
             raise CheckFailed(f"returned {_article(one.type)}; {what}")
         if one.kind == "subclass":
@@ -183,7 +174,7 @@ def check_returned(
 def check_memory(
     changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype, got: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Whether inputs and guard bands are as they were; else CheckFailed in a student's words.
+    """Raise CheckFailed, in a student's words, unless inputs and guard bands are as they were.
 
     got: the outputs of the first call, for a map.
     """

@@ -40,19 +40,14 @@ LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches
 class Baselines:
     """Starts trusted contenders and loads them with what a case asks for.
 
-    Args:
-        pool: where workers come from.
-        course: the course's folder.
-
     Attributes:
         caches: the folder where compiled kernels of the course are kept from one run to the next; None where none are.
     """
 
     def __init__(self, pool: WorkerPool, course: Path) -> None:
-        self._pool = pool
-        self._course = course
+        self._pool, self._course = pool, course
         self.caches = _kept_caches() if pool.device == "cuda" else None
-        self._workers: dict[str, Contender] = {}
+        self.workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
 
@@ -63,12 +58,11 @@ class Baselines:
         roomy: Sequence[BoundSpeedCase] = (),
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start whoever these cases will ask for in the background, and have them load what the first of them needs: that takes
-        torch.compile's worker many seconds. What it has compiled before it is asked for once, and nobody looks at the answer: in a race
-        everybody would wait for that, a second or two.
+        """Start the contenders of these cases in the background, and have each load what its first case needs: that takes torch.compile's
+        worker many seconds. What it has compiled in an earlier run it is asked for once, or every contender of a race would wait for that.
 
         Args:
-            roomy: in which sizes, of those that there is memory for beside all else.
+            roomy: the sizes for which there is memory beside all else.
             meanwhile: what else takes long, and can be done beside that.
         """
         first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
@@ -86,15 +80,15 @@ class Baselines:
                 call_unseen(worker, size)
 
     def note_compiled(self, name: str, case: BoundSpeedCase) -> None:
-        """Remember that this contender has been compiled for the case, and is kept compiled, if that is what it is: from then on it may be
-        called early. Not before: what torch.compile tunes by trying is to be tried where nobody else uses the GPU.
+        """Remember that torch.compile has been compiled for the case, and may be called early from now on. Not before: what it tunes by
+        trying is to be tried where nobody else uses the GPU.
         """
         if name == COMPILE and (note := self._note_of(case)) is not None:
             with suppress(OSError):  # a folder that is full: the next run waits a second longer
                 note.touch()
 
     def _note_of(self, case: BoundSpeedCase) -> Path | None:
-        """A file that lies with what torch.compile has compiled, and is there when that is of this case and size, by this code."""
+        """A file beside what torch.compile has compiled, for this case, size and code; None where nothing is kept."""
         if self.caches is None:
             return None
         worker = self._pool.runtime / "grader" / "worker"
@@ -113,16 +107,16 @@ class Baselines:
             self._loading = None
 
     def end(self) -> None:
-        """End the workers that there are. Whoever asks for one of them again waits for its start."""
+        """End all workers; one that is asked for again is started again."""
         self.settle()
-        end_all(self._workers.values())
+        end_all(self.workers.values())
 
     def start(self, names: Iterable[str]) -> None:
         """Start the workers of these contenders in the background."""
         for name in names:
-            worker = self._workers.get(name)
+            worker = self.workers.get(name)
             if worker is None or not worker.lives():
-                self._workers[name] = self._pool.start(self._pool.device, self.caches)
+                self.workers[name] = self._pool.start(self._pool.device, self.caches)
                 self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:
@@ -132,7 +126,7 @@ class Baselines:
             CaseRefused: it cannot be loaded: a fault of the course or of this machine.
         """
         self.start([name])
-        worker = self._workers[name]
+        worker = self.workers[name]
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # torch.compile is asked anew for each case
         if self._loaded.get(name) != what:
             worker.ready()

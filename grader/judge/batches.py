@@ -12,12 +12,11 @@ from grader.contender.replies import ContenderFault
 from grader.judge.asking import check_returned
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.lineup import Lineup, Runner
+from grader.judge.gpu import wait_for_quiet
 from grader.judge.ownership import check_operators
-from grader.judge.quiet import wait_for_quiet
 from grader.judge.ruler import Ruler
 from grader.judge.timing import Batch, Bench
-from grader.judge.track import Track
+from grader.judge.track import Lineup, Runner, Track
 from grader.problem import Call
 
 UNDER_TIMING = (
@@ -47,11 +46,8 @@ class Batches:
     """
 
     def __init__(self, track: Track, case: BoundSpeedCase, lineup: Lineup, ruler: Ruler, evidence: Evidence) -> None:
-        self._track = track
-        self._case = case
-        self._lineup = lineup
-        self._ruler = ruler
-        self._evidence = evidence
+        self._track, self._case, self._lineup = track, case, lineup
+        self._ruler, self._evidence = ruler, evidence
         self.collects: bool | None = None
         self.repeats: Counter[str] = Counter()
 
@@ -73,17 +69,10 @@ class Batches:
         """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
         ours = runner is self._lineup.submission
         judged = ours or runner is self._lineup.null
+        how = {"judged": judged, "collect": collect or (judged and self.collects is not False)}
         for attempt in count(1):
             with self._faults_of(runner):
-                batch = bench.run(
-                    runner.contender,
-                    calls,
-                    runner.limits,
-                    judged=judged,
-                    collect=collect or (judged and self.collects is not False),
-                    check=check,
-                    watched=watched,
-                )
+                batch = bench.run(runner.contender, calls, runner.limits, check=check, watched=watched, **how)
             if ours and self.collects is None:
                 self.collects = batch.collected
             if ours and self.collects != batch.collected:

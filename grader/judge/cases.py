@@ -4,47 +4,56 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase
-from grader.problem import DTYPES, Call, Params, Problem, bind_params, bind_speed_sizes, load_problem
+from grader.job import CaseStarted
+from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_problem
 from grader.report.model import title
 from grader.verdict.prints import heading
 
-SHORTEST = {
-    "copy": 1 << 27,
-    "matmul": 1 << 33,
-}  # of a timed call on a GPU, bytes or FLOPs (docs/CLOCK.md, "merging calls")
+# Of a timed call on a GPU: bytes or FLOPs (docs/CLOCK.md, "merging calls").
+SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a result belongs in the report.
+    """Where the result of a case, check or speed case belongs in the report. `tries` is for the student; `sizes` are of a speed case."""
 
-    Attributes:
-        name: of the case, check or speed case.
-        tries: what it tries, for the student.
-    """
-
-    assignment: str
-    part: str
+    assignment: Assignment
+    part: Part
     name: str
     tries: str = ""
+    sizes: SpeedSizes | None = None
+
+    @property
+    def of_part(self) -> tuple[str, str]:
+        """The names of its assignment and part."""
+        return self.assignment.name, self.part.name
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return self.assignment, self.part, self.name
+        return *self.of_part, self.name
 
     @property
     def title(self) -> str:
-        return title(self.name, self.tries)
+        return title(self.name, self.tries) if self.sizes is None else f"speed of {self.name}"
+
+    @property
+    def started(self) -> CaseStarted:
+        return CaseStarted(assignment=self.assignment.name, part=self.part.name, case=self.title)
+
+    @property
+    def heading(self) -> str:
+        """The name of its section in a worker's log."""
+        return heading(self.title, self.part.name, len(self.assignment.spec.parts))
 
 
 @dataclass(frozen=True)
 class BoundCase:
-    """A case with everything that is needed to run it on a device."""
+    """A case with its assignment's code."""
 
     assignment: Assignment
     problem: Problem
@@ -57,13 +66,12 @@ class BoundCase:
         return self.case.name
 
     @property
-    def id(self) -> str:
-        return f"{self.assignment.name}-{self.part.name}-{self.case.name}"
+    def place(self) -> Place:
+        return Place(self.assignment, self.part, self.case.name, self.case.tries)
 
     @property
-    def heading(self) -> str:
-        """Under what its prints are told."""
-        return heading(title(self.name, self.case.tries), self.part.name, len(self.assignment.spec.parts))
+    def id(self) -> str:
+        return "-".join([*self.place.of_part, *self._own.split("/")])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,7 +79,7 @@ class BoundCase:
 
     @property
     def _own(self) -> str:
-        """What no other case of the part has: a worker must not have met its inputs before."""
+        """Of this case alone in its part: the inputs of no two cases are the same."""
         return self.case.name
 
     def inputs(self, seed: int, number: int, device: torch.device) -> Call:
@@ -84,9 +92,8 @@ class BoundCase:
     def cut(self) -> list[Piece]:
         """The case in `pieces` of its own along dimension 0, each with numbers of its own."""
         params = self.problem.pieces(self.params, self.case.pieces)
-        return [
-            Piece(self.assignment, self.problem, self.part, self.case, one, index) for index, one in enumerate(params)
-        ]
+        whole = self.assignment, self.problem, self.part, self.case
+        return [Piece(*whole, one, index) for index, one in enumerate(params)]
 
 
 @dataclass(frozen=True)
@@ -102,13 +109,10 @@ class Piece(BoundCase):
 
 @dataclass(frozen=True)
 class BoundSpeedCase(BoundCase):
-    """A speed case at one size. `tries` of its `case` names the size."""
+    """A speed case at one size. `tries` of its `case` names the size, `memory_gib` is the GPU memory it needs if that is known."""
 
     speed: SpeedCase
-
-    @property
-    def id(self) -> str:
-        return f"{self.assignment.name}-{self.part.name}-speed-{self.case.name}"
+    memory_gib: float | None = field(default=None, kw_only=True)
 
     @property
     def _own(self) -> str:
@@ -120,31 +124,33 @@ class BoundSpeedCase(BoundCase):
         return list(dict.fromkeys(band.vs for band in self.speed.bands))
 
     def contenders(self, everyone: bool) -> list[str]:
-        """Who runs beside the submission: what bands and roofline need, or everyone there is."""
+        """The names of the submission's opponents: those of bands and roofline, or everyone there is."""
         more = ["eager", "compile", "reference", *self.speed.vendor] if everyone else []
         return list(dict.fromkeys([*self.opponents, *more, self.speed.roofline]))
 
 
 @dataclass(frozen=True)
 class SpeedSizes:
-    """A speed case in all its sizes, the declared one first; `memory_gib` of each is what it needs, if anything is said."""
+    """A speed case in all its sizes, the declared size first."""
 
     cases: tuple[BoundSpeedCase, ...]
-    memory_gib: tuple[float | None, ...]
 
     @property
     def declared(self) -> BoundSpeedCase:
         return self.cases[0]
 
+    @property
+    def place(self) -> Place:
+        return replace(self.declared.place, sizes=self)
+
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
         """The first size that fits."""
-        pairs = zip(self.cases, self.memory_gib, strict=True)
-        return next((case for case, needed in pairs if needed is None or needed <= free_gib), None)
+        return next((case for case in self.cases if (case.memory_gib or 0.0) <= free_gib), None)
 
     def needed_gib(self, total_gib: float) -> float:
-        """What the first size needs that a device with so much memory in all can have room for; 0 if none."""
-        needs = (0.0 if needed is None else needed for needed in self.memory_gib)
-        return next((needed for needed in needs if needed <= total_gib), 0.0)
+        """The memory of the first size that fits into so much; 0 if none fits."""
+        fitting = self.fitting(total_gib)
+        return 0.0 if fitting is None else fitting.memory_gib or 0.0
 
 
 def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundCase]:
@@ -154,7 +160,7 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
         problem, model = load_problem(assignment)
         for part in assignment.spec.parts:
             for case in part.cases:
-                params = bind_params(assignment, part, case, model, device)
+                params = bind_params(assignment, part, case, model, case.params_on(device))
                 if case.pieces > 1 and not callable(getattr(problem, "pieces", None)):
                     path = assignment.folder / "problem.py"
                     raise CourseError(f"{path}: lacks the function pieces(), which case {case.name!r} asks for")
@@ -169,13 +175,16 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
         problem, model = load_problem(assignment)
         for part in assignment.spec.parts:
             for speed in part.speed:
-                cases, needs = [], []
-                for params, memory_gib in bind_speed_sizes(assignment, part, speed, model):
+                if not (baselines := assignment.folder / "baselines.py").is_file():
+                    raise CourseError(f"{baselines}: not found; speed is measured against its function `eager`")
+                cases = []
+                for size in (speed, *speed.smaller):
+                    params = bind_params(assignment, part, speed, model, speed.params | size.params)
                     case = Case(name=speed.name, tries=_size(params, part), dtype=speed.dtype, params={})
-                    cases.append(BoundSpeedCase(assignment, problem, part, case, params, speed))
-                    _check_work(cases[-1])
-                    needs.append(memory_gib)
-                bound.append(SpeedSizes(tuple(cases), tuple(needs)))
+                    timed = BoundSpeedCase(assignment, problem, part, case, params, speed, memory_gib=size.memory_gib)
+                    _check_work(timed)
+                    cases.append(timed)
+                bound.append(SpeedSizes(tuple(cases)))
     return bound
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
 
 from grader.assignment import Device
+from grader.contender.contender import WorkerUnavailable
+from grader.contender.replies import ContenderFault
+from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
+from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside
-from grader.judge.reference import Reference
 from grader.judge.run import Run
 from grader.problem import Call
 from grader.protocol import POISON_BYTE
@@ -26,11 +30,7 @@ Outputs: TypeAlias = Mapping[str, torch.Tensor]
 
 
 class Scale:
-    """What the outputs of one call should be, and how errors of it are measured.
-
-    Args:
-        expected: the oracle's outputs if None.
-    """
+    """The right outputs of one call, the oracle's unless others are `expected`, and the scales of its errors."""
 
     def __init__(self, case: BoundCase, call: Call, expected: Outputs | None = None) -> None:
         self._spec = case.assignment.spec.tolerance
@@ -38,7 +38,7 @@ class Scale:
         self.scales = tolerance.scales(self.expected, self._spec.scale, self._spec.unit)
 
     def measure(self, outputs: Outputs) -> dict[str, Errors]:
-        """The errors of a set of outputs, by name."""
+        """The errors of outputs, by name."""
         return {
             name: tolerance.measure(outputs[name], expected, self.scales[name], self._spec.scale[name])
             for name, expected in self.expected.items()
@@ -62,16 +62,42 @@ def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Er
     return {name: tolerance.budget(spec.k, errors, floor) for name, errors in yardsticks.items()}
 
 
+class Reference:
+    """The staff's kernels, each in a worker of its own. Threads may share it; they ask one after another."""
+
+    def __init__(self, run: Run, crew: Crew) -> None:
+        self._run, self._crew = run, crew
+        self._asking = threading.Lock()
+
+    def answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+        """The reference kernel's outputs for `call`. Raises CaseRefused, WorkerUnavailable when it gives none."""
+        with self._asking:
+            try:
+                return self._ask(case, call)
+            except (CaseRefused, WorkerUnavailable):
+                if self._crew.is_busy:
+                    raise
+            self._crew.evict()  # the submission has answered, and may have filled what the reference needs
+            return self._ask(case, call)
+
+    def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
+        try:
+            return answer(self._run, case, self._crew.reference(case.assignment), call)
+        except ContenderFault as fault:
+            words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
+            if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
+                raise MemoryError(words) from None  # perhaps the submission has it
+            raise CaseRefused(words) from None
+        except CheckFailed as failed:
+            raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Holds outputs against the oracle.
+    """Holds outputs against the oracle, within PyTorch's error or, where that is not budget enough, the reference kernel's."""
 
-    Args:
-        reference: the staff's kernel, whose error counts where PyTorch's is not budget enough.
-    """
-
-    def __init__(self, run: Run, reference: Reference) -> None:
-        self._run = run
-        self._reference = reference
+    run: Run
+    reference: Reference
 
     def compare(
         self,
@@ -92,16 +118,15 @@ class Comparison:
         scale = Scale(case, call)
         expected = scale.expected
         pytorch = scale.measure(case.problem.baseline(call))
-        budgets = budgets_of(self._run.device_name, case, pytorch)
+        budgets = budgets_of(self.run.device_name, case, pytorch)
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
         if not within(errors, budgets):
-            # PyTorch's error alone is budget enough for nearly every right kernel; only now is the reference kernel asked
-            # for its own.
-            reference = scale.measure(self._reference.answer(case, call))
+            # PyTorch's error alone is budget enough for nearly every right kernel.
+            reference = scale.measure(self.reference.answer(case, call))
             _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
             larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
-            budgets = budgets_of(self._run.device_name, case, larger)
+            budgets = budgets_of(self.run.device_name, case, larger)
         if not drawn:
             _refuse_trivial(case, call, scale, budgets)
         evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
@@ -111,7 +136,7 @@ class Comparison:
             if not errors[name].within(budgets[name])
         }
         if bad:
-            lines = _explain(case, call, got, expected, bad, _earlier(self._run.seed, case, call), before)
+            lines = _explain(case, call, got, expected, bad, _earlier(self.run.seed, case, call), before)
             first = _first_told(call, expected, bad)
             compared = scale.compared(got, first, budgets[first].worst)
             shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
@@ -121,7 +146,7 @@ class Comparison:
         """The map of an output beside which was written."""
         scale, name = Scale(case, call), found.stray.neighbour
         pytorch = scale.measure(case.problem.baseline(call))
-        limit = budgets_of(self._run.device_name, case, pytorch)[name].worst
+        limit = budgets_of(self.run.device_name, case, pytorch)[name].worst
         bad = scale.beyond(found.got, name, limit)
         return error_map(name, scale.compared(found.got, name, limit), bad, outside=found.stray.places)
 
@@ -198,25 +223,17 @@ def _check_reference(
     """A wrong reference must not widen the budget: it would pass wrong kernels."""
     for name, budget in budgets.items():
         if not reference[name].within(Errors(cap * budget.worst, cap * budget.rms)):
-            raise CaseRefused(
-                f"the reference kernel is wrong in {case.id}: {name} is off by {reference[name].worst:.3g}"
-            )
+            off = f"{name} is off by {reference[name].worst:.3g}"
+            raise CaseRefused(f"the reference kernel is wrong in {case.id}: {off}")
 
 
 def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> None:
     """Refuse a case that an answer without work would pass, unless its `degenerate` says why that is right; and the reverse."""
-    passing = next(
-        (
-            name
-            for name, outputs in _trivial_answers(case, call, scale.expected)
-            if within(scale.measure(outputs), budgets)
-        ),
-        None,
-    )
+    answers = _trivial_answers(case, call, scale.expected)
+    passing = next((name for name, outputs in answers if within(scale.measure(outputs), budgets)), None)
     if passing is not None and case.case.degenerate is None:
-        raise CaseRefused(
-            f"{case.id} cannot tell right from wrong: {passing} would pass; change it, or say why in its key `degenerate`"
-        )
+        mend = "change it, or say why in its key `degenerate`"
+        raise CaseRefused(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")
     if passing is None and case.case.degenerate is not None:
         raise CaseRefused(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
 

@@ -8,15 +8,15 @@ case where the kernel would not run on the GPU that submissions are graded on; i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
-from grader.judge.asking import UPSTREAM, arena_for
+from grader.judge.asking import arena_for, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, described, with_input
@@ -36,18 +36,14 @@ OWN_NUMBER = 1_000_000  # of the call whose inputs are used: no case has so many
 class Compilation:
     """Compiles the cases of one assignment at a time that say `compiled` in problem.toml, in their order.
 
-    Args:
-        cases: of all assignments.
-
     Attributes:
         kernels: what was learnt of each assignment's kernels, by its name.
     """
 
-    def __init__(self, run: Run, standing: Standing, crew: Crew, cases: Sequence[BoundCase]) -> None:
-        self._run = run
-        self._standing = standing
-        self._crew = crew
-        self._cases = [case for case in cases if case.case.compiled] if run.device_name == "cpu" else []
+    def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
+        self._run, self._standing, self._crew = run, standing, crew
+        is_wanted = run.device_name == "cpu" and run.job.compilation
+        self._cases = [case for case in run.cases if case.case.compiled] if is_wanted else []
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
@@ -57,20 +53,17 @@ class Compilation:
 
     def start(self, assignment: Assignment) -> None:
         """Start on an assignment's cases, beside whatever else is done; again for the same one, it does nothing."""
-        if not self._run.job.compilation or self._assignment == assignment.name:
+        if not self._cases or self._assignment == assignment.name:
             return
         self.finish()
         self._assignment, self._given_up = assignment.name, ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
-        chosen = [case for case in self._cases if case.assignment.name == assignment.name and self._may_run(case)]
-        self._ahead = {case.id: self._thread.submit(self._compile, case) for case in chosen}
-
-    def _may_run(self, case: BoundCase) -> bool:
-        try:
-            self._standing.check_source(case.assignment, case)
-        except ContenderFault:
-            return False
-        return True
+        self._ahead = {}
+        for case in self._cases:
+            with suppress(ContenderFault):
+                if case.assignment is assignment:
+                    self._standing.check_source(assignment, case)
+                    self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:
         """A case went wrong: whether it compiles does not matter any more."""
@@ -89,7 +82,8 @@ class Compilation:
             self._run.emit(CaseNote(text="is being compiled"))
         calls, kernels = future.result(), self.kernels.setdefault(case.assignment.name, [])
         for call in calls:
-            kernels += [_of(case, one) for one in _resources(call)]
+            where = {"part": case.part.name, "case": case.name}
+            kernels += [one.model_copy(update=where) for one in _resources(call)]
         if isinstance(first := calls[0], Unknown):
             return first.why
         try:
@@ -101,9 +95,8 @@ class Compilation:
         good = [call for call in calls if isinstance(call, CompiledCall) and call.kernels and call.error is None]
         if not good:
             return ""
-        which = (
-            "its kernels" if all(call.whole for call in good) else "its first kernels, up to where it looks at results,"
-        )
+        every = all(call.whole for call in good)
+        which = "its kernels" if every else "its first kernels, up to where it looks at results,"
         return f"{which} were compiled for {', '.join(call.arch for call in good)}"
 
     def finish(self) -> None:
@@ -126,20 +119,19 @@ class Compilation:
         others = () if self._run.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
             try:
-                self._standing.hangs.check(case.assignment.name, case.part.name)
+                self._standing.hangs.check(case.place)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
                 done.append(self._ask(case, arch))
             except (ContenderFault, WorkerUnavailable) as fault:
-                if not self._standing.hangs.has_given_up(case.assignment.name, case.part.name):
+                if not self._standing.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
                 done.append(Unknown(arch, f"could not be compiled here: {fault}"))
         return done
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
         """The first of an assignment's cases that is compiled; None where none is."""
-        cases = self._cases if self._run.job.compilation else []
-        return next((case for case in cases if case.assignment.name == assignment.name), None)
+        return next((case for case in self._cases if case.assignment is assignment), None)
 
     def wait(self) -> None:
         """Wait until nothing is being compiled."""
@@ -148,7 +140,7 @@ class Compilation:
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
             self._contender = self._crew.compiling(case.assignment)
-        with self._standing.hangs.ending(case.assignment.name, case.part.name, self._contender):
+        with self._standing.hangs.ending(case.place, self._contender):
             return compiled_call(self._run, self._contender, case, arch)
 
 
@@ -157,9 +149,7 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) ->
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
-        asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
-        target = (arch, shared_limit(arch))
-        request = arena.request(asked, call.options.values(), limits.build_limit_s, target=target)
+        request = request_for(arena, call, limits.build_limit_s, target=(arch, shared_limit(arch)))
         reply = contender.do(request, Limits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != arch:
         contender.kill()
@@ -178,12 +168,7 @@ class Unknown:
     why: str
 
 
-def _of(case: BoundCase, kernel: KernelResources) -> KernelResources:
-    return kernel.model_copy(update={"part": case.part.name, "case": case.name})
-
-
 def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
-    """What the report says of a call's kernels."""
     if isinstance(call, Unknown):
         return [KernelResources(name="every kernel", arch=call.arch, registers=None, problem=call.why[:4000])]
     found = []
@@ -192,9 +177,8 @@ def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
         told = kernel_resources(kernel.ptxas)[:1]
         found += [one.model_copy(update=known) for one in told] or [KernelResources(registers=None, **known)]
     if call.error is not None and call.error.type != GRID_TOO_LARGE:  # it was compiled; its case says what is wrong
-        found.append(
-            KernelResources(name=call.failed or "kernel", arch=call.arch, registers=None, problem=_problem(call))
-        )
+        name = call.failed or "kernel"
+        found.append(KernelResources(name=name, arch=call.arch, registers=None, problem=_problem(call)))
     return found
 
 
@@ -210,12 +194,8 @@ def raise_fault(call: CompiledCall) -> None:
     if call.error is None:
         return
     if SHARED_MEMORY.search(call.error.message):
-        raise CheckFailed(
-            f"{call.failed} {_problem(call)}: it cannot be launched",
-            (
-                "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for",
-            ),
-        )
+        hint = "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for"
+        raise CheckFailed(f"{call.failed} {_problem(call)}: it cannot be launched", (hint,))
     fault = fault_of(call.error)
     if call.error.type == GRID_TOO_LARGE:
         raise ContenderFault("failed", call.error.message, fault.traceback, raised_by="submission")

@@ -20,20 +20,14 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 
 
 class Crew:
-    """Starts, hands out and ends workers.
-
-    Args:
-        pool: where workers come from; whoever made it closes it.
+    """Starts, hands out and ends workers, which come from a pool; whoever made the pool closes it.
 
     Attributes:
-        baselines: the contenders that a submission is timed against.
         is_busy: whether several workers of the submission may be running. The lanes say so.
     """
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
-        self._run = run
-        self._standing = standing
-        self._pool = pool
+        self._run, self._standing, self._pool = run, standing, pool
         self.baselines = Baselines(pool, run.job.course)
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # the submission's, by assignment and lane
@@ -42,11 +36,8 @@ class Crew:
         self._expecting = threading.Lock()
         self._has_crashed = False  # whether a worker of the submission has
 
-    # The submission's workers
-    # -----------------------------------------------------------------------------------------------------------------
-
     def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
-        """The submission's worker for an assignment, loaded; a new one where the last has died. Each lane has one of its own.
+        """A lane's worker of the submission for an assignment, loaded; a new one where the last has died.
 
         Raises:
             ContenderFault: there is nothing to run, or it could not be loaded, or its time is used up.
@@ -65,7 +56,7 @@ class Crew:
         return contender
 
     def _needs_a_spare(self, assignment: Assignment) -> bool:
-        """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
+        # For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed.
         is_last = assignment.name == self._run.job.assignments[-1]
         return self._run.device_name == "cuda" or self._has_crashed or not is_last
 
@@ -80,7 +71,6 @@ class Crew:
             load_file(contender, self._run.job.submission, assignment)
         except ContenderFault as fault:
             self._standing.note_unloadable(assignment, fault)
-            contender.kill()
             raise
         self._standing.note_loaded(assignment)
         self._contenders[assignment.name, lane] = contender
@@ -109,12 +99,7 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._pool.take("compile")
         self._standing.employ(contender, assignment, logged=False)
-        try:
-            load_file(contender, self._run.job.submission, assignment)
-        except ContenderFault:
-            contender.kill()
-            raise
-        return contender
+        return load_file(contender, self._run.job.submission, assignment)
 
     def prepare(self, count: int) -> None:
         """Start workers in the background, until so many stand ready."""
@@ -124,19 +109,18 @@ class Crew:
         """Start workers for the races in the background; lanes never take them. Does nothing while some are left.
 
         Args:
-            wanted: for each the name of the assignment that it is meant for, and whether it may be asked for gradients: it imports then
-                what its first backward pass would wait for.
+            wanted: for each the name of its assignment, and whether to import what a first backward pass would wait for.
         """
         if not self._pool.has_reserve:
             self._pool.reserve([(name, (NEEDED_FOR_GRADIENTS,) if gradients else ()) for name, gradients in wanted])
 
     def settle(self, starts: bool = True) -> None:
-        """Wait until no worker is starting or loading any more: that would disturb whoever is timed. Raises WorkerUnavailable.
+        """Wait until no worker is starting or loading any more: that would disturb a race. Raises WorkerUnavailable.
 
         Args:
-            starts: whether to wait for the submission's too, that are starting for later races, and have nothing to do yet.
+            starts: whether to wait for the submission's workers that are starting for later races, too.
         """
-        self._pool.end_watched()
+        self._pool.end_idle("watched")
         self.baselines.settle()
         if starts:
             self._pool.settle()
@@ -160,12 +144,10 @@ class Crew:
         """End all that the submission runs, and remove its folders and what it has compiled. Only where no lane is busy."""
         self._pool.clear()
 
-    # The course's own workers
-    # -----------------------------------------------------------------------------------------------------------------
-
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
-        """A worker as the submission's, for the staff's file in `folder`, with nothing loaded. Raises WorkerUnavailable."""
-        return self._pool.canary("compile" if compiling else self._kind(assignment), folder)
+        """A worker as the submission's, with the staff's file in `folder` loaded. Raises ContenderFault, WorkerUnavailable."""
+        kind = "compile" if compiling else self._kind(assignment)
+        return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def expect_reference(self) -> None:
         """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
@@ -179,12 +161,10 @@ class Crew:
         if contender is None or not contender.lives():
             with self._expecting:
                 coming, self._coming_reference = self._coming_reference, None
-            is_usable = coming is not None and coming.lives()
-            contender = coming if coming is not None and is_usable else self._start_reference(self._kind(assignment))
-            contender.ready()
-            load_file(contender, self._run.job.course / "reference", assignment)
-            self._references[assignment.name] = contender
-        return contender
+            if coming is None or not coming.lives():
+                coming = self._start_reference(self._kind(assignment))
+            self._references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
+        return self._references[assignment.name]
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,20 +26,21 @@ def describe_environment(device: Device) -> Environment:
     triton = None
     with contextlib.suppress(PackageNotFoundError):
         triton = version("triton")
-    gpu = torch.cuda.get_device_properties(0) if device == "cuda" else None
+    of_gpu: dict[str, Any] = {}
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(0)
+        of_gpu = {"gpu": gpu.name, "gpu_memory_gib": round(gpu.total_memory / 2**30, 1)}
+        of_gpu |= {"driver": driver_version(), "cuda": torch.version.cuda}
     return Environment(
         grader=grader.__version__,
         python=platform.python_version(),
         torch=torch.__version__,
         triton=triton,
         device=device,
-        gpu=None if gpu is None else gpu.name,
-        gpu_memory_gib=None if gpu is None else round(gpu.total_memory / 2**30, 1),
-        driver=driver_version() if gpu is not None else None,
-        cuda=torch.version.cuda if gpu is not None else None,
         nvcc=_nvcc(),
         cpu=_cpu(),
         platform=platform.platform(),
+        **of_gpu,
     )
 
 
@@ -63,6 +66,7 @@ def find_compiler(device: str) -> str | None:
     return next((path for path in found if path), None)
 
 
+@functools.cache
 def interpreter_fault() -> str:
     """Why Triton's CPU interpreter cannot be used here, or nothing: with numpy 2.4, triton 3.6 fails in every loop."""
 
@@ -78,7 +82,6 @@ def interpreter_fault() -> str:
 
 
 def _nvcc() -> str | None:
-    """The CUDA compiler's version, if there is one."""
     program = find_nvcc()
     if program is None:
         return None

@@ -13,14 +13,16 @@ from grader.protocol import SAMPLE_CUT, RanKernel
 from grader.report.model import BandResult, ErrorMap, GpuTime, OutputError, SpeedMeasurement
 
 
-class CheckFailed(Exception):
-    """A check that a submission did not pass: a sentence for the student, what else was seen, and a map of a wrong output."""
-
+class _Told(Exception):
     def __init__(self, message: str, details: tuple[str, ...] = (), error_map: ErrorMap | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
         self.map = error_map
+
+
+class CheckFailed(_Told):
+    """A check that a submission did not pass: a sentence for the student, what else was seen, and a map of a wrong output."""
 
 
 class WroteOutside(CheckFailed):
@@ -32,17 +34,8 @@ class WroteOutside(CheckFailed):
         self.got = got
 
 
-class CaseRefused(Exception):
-    """A case that cannot tell right from wrong, or whose reference is wrong: a fault of the course."""
-
-
-class MachineFault(Exception):
-    """A failure of the machine's tools, not of the submission's: what they say, and what became of the submission."""
-
-    def __init__(self, message: str, details: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
+class CaseRefused(_Told):
+    """A case that says nothing about the submission: a fault of the course, as a wrong reference, or of the machine's tools."""
 
 
 @dataclass

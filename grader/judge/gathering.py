@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from grader.assignment import Assignment, Part
 from grader.judge.compilation import Compilation
@@ -34,27 +36,19 @@ from grader.verdict.scoring import Graded, group_points, speed_points
 NOT_COLLECTED = "did not run: no test of this name was collected"
 
 
+@dataclass(frozen=True)
 class Gathering:
-    """Makes the report.
+    """Makes the report. `interrupted`: the grading was ended before every case had its turn."""
 
-    Args:
-        interrupted: the grading was ended before every case had its turn.
-    """
+    run: Run
+    standing: Standing
+    results: Results
+    compilation: Compilation
+    interrupted: bool
 
-    def __init__(
-        self, run: Run, standing: Standing, results: Results, compilation: Compilation, interrupted: bool
-    ) -> None:
-        self._run = run
-        self._standing = standing
-        self._results = results
-        self._compilation = compilation
-        self._interrupted = interrupted
-
-    def report(
-        self, isolation: Isolation, assignments: Sequence[Assignment], started: datetime, duration_s: float
-    ) -> Report:
-        run, job = self._run, self._run.job
-        results = [self._assignment(assignment) for assignment in assignments]
+    def report(self, isolation: Isolation, started: datetime, duration_s: float) -> Report:
+        run, job = self.run, self.run.job
+        results = [self._assignment(assignment) for assignment in run.assignments]
         parts = [part for result in results for part in result.parts]
         correctness = Points.total(part.points for part in parts)
         speed = Points.total(part.speed.points for part in parts)
@@ -70,15 +64,15 @@ class Gathering:
             correctness=correctness,
             speed=speed,
             assignments=tuple(results),
-            incomplete=self._interrupted,
+            incomplete=self.interrupted,
             infra_errors=_infra_errors(results),
         )
 
     def _assignment(self, assignment: Assignment) -> AssignmentResult:
         spec = assignment.spec
-        compiled = self._compilation.kernels.get(assignment.name, ())
+        compiled = self.compilation.kernels.get(assignment.name, ())
         parts = tuple(self.part(assignment, part) for part in spec.parts)
-        kernels = (*kernel_resources(self._standing.ptxas(assignment)), *compiled)
+        kernels = (*kernel_resources(self.standing.ptxas(assignment)), *compiled)
         outcomes = {case.outcome for part in parts for case in part.cases}
         is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
         return AssignmentResult(
@@ -88,18 +82,18 @@ class Gathering:
             parts=parts,
             kernels=kernels,
             hints=self._hints(assignment, kernels) if is_right else (),
-            log=self._standing.log(assignment),
+            log=self.standing.log(assignment),
         )
 
     def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
-        spec, standing = assignment.spec, self._standing
+        spec, standing = assignment.spec, self.standing
         graded = [one for one in kernels if not one.case or one.arch == spec.arch]
         stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
         off_stream = standing.off_stream(assignment) if stream else ()
         return advice(spec.file, stream, graded, standing.ptxas(assignment), off_stream)
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
-        shows = {case.name: case.shows_values(self._run.device_name) for case in part.cases}
+        shows = {case.name: case.shows_values(self.run.device_name) for case in part.cases}
         results = {name: self._case(assignment, part, name) for group in part.groups for name in group.names}
         results = dict(zip(results, with_maps_of_causes(list(results.values())), strict=True))
         graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
@@ -121,31 +115,23 @@ class Gathering:
         )
 
     def _case(self, assignment: Assignment, part: Part, name: str) -> CaseResult:
-        found = self._results.cases.get((assignment.name, part.name, name))
-        if found is not None:
-            return found
-        outcome, message = self._missing
-        return CaseResult(name=name, tries="", outcome=outcome, message=message)
+        found = self.results.cases.get((assignment.name, part.name, name))
+        return found or CaseResult(name=name, tries="", **self._missing)
 
     def _speed(self, assignment: Assignment, part: Part) -> SpeedResult:
-        if not self._run.job.speed:
+        if not self.run.job.speed:
             return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
         cases = []
         for case in part.speed:
-            found = self._results.speed.get((assignment.name, part.name, case.name))
-            if found is None:
-                outcome, message = self._missing
-                points = speed_points(case.bands, (), outcome)
-                found = SpeedCaseResult(
-                    name=case.name, size="", outcome=outcome, message=message, points=points, bands=()
-                )
-            cases.append(found)
+            found = self.results.speed.get((assignment.name, part.name, case.name))
+            points = speed_points(case.bands, (), self._missing["outcome"])
+            cases.append(found or SpeedCaseResult(name=case.name, size="", points=points, bands=(), **self._missing))
         return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
 
     @property
-    def _missing(self) -> tuple[Outcome, str]:
-        """Outcome and message of a case without a result."""
-        return ("skipped", INTERRUPTED) if self._interrupted else ("infra_error", NOT_COLLECTED)
+    def _missing(self) -> dict[str, Any]:
+        outcome, message = ("skipped", INTERRUPTED) if self.interrupted else ("infra_error", NOT_COLLECTED)
+        return {"outcome": outcome, "message": message}
 
 
 def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
@@ -153,10 +139,10 @@ def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
     places: dict[str, list[str]] = {}
     for one in results:
         for part in one.parts:
-            timed = [(f"speed of {case.name}", case.outcome, case.message) for case in part.speed.cases]
-            for name, outcome, message in [*((case.name, case.outcome, case.message) for case in part.cases), *timed]:
-                if outcome == "infra_error":
-                    places.setdefault(message, []).append(f"{one.name}, {part.name}, {name}")
+            named: list[tuple[str, CaseResult | SpeedCaseResult]] = [(case.name, case) for case in part.cases]
+            for name, case in [*named, *((f"speed of {case.name}", case) for case in part.speed.cases)]:
+                if case.outcome == "infra_error":
+                    places.setdefault(case.message, []).append(f"{one.name}, {part.name}, {name}")
     more = {message: f" and {len(met) - 1} more" if len(met) > 1 else "" for message, met in places.items()}
     return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
 

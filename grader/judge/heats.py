@@ -1,4 +1,5 @@
-"""A speed case from its first race to its verdict, with a second race where the judge's clock has counted more than was claimed.
+"""A speed case from its first race to the numbers of the report, with a second race where the judge's clock has counted more than was
+claimed.
 
 That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
 worker to worker. On an H200 an honest claim was lifted in 1 of 80 races. So a race that it lifts a little has further rounds
@@ -8,30 +9,30 @@ there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.lineup import Lineup
-from grader.judge.measurement import measurement
-from grader.judge.race import race
-from grader.judge.track import Track
-from grader.judge.warmup import FarTooSlow, warm_up
-from grader.report.model import SpeedMeasurement
-from grader.verdict.speed import Verdict, milliseconds
+from grader.judge.race import FarTooSlow, Race, race, warm_up
+from grader.judge.track import Lineup, Track
+from grader.problem import Cost
+from grader.protocol import MATRIX
+from grader.report.model import BandResult, ContenderTime, Interval, RoundRecord, SpeedMeasurement
+from grader.verdict.speed import Roofline, Verdict, milliseconds
+from grader.verdict.statistics import Estimate
 
 
 @dataclass(frozen=True)
 class Heat:
-    """The verdict on a race, and its numbers for the report."""
+    """A race that has ended: its verdict, and its numbers for the report."""
 
     verdict: Verdict
     measured: SpeedMeasurement
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race. What it held of the GPU's memory is free afterwards. Raises as `Batches` does, and FarTooSlow."""
+    """One race, which holds no GPU memory afterwards. Raises as `Batches` does, and FarTooSlow."""
     lineup = Lineup(track, case, contender)
     warm = warm_up(track, case, lineup, evidence)
     with race(track, case, lineup, warm) as timed:
@@ -46,7 +47,7 @@ def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence:
 def run_second_heat(
     track: Track, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
 ) -> Heat:
-    """The race of a new worker after one whose claim was lifted: the one of both that lifts it less.
+    """The race of a new worker after a race whose claim was lifted. Returns the race that lifts it less, with a flag about the other.
 
     So a forger has two draws of the clock's noise. Raises as `Batches` does.
     """
@@ -54,16 +55,72 @@ def run_second_heat(
         second = run_heat(track, case, contender, evidence)
     except FarTooSlow:
         return doubted
+    heat, number, other = second, "first", doubted.verdict
     if second.verdict.lift >= doubted.verdict.lift:
-        return _told(doubted, "second", second.verdict)
-    return _told(second, "first", doubted.verdict)
-
-
-def _told(heat: Heat, number: str, other: Verdict) -> Heat:
-    """The race that counts, with what was found in the other one."""
-    flags = (
-        *heat.verdict.flags,
-        f"raced twice: in the {number} race the worker said {milliseconds(other.claimed.median)} a call, by the judge's clock it was "
-        f"{milliseconds(other.judged.median)}",
-    )
+        heat, number, other = doubted, "second", second.verdict
+    claimed, judged = milliseconds(other.claimed.median), milliseconds(other.judged.median)
+    words = f"raced twice: in the {number} race the worker said {claimed} a call, by the judge's clock it was {judged}"
+    flags = (*heat.verdict.flags, words)
     return Heat(replace(heat.verdict, flags=flags), heat.measured.model_copy(update={"flags": flags}))
+
+
+def band_results(case: BoundSpeedCase, verdict: Verdict) -> tuple[BandResult, ...]:
+    """Each band of the case, and whether it is paid."""
+    ends = zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
+    return tuple(BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends)
+
+
+def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...], str]:
+    """The bands of a submission that was stopped early, none of them paid, and a sentence for the student."""
+    bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
+    limit = case.assignment.spec.timing.slow_limit
+    baselines = " or ".join(case.opponents)
+    return bands, f"one call takes {milliseconds(after_s)}, more than {limit:g} times {baselines}: stopped there"
+
+
+def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeasurement:
+    """Every number of a race."""
+    contenders = tuple(
+        ContenderTime(
+            name=name,
+            time_s=_interval(counted),
+            calls=race.calls[name],
+            bytes_per_s=(work := work_of(name, case, race.roofline)).bytes_moved / counted.median,
+            flops_per_s=work.flops / counted.median,
+            roofline_share=verdict.shares[name],
+            speedup=_interval(verdict.speedups[name]) if name in verdict.speedups else None,
+        )
+        for name, counted in sorted(verdict.counted.items(), key=lambda pair: pair[1].median)
+    )
+    return SpeedMeasurement(
+        roofline=case.speed.roofline,
+        contenders=contenders,
+        claimed_s=_interval(verdict.claimed),
+        judged_s=_interval(verdict.judged),
+        corroborated=verdict.corroborated,
+        flags=verdict.flags,
+        rounds=tuple(
+            RoundRecord(
+                order=one.order,
+                times_s=dict(lap.times_s),
+                judged_s=lap.judged_s,
+                repeats=one.repeats,
+                **asdict(one.conditions),
+            )
+            for one, lap in zip(race.rounds, race.laps, strict=True)
+        ),
+    )
+
+
+def work_of(name: str, case: BoundSpeedCase, roofline: Roofline) -> Cost:
+    """What one call of a contender does: the work of the case, or a yardstick's own."""
+    if name != roofline.contender:
+        return case.problem.cost(case.params, case.dtype)
+    own = int(roofline.its_work)
+    if name == "matmul":
+        return Cost(bytes_moved=3 * 2 * MATRIX**2, flops=own)  # three matrices in bfloat16
+    return Cost(bytes_moved=own, flops=0)
+
+
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(**asdict(estimate))

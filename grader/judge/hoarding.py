@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from traceback import clear_frames
 
 import torch
@@ -24,14 +25,15 @@ WORKER_GIB = 1.0  # more for each of them: a context, and what PyTorch keeps
 RELEASE_LIMIT_S = 10.0  # for the driver to take back what killed processes held
 
 
+@dataclass
 class Hoarding:
     """Tells a submission that keeps the GPU's memory from a GPU that has too little. Threads may share it."""
 
-    def __init__(self, run: Run, crew: Crew) -> None:
-        self._run = run
-        self._crew = crew
-        self._lock = threading.Lock()
-        self._told: dict[str, tuple[float, Exception]] = {}  # the last sentence for each assignment, and when
+    run: Run
+    crew: Crew
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    # The last sentence for each assignment, and when it was told.
+    _told: dict[str, tuple[float, Exception]] = field(init=False, default_factory=dict)
 
     @contextmanager
     def is_a_fault(self, assignment: Assignment) -> Iterator[None]:
@@ -48,7 +50,7 @@ class Hoarding:
         try:
             yield
         except (MemoryError, RuntimeError, WorkerUnavailable) as error:
-            if self._run.device_name != "cuda" or not is_out_of_memory(error):
+            if self.run.device_name != "cuda" or not is_out_of_memory(error):
                 raise
             clear_frames(error.__traceback__)  # they may hold GPU memory
             with self._lock:
@@ -65,14 +67,14 @@ class Hoarding:
         Raises:
             ContenderFault: `out_of_memory`, if those held more than a submission may.
         """
-        free_gib = self._run.free_gib()
-        if self._run.device_name != "cuda" or not free_gib < needed_gib <= self._run.total_gib:
+        free_gib = self.run.free_gib()
+        if self.run.device_name != "cuda" or not free_gib < needed_gib <= self.run.total_gib:
             return free_gib
         with self._lock:
             told = self._sentence(assignment, MemoryError(f"{needed_gib:g} GiB are needed"))
         if isinstance(told, ContenderFault):
             raise told
-        return self._run.free_gib()
+        return self.run.free_gib()
 
     def _sentence(self, assignment: Assignment, error: Exception) -> Exception:
         """End the submission's workers, and say whose fault it was that there was no memory."""
@@ -80,23 +82,21 @@ class Hoarding:
         unavailable = isinstance(error, WorkerUnavailable)
         told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
         try:
-            self._crew.baselines.settle()  # what one of them gives back meanwhile is not the submission's
-            before_gib = self._run.free_gib()
-            ended = self._crew.condemn(assignment, sentence)
+            self.crew.baselines.settle()  # what one of them gives back meanwhile is not the submission's
+            before_gib = self.run.free_gib()
+            ended = self.crew.condemn(assignment, sentence)
             allowed_gib = HOARD_GIB + WORKER_GIB * ended
-            freed_gib = freed_since(self._run, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
+            freed_gib = freed_since(self.run, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
             if freed_gib >= allowed_gib:
-                told = ContenderFault(
-                    "out_of_memory",
-                    f"still held {freed_gib:.0f} GiB of GPU memory after its calls, and left none for the next call's tensors: stopped",
-                )
+                held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
+                told = ContenderFault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
         finally:
             sentence.set_result(told)  # whatever happens: others wait for it
         return told
 
 
 def too_little(needed_gib: float, free_gib: float) -> str:
-    """Says so; never that as much is free as is needed."""
+    """A sentence that never says that as much is free as is needed."""
     return f"needs {needed_gib:g} GiB of GPU memory, {math.floor(free_gib)} GiB are free"
 
 

@@ -1,8 +1,8 @@
 """Correctness side by side: several workers of one submission, each running whole cases.
 
-On a GPU most of the time that Triton's answers take goes into compiling kernels, on one core, for every case a little differently. A
-machine with many cores has several workers do that at once. Each case still runs once, in one worker, with its own inputs and its own
-arena. A case that measures memory, or needs much of it, runs alone, after all the others (`schedule.py`).
+On a GPU most of the time of a Triton submission goes into compiling kernels, on one core, for every case a little differently. On a
+machine with many cores several workers do that at once. A case that measures memory, or needs much of it, runs alone, after all the
+others (`schedule.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from traceback import clear_frames
 
 import pytest
 
-from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
-from grader.job import CaseNote, CaseStarted
+from grader.job import CaseNote
 from grader.judge.cases import BoundCase, Place
 from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
@@ -36,30 +35,28 @@ class Work:
     """A case, or a check of an assignment's own.
 
     Attributes:
-        assignment: whose worker the work needs.
         run: does the work in a lane; raises what a check does.
         case: None for a check.
         apart: `run` starts a worker of its own instead of taking the lane's.
     """
 
     place: Place
-    assignment: Assignment
     run: Callable[[int, Evidence], None]
     case: BoundCase | None = None
     apart: bool = False
 
     @property
+    def is_cuda(self) -> bool:
+        return self.place.assignment.spec.language == "cuda"
+
+    @property
     def queue(self) -> str:
-        return APART if self.apart else self.assignment.name
+        return APART if self.apart else self.place.assignment.name
 
 
 @dataclass(frozen=True)
 class Done:
-    """Work that has ended.
-
-    Attributes:
-        error: raised by the work; None where the submission passed.
-    """
+    """Work that has ended, by an `error` unless the submission passed."""
 
     work: Work
     error: BaseException | None
@@ -70,16 +67,12 @@ class Lanes:
     """Runs work in lanes, or here and now.
 
     A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started, and its code to be loaded; CUDA C++ stays in one lane, for several that begin at once would all build it. Work that starts a
-    worker of its own runs in any lane.
-
-    With one lane `run` is not to be called.
+    started and to load the file; CUDA C++ stays in one lane, for several workers would all build it. Work that starts a worker of its
+    own runs in any lane. With one lane `run` is not to be called.
     """
 
     def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
-        self._run = run
-        self._standing = standing
-        self._crew = crew
+        self._run, self._standing, self._crew = run, standing, crew
         self._count = run.lane_count
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
@@ -89,16 +82,13 @@ class Lanes:
         self._then: Callable[[], None] | None = None
 
     def run(self, works: Sequence[Work], then: Callable[[], None]) -> Iterator[Done]:
-        """Run these side by side, and yield each when it has ended.
-
-        The first work of an assignment is begun first; of the work that starts workers of its own CUDA C++ is, which each of them has to
-        build.
+        """Run these side by side, and yield each when it has ended. Of work with its own worker CUDA C++ goes first: each builds it.
 
         Args:
             then: called once, by any thread, when little is left: workers that it starts have time until the last lane is done.
         """
         self._then = then
-        for work in sorted(works, key=lambda one: not (one.apart and one.assignment.spec.language == "cuda")):
+        for work in sorted(works, key=lambda one: not (one.apart and one.is_cuda)):
             self._waiting.setdefault(work.queue, deque()).append(work)
         of_cases = [queue for name, queue in self._waiting.items() if name != APART]
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
@@ -174,24 +164,20 @@ class Lanes:
             following = next(iter(self._waiting.get(queue, ())), None)
         if following is not None and queue != APART:
             self._run.emit(CaseNote(text=f"beside others: a worker for {queue}"))
-            self._crew.worker(following.assignment, lane=lane)
+            self._crew.worker(following.place.assignment, lane=lane)
 
     def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
-        """Run one work.
-
-        Args:
-            fault: of the lane's worker, which could not be loaded.
-        """
+        """Run one work. `fault`: of the lane's worker, which could not be loaded."""
         evidence, place = Evidence(), work.place
         try:
-            self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=place.title))
+            self._run.emit(place.started)
             self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
-            self._standing.hangs.check(place.assignment, place.part)
+            self._standing.hangs.check(place)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._standing.hangs.note(place.assignment, place.part, place.title, error)
+            self._standing.hangs.note(place, error)
             clear_frames(error.__traceback__)  # they may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)
@@ -214,19 +200,17 @@ class Lanes:
             wanting = [name for name in self._waiting if self._need(name) > 0]
             if not wanting:
                 return None
-            name = max(
-                wanting, key=lambda one: (not self._staffed[one], self._need(one))
-            )  # nobody twice before all have one
+            # Every assignment has a lane before any has two.
+            name = max(wanting, key=lambda one: (not self._staffed[one], self._need(one)))
             self._staffed[name] += 1
             return name
 
     def _take(self, queue: str) -> Work | None:
-        """The next work of a queue; None where others have taken the last."""
         with self._lock:
             return self._waiting[queue].popleft() if self._waiting.get(queue) else None
 
     def _need(self, name: str) -> float:
-        """How much work there would be for each lane if one more came to this queue; 0 where none should come."""
+        """The work for each lane if one more came to this queue; 0 where none should come."""
         waiting, lanes = self._waiting[name], self._staffed[name] + 1
         if name == APART:
             return APART_WEIGHT * len(waiting) / lanes
@@ -237,4 +221,4 @@ class Lanes:
 
 def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
     """CUDA C++ does: workers that begin at once would all build it."""
-    return any(work.assignment.spec.language == "cuda" and not work.apart for work in waiting)
+    return any(work.is_cuda and not work.apart for work in waiting)

@@ -7,13 +7,15 @@ from pathlib import Path
 from grader.assignment import Assignment
 from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import provide_runtime
+from grader.contender.replies import ContenderFault
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
 from grader.protocol import Build
 
 
-def load_file(contender: Contender, folder: Path, assignment: Assignment) -> None:
-    """Load the assignment's file from `folder`. Raises ContenderFault."""
+def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Contender:
+    """The contender with the assignment's file from `folder` loaded; it is ended by a fault. Raises ContenderFault, WorkerUnavailable."""
+    contender.ready()
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = Limits(time_s, spec.limits.memory_gib)
@@ -23,4 +25,9 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Non
         if on_cpu:
             provide_runtime(contender.runtime, compiler)
         build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch, spec.signature)
-    contender.load(folder / spec.file, spec.entry, build, limits)
+    try:
+        contender.load(folder / spec.file, spec.entry, build, limits)
+    except ContenderFault:
+        contender.kill()
+        raise
+    return contender

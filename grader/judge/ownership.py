@@ -12,7 +12,7 @@ from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Questi
 from grader.protocol import RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import decoy, gpu_time, without_own
-from grader.verdict.policy import Finding, foreign_operators
+from grader.verdict.policy import foreign_operators
 
 NOT_YOURS = "the work has to be done by your own kernel"
 READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
@@ -41,14 +41,17 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
         return ContenderFault(outcome, answer.unreadable) if answer.unreadable else None
     (first, *others), (line, *other_lines) = uses.findings, uses.lines
     more = f" (and {uses.count - 1} more)" if others else ""
-    told = f"    {line}\n" + "".join(map(_frame, others, other_lines))
+    frames = zip(others, other_lines, strict=True)
+    told = f"    {line}\n" + "".join(
+        f'  File "{one.file}", line {one.line}: {one.words}\n    {of}\n' for one, of in frames
+    )
     if uses.count == sum(one.absent for one in uses.findings):
         return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
     return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}", told)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
-    """Whether PyTorch did no more in a call than the policy allows it. Raises ContenderFault."""
+    """Raise ContenderFault where PyTorch did more in a call than the policy allows."""
     policy = assignment.spec.policy
     if policy is None:
         return
@@ -79,15 +82,7 @@ def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence
         own: names of the kernels that the submission defines for the assignment.
     """
     found = gpu_time(kernels, own)
-    if (
-        found is not None
-        and assignment.spec.policy is not None
-        and (words := decoy(found) or without_own(kernels, own))
-    ):
+    has_policy = assignment.spec.policy is not None
+    if found is not None and has_policy and (words := decoy(found) or without_own(kernels, own)):
         raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
     return found
-
-
-def _frame(finding: Finding, line: str) -> str:
-    """A further finding, and its line as tracebacks show it."""
-    return f'  File "{finding.file}", line {finding.line}: {finding.words}\n    {line}\n'

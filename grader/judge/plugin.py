@@ -2,30 +2,137 @@
 
 An assignment may bring checks in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of
 the group that names the check under `checks`. A check that takes `properties` alone is run by the schedule, before pytest's own tests.
+
+Fixtures of a check: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties` (tries properties of
+right answers), `evidence` (where a check leaves what it measured). Those of a speed case besides: `speed_case` (`test_speed` is
+parametrised over them), `track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
 import pytest
 
-from grader.assignment import Assignment
-from grader.job import CaseStarted
-from grader.judge.cases import Place, SpeedSizes
+from grader.assignment import Assignment, CourseError
+from grader.contender.contender import Contender
+from grader.judge.admission import Admission
+from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
-from grader.judge.fixtures import EVIDENCE, TEST, Test, races
+from grader.judge.hoarding import Hoarding
+from grader.judge.properties import Properties
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule
+from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Standing
-from grader.judge.works import PropertyCheck
+from grader.judge.track import Track
+
+EVIDENCE = pytest.StashKey[Evidence]()
+PLACE = pytest.StashKey[Place]()  # of a test in the report
+
+
+class Replay:
+    """The times of a race as a timer: it is at 0 before a round and, after `step`, at the seconds that the round took."""
+
+    def __init__(self) -> None:
+        self._times_s: deque[float] = deque()
+        self._shown_s = 0.0
+
+    def load(self, times_s: Iterable[float]) -> None:
+        """Times of the rounds to come, in seconds."""
+        self._times_s = deque(times_s)
+
+    def step(self) -> None:
+        """One round. Raises IndexError where no time is left."""
+        self._shown_s = self._times_s.popleft()
+
+    def __call__(self) -> float:
+        shown_s, self._shown_s = self._shown_s, 0.0
+        return shown_s
+
+
+@dataclass(eq=False)
+class Fixtures:
+    """A plugin of pytest."""
+
+    _track: Track
+    _hoarding: Hoarding
+    _works: Works
+    _admission: Admission
+    _schedule: Schedule
+    _replay: Replay = field(init=False, default_factory=Replay)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "speed_case" in metafunc.fixturenames:
+            timed = pytest.mark.benchmark(timer=self._replay)
+            sizes = self._track.run.speed_cases
+            cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in sizes]
+            metafunc.parametrize("speed_case", cases, indirect=True)
+
+    @pytest.fixture
+    def run(self) -> Run:
+        return self._track.run
+
+    @pytest.fixture
+    def track(self) -> Track:
+        return self._track
+
+    @pytest.fixture
+    def hoarding(self) -> Hoarding:
+        return self._hoarding
+
+    @pytest.fixture
+    def replay(self) -> Replay:
+        return self._replay
+
+    @pytest.fixture
+    def evidence(self, request: pytest.FixtureRequest) -> Evidence:
+        evidence: Evidence = request.node.stash.setdefault(EVIDENCE, Evidence())
+        return evidence
+
+    @pytest.fixture
+    def assignment(self, request: pytest.FixtureRequest) -> Assignment:
+        place: Place = request.node.stash[PLACE]
+        return place.assignment
+
+    @pytest.fixture
+    def contender(self, request: pytest.FixtureRequest) -> Contender:
+        place: Place = request.node.stash[PLACE]
+        if place.sizes is not None:
+            self._admission.check_timing(place, place.sizes)
+        self._admission.check(place, None)
+        contender = self._track.crew.worker(place.assignment)
+        contender.log.mark(place.heading)
+        return contender
+
+    @pytest.fixture
+    def properties(self, request: pytest.FixtureRequest) -> Properties:
+        place = request.node.stash[PLACE]
+        self._admission.check(place, None)
+        return self._works.properties(place)
+
+    @pytest.fixture
+    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
+        """The largest size that this machine has the memory for."""
+        place, items = request.node.stash[PLACE], request.session.items
+        if not self._track.crew.has_worker(place.assignment):
+            self._schedule.prepare_races(races(items[items.index(request.node) :]))
+        self._track.crew.settle()  # workers that are starting will hold memory too
+        self._track.run.gauge.look_again()
+        return self._admission.fitting(place, place.sizes)
+
+
+def races(items: Sequence[pytest.Item]) -> list[Place]:
+    """The speed cases among these tests."""
+    return [item.stash[PLACE] for item in items if item.stash[PLACE].sizes is not None]
 
 
 class JudgePlugin:
@@ -33,20 +140,13 @@ class JudgePlugin:
 
     Attributes:
         benchmarks: pytest-benchmark's record as JSON, once the session has ended.
-        refusal: why the assignments' own checks could not be collected.
-        failure: why no case was run.
+        failure: why no case was run, as CourseError where the assignments' own checks could not be collected.
     """
 
-    def __init__(
-        self, run: Run, standing: Standing, assignments: Sequence[Assignment], schedule: Schedule, results: Results
-    ) -> None:
-        self._run = run
-        self._standing = standing
-        self._assignments = {one.name: one for one in assignments}
-        self._schedule = schedule
-        self._results = results
+    def __init__(self, run: Run, standing: Standing, works: Works, schedule: Schedule, results: Results) -> None:
+        self._run, self._standing = run, standing
+        self._works, self._schedule, self._results = works, schedule, results
         self.benchmarks = ""
-        self.refusal = ""
         self.failure: Exception | None = None
 
     # Collection
@@ -55,50 +155,40 @@ class JudgePlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             sizes = item.callspec.params.get("speed_case") if hasattr(item, "callspec") else None
-            if isinstance(sizes, SpeedSizes):
-                case = sizes.declared
-                item.stash[TEST] = Test(Place(case.assignment.name, case.part.name, case.name, case.case.tries), sizes)
-            else:
-                item.stash[TEST] = Test(self._place_of_check(item))
-        self._find_all_checks({item.stash[TEST].place.key for item in items if item.stash[TEST].sizes is None})
+            item.stash[PLACE] = sizes.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
+        self._find_all_checks({item.stash[PLACE].key for item in items if item.stash[PLACE].sizes is None})
         # All tests of an assignment together, so that its worker is started once, and those that time it last.
-        order = list(self._assignments)
-        items.sort(
-            key=lambda item: (order.index(item.stash[TEST].place.assignment), item.stash[TEST].sizes is not None)
-        )
+        order = self._run.assignments
+        items.sort(key=lambda item: (order.index(item.stash[PLACE].assignment), item.stash[PLACE].sizes is not None))
 
     def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
-        for assignment in self._assignments.values():
+        for assignment in self._run.assignments:
             for part in assignment.spec.parts:
                 for name in (check for group in part.groups for check in group.checks):
                     if (assignment.name, part.name, name) not in found:
-                        toml = assignment.folder / "problem.toml"
-                        raise self._refuse(
-                            f"{toml}: checks: there is no test {name!r} in {assignment.folder}/test_*.py"
-                        )
+                        words = f"checks: there is no test {name!r} in {assignment.folder}/test_*.py"
+                        raise self._refuse(f"{assignment.folder / 'problem.toml'}: {words}")
 
     def _place_of_check(self, item: pytest.Item) -> Place:
         """A check from an assignment's own test file belongs to the part whose group names it."""
-        assignment = next((one for one in self._assignments.values() if item.path.is_relative_to(one.folder)), None)
-        if assignment is None:
-            raise self._refuse(f"{item.path}: lies in no assignment's folder")
+        # `check_files` has named no other files.
+        assignment = next(one for one in self._run.assignments if item.path.is_relative_to(one.folder))
         name = getattr(item, "originalname", item.name)
         for part in assignment.spec.parts:
             if any(name in group.checks for group in part.groups):
                 documentation = inspect.getdoc(getattr(item, "obj", None)) or name
-                return Place(assignment.name, part.name, name, documentation.splitlines()[0])
+                return Place(assignment, part, name, documentation.splitlines()[0])
         toml = assignment.folder / "problem.toml"
         raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
 
     def _refuse(self, message: str) -> pytest.UsageError:
-        self.refusal = message
+        self.failure = CourseError(message)
         return pytest.UsageError(message)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.refusal = (
-                f"{report.nodeid or 'a test file of an assignment'}: cannot be collected:\n{report.longreprtext}"
-            )
+            file = report.nodeid or "a test file of an assignment"
+            self.failure = CourseError(f"{file}: cannot be collected:\n{report.longreprtext}")
 
     # Run
     # ----------------------------------------------------------------------------------------------------------------------
@@ -106,21 +196,19 @@ class JudgePlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
         """The schedule's work first, then the rest by pytest."""
-        alone = [item for item in session.items if _takes_properties_alone(item)]
+        alone = [item for item in session.items if isinstance(item, pytest.Function) and _takes_properties_alone(item)]
         session.items[:] = [item for item in session.items if item not in alone]
-        checks = [PropertyCheck(item.stash[TEST].place, item.obj) for item in alone]  # type: ignore[attr-defined]
+        checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
         try:
-            self._schedule.run(checks, races(session.items))
+            self._schedule.run_all(checks, races(session.items))
         except Exception as error:
-            self.failure = error
+            self.failure = self.failure or error
             raise pytest.UsageError("the cases were not run") from None
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        place, timed = item.stash[TEST].place, item.stash[TEST].sizes is not None
-        name = f"speed of {place.name}" if timed else place.title
-        self._run.emit(CaseStarted(assignment=place.assignment, part=place.part, case=name))
+        self._run.emit(item.stash[PLACE].started)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -128,13 +216,13 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            test, evidence = item.stash[TEST], item.stash.get(EVIDENCE, Evidence())
-            if test.sizes is None:
-                self._standing.hangs.note(test.place.assignment, test.place.part, test.place.title, error)
-                self._results.keep(test.place, error, evidence, is_check=True)
+            place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
+            if place.sizes is None:
+                self._standing.hangs.note(place, error)
+                self._results.keep(place, error, evidence, is_check=True)
             else:
-                timed = getattr(item, "funcargs", {}).get("speed_case", test.sizes.declared)
-                self._results.keep_speed(test.place, test.sizes, timed, error, evidence, call.duration)
+                timed = getattr(item, "funcargs", {}).get("speed_case", place.sizes.declared)
+                self._results.keep_speed(place, timed, error, evidence, call.duration)
         if error is not None:
             # pytest keeps the last failure: its frames may hold most of the GPU's memory
             clear_frames(error.__traceback__)
@@ -158,8 +246,8 @@ class JudgePlugin:
         self.benchmarks = json.dumps(output_json, default=str)
 
 
-def _takes_properties_alone(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and list(inspect.signature(item.obj).parameters) == ["properties"]
+def _takes_properties_alone(item: pytest.Function) -> bool:
+    return list(inspect.signature(item.obj).parameters) == ["properties"]
 
 
 def check_files(assignments: Sequence[Assignment]) -> list[Path]:

@@ -1,8 +1,7 @@
 """Properties of right answers, tried on inputs that Hypothesis draws: for the checks in an assignment's own `test_*.py`.
 
-Beside the cases of problem.toml, which somebody has thought of, each property is tried on some inputs of any size, and where one of
-them is answered wrongly the smallest is looked for. Right and wrong are the oracle's business there too; the property gives the
-words: "row 2 changed when later keys were changed" tells a student more than numbers do.
+Each property is tried on some inputs of any size; if one is answered wrongly, the smallest such input is looked for. The oracle decides
+what is wrong there too. The property gives the words: "row 2 changed when later keys were changed" tells a student more than numbers do.
 
     def test_keys_in_another_order(properties: Properties) -> None:
         "Keys in another order, with their values, change nothing."
@@ -20,6 +19,7 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,11 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import HypothesisException
 from hypothesis.internal.conjecture import providers
 
-from grader.assignment import Assignment, Case, Part
+from grader.assignment import Case
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.asking import answer
-from grader.judge.cases import BoundCase
+from grader.judge.cases import BoundCase, Place
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, Evidence, described
@@ -54,78 +54,62 @@ class Trial:
         generator: of random numbers, the same each time that this input is tried.
     """
 
-    def __init__(self, run: Run, crew: Crew, comparison: Comparison, case: BoundCase, lane: int = 0) -> None:
-        self._run = run
-        self._crew = crew
-        self._comparison = comparison
-        self._case = case
-        self._lane = lane
+    def __init__(self, properties: Properties, case: BoundCase) -> None:
+        self._properties, self._case = properties, case
         self._wrong: CheckFailed | None = None
+        run = properties.run
         self.inputs = case.inputs(run.seed, 0, run.device)
         self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
         """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
-        # Whoever watches must not take many examples for a standstill.
-        self._run.emit(CaseNote(text="on drawn inputs"))
-        contender = self._crew.worker(self._case.assignment, self._lane)
-        got = answer(self._run, self._case, contender, call, Evidence())
+        own = self._properties
+        own.run.emit(CaseNote(text="on drawn inputs"))  # many examples are no standstill
+        contender = own.crew.worker(self._case.assignment, own.lane)
+        got = answer(own.run, self._case, contender, call)
         try:
-            self._comparison.compare(self._case, call, got, Evidence(), drawn=True)
+            own.comparison.compare(self._case, call, got, Evidence(), drawn=True)
         except CheckFailed as failed:
             self._wrong = self._wrong or failed
         return {name: tensor.double() for name, tensor in got.items()}
 
     def agree(self, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], words: str) -> None:
-        """Raise CheckFailed with these words where the two differ most, if the oracle has found one of them wrong."""
+        """As `hold`, with the largest difference of the two."""
         for name, tensor in first.items():
             gaps = (tensor - second[name]).abs().nan_to_num(torch.inf)
             self.hold(float(gaps.amax()) if gaps.numel() else 0.0, words)
 
     def hold(self, gap: float, words: str) -> None:
-        """Raise CheckFailed with these words and by how much the property is missed, if the oracle has found an answer wrong."""
-        if self._wrong is not None and not gap <= _tolerated(self._case):
+        """Raise CheckFailed with these words, and by how much the property is missed, if an answer is wrong by the oracle."""
+        tolerated = self._case.assignment.spec.tolerance.floor[self._case.case.dtype]
+        if self._wrong is not None and not gap <= tolerated:
             raise CheckFailed(
                 f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details), self._wrong.map
             )
 
     def conclude(self) -> None:
-        """Raise CheckFailed if the oracle has found an answer wrong, whatever the property says."""
+        """Raise CheckFailed if an answer is wrong by the oracle, whatever the property says."""
         if self._wrong is not None:
             raise self._wrong
 
 
-def _tolerated(case: BoundCase) -> float:
-    return case.assignment.spec.tolerance.floor[case.case.dtype]
-
-
+@dataclass(frozen=True)
 class Properties:
     """Tries properties on a submission.
 
-    Args:
+    Attributes:
+        place: of the check; the defaults of its part hold.
         problem, model: the assignment's problem.py and its keys.
-        part: the part that the check belongs to; its defaults hold.
-        name, title: of the check.
         lane: whose worker is asked.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        crew: Crew,
-        comparison: Comparison,
-        assignment: Assignment,
-        problem: Problem,
-        model: type[Params],
-        part: Part,
-        name: str,
-        title: str,
-        lane: int = 0,
-    ) -> None:
-        self._run, self._crew, self._comparison = run, crew, comparison
-        self._assignment, self._problem = assignment, problem
-        self._model, self._part, self._name, self._lane = model, part, name, lane
-        self._title = title
+    run: Run
+    crew: Crew
+    comparison: Comparison
+    place: Place
+    problem: Problem
+    model: type[Params]
+    lane: int = 0
 
     def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
         """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
@@ -138,8 +122,9 @@ class Properties:
             CheckFailed: about the smallest input found.
             ContenderFault: of the first input without an answer. Faults of the grader pass through.
         """
-        self._crew.worker(self._assignment, self._lane)  # what cannot be loaded is no input's fault
-        _draw_alike_everywhere()
+        assignment, part = self.place.assignment, self.place.part
+        self.crew.worker(assignment, self.lane)  # what cannot be loaded is no input's fault
+        draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, CheckFailed | None] = {}
         give_up_at: float | None = None
@@ -157,9 +142,9 @@ class Properties:
                 give_up_at = give_up_at or time.monotonic() + SEARCH_S
                 raise failed.with_traceback(None)
 
-        text = f"{self._run.seed}/{self._assignment.name}/{self._part.name}/{self._name}"
+        text = f"{self.run.seed}/{assignment.name}/{part.name}/{self.place.name}"
         search = settings(
-            max_examples=self._assignment.spec.examples[self._run.device_name],
+            max_examples=assignment.spec.examples[self.run.device_name],
             database=None,
             deadline=None,
             phases=(Phase.generate, Phase.shrink),
@@ -175,13 +160,13 @@ class Properties:
             raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
-        own = {key: value for key, value in drawn.items() if key in self._model.model_fields}
-        case = Case(name=self._name, tries=self._title, params=own)
+        place, own = self.place, {key: value for key, value in drawn.items() if key in self.model.model_fields}
+        case = Case(name=place.name, tries=place.title, params=own)
         given: tuple[str, ...] = ()
         try:
-            params = bind_params(self._assignment, self._part, case, self._model, self._run.device_name)
-            bound = BoundCase(self._assignment, self._problem, self._part, case, params)
-            trial = Trial(self._run, self._crew, self._comparison, bound, self._lane)
+            params = bind_params(place.assignment, place.part, case, self.model, own)
+            bound = BoundCase(place.assignment, self.problem, place.part, case, params)
+            trial = Trial(self, bound)
             given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
@@ -198,7 +183,7 @@ class Properties:
         return None
 
 
-def _draw_alike_everywhere() -> None:
+def draw_alike_everywhere() -> None:
     """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
     if hasattr(providers, "_get_local_constants"):  # since 6.131
@@ -218,7 +203,5 @@ class _Stopped(BaseException):
 def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
     """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
     tensors = ", ".join(given)
-    more = (
-        f"{key} {value}" for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)
-    )
-    return "; ".join(filter(None, [tensors, ", ".join(more)]))
+    more = {key: value for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)}
+    return "; ".join(filter(None, [tensors, ", ".join(f"{key} {value}" for key, value in more.items())]))

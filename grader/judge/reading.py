@@ -1,7 +1,6 @@
-"""Reads a submission's source in a process of its own: what is written so as to be read without end must hold up nobody.
+"""Reads a submission's source in a process of its own, with limits: source that takes too long to read must not hold up the judge.
 
-The reading itself is in `grader/verdict/policy.py`. It was made to take no longer than the source is long; whoever finds a way to make it
-take longer all the same meets this process's limits, and has a submission that cannot be read.
+The reading itself is in `grader/verdict/policy.py`, made to take no longer than the source is long.
 
     python -m grader.judge.reading FOLDER CPU_LIMIT_S PARENT_PID
 
@@ -36,7 +35,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of one assignment: `language` is "triton" or "cuda"; `imports`, None without a policy, and `forbidden` as in that."""
+    """What is asked of one assignment; `imports`, None without a policy, and `forbidden` are the policy's."""
 
     file: str
     entry: str
@@ -47,11 +46,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Uses:
-    """Forbidden uses that were read.
-
-    findings: the first; `count` is how many there are.
-    lines: those of `findings`, as the files have them.
-    """
+    """Forbidden uses: how many there are, the first of them, and their lines as the files have them."""
 
     findings: tuple[Finding, ...] = ()
     count: int = 0
@@ -62,8 +57,7 @@ class Uses:
 class Answer:
     """What was read.
 
-    plain: forbidden uses that a call reaches which asks for no gradients.
-    gradients: those that a call reaches which asks for them.
+    plain, gradients: forbidden uses that a call reaches without gradients, and with them.
     unreadable: why one of the files is no text that can be run, or nothing.
     kernels: names of the Triton kernels that the submission defines.
     """
@@ -91,7 +85,7 @@ def read(
         found = _ask(folder, files, questions[len(answers) :], cpu_limit_s)
         answers += found
         if len(answers) < len(questions):
-            answers.append(None)  # whoever comes after that one is asked again
+            answers.append(None)  # the next question is asked of a new process
     return answers
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
 
@@ -14,9 +13,9 @@ from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
-from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
+from grader.judge.cases import BoundSpeedCase, Place
 from grader.judge.compilation import Compilation
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, with_input
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
@@ -28,44 +27,27 @@ PLACES_TOLD = 4
 NOT_OF_THE_MACHINE = ("passed", "skipped", "not_implemented", "forbidden", "infra_error")
 
 
+@dataclass
 class Results:
     """Keeps results, and says whose fault a failure is.
 
-    Args:
-        canary: is asked where a failure may be the machine's.
-        compilation: knows the kernels of each assignment.
-
     Attributes:
+        canary: is asked where a failure may be the machine's.
         cases, speed: results by assignment, part and name.
         stopped: the title of the first case that went wrong of each assignment, where a job stops early.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        standing: Standing,
-        assignments: Sequence[Assignment],
-        canary: Canary,
-        compilation: Compilation,
-    ) -> None:
-        self._run = run
-        self._standing = standing
-        self._assignments = {one.name: one for one in assignments}
-        self._canary = canary
-        self._compilation = compilation
-        self.cases: dict[tuple[str, str, str], CaseResult] = {}
-        self.speed: dict[tuple[str, str, str], SpeedCaseResult] = {}
-        self.stopped: dict[str, str] = {}
+    run: Run
+    standing: Standing
+    canary: Canary
+    compilation: Compilation
+    cases: dict[tuple[str, str, str], CaseResult] = field(init=False, default_factory=dict)
+    speed: dict[tuple[str, str, str], SpeedCaseResult] = field(init=False, default_factory=dict)
+    stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: Place, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
-        """Keep the result of a case or check.
-
-        Args:
-            error: raised by the case; None where it passed.
-            is_check: an AssertionError of a check is about the submission, of a case about the grader.
-        """
-        spec = self._assignments[place.assignment].spec
-        end = _end(self._looked_into(place, error), spec, asserts=is_check)
+        """Keep the result of a case or check. `error`: raised by it; an AssertionError of a check is about the submission."""
+        end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         earlier = self.cases.get(place.key)
         if earlier is not None and earlier.outcome != "passed":
             return  # a parametrised check is as good as its worst run
@@ -85,28 +67,22 @@ class Results:
             time_s=evidence.time_s,
         )
         self.cases[place.key] = result
-        if self._run.job.stop_early and result.outcome not in ("passed", "skipped"):
-            self.stopped.setdefault(place.assignment, place.title)
-        self._run.emit(CaseDone(assignment=place.assignment, part=place.part, result=result))
+        if self.run.job.stop_early and result.outcome not in ("passed", "skipped"):
+            self.stopped.setdefault(place.assignment.name, place.title)
+        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=result))
 
     def keep_speed(
         self,
         place: Place,
-        sizes: SpeedSizes,
         timed: BoundSpeedCase,
         error: BaseException | None,
         evidence: Evidence,
         time_s: float,
     ) -> None:
-        """Keep the result of a speed case.
-
-        Args:
-            timed: the size that was timed, or the declared one.
-            time_s: seconds that timing it took.
-        """
+        """Keep the result of a speed case. `timed`: in the size that was timed, or the declared size. `time_s`: what timing it took."""
         if place.key in self.speed and error is None:
             return  # its teardown has nothing to add
-        end = _end(self._looked_into(place, error), self._assignments[place.assignment].spec)
+        end = _end(self._looked_into(place, error), place.assignment.spec)
         result = SpeedCaseResult(
             name=place.name,
             size=timed.case.tries,
@@ -114,17 +90,17 @@ class Results:
             message=end.message or evidence.words,
             diagnosis=end.details,
             traceback=end.traceback,
-            points=speed_points(sizes.declared.speed.bands, evidence.bands, end.outcome),
+            points=speed_points(timed.speed.bands, evidence.bands, end.outcome),
             bands=evidence.bands,
             measured=evidence.measured,
             time_s=time_s,
         )
         self.speed[place.key] = result
-        self._run.emit(SpeedDone(assignment=place.assignment, part=place.part, result=result))
+        self.run.emit(SpeedDone(assignment=place.assignment.name, part=place.part.name, result=result))
 
-    def of_part(self, assignment: str, part: str) -> list[CaseResult]:
-        """The results of a part's cases and checks so far."""
-        return [one for key, one in self.cases.items() if key[:2] == (assignment, part)]
+    def of_part(self, place: Place) -> list[CaseResult]:
+        """The results of the part's cases and checks so far."""
+        return [one for key, one in self.cases.items() if key[:2] == place.of_part]
 
     @property
     def has_decided_something(self) -> bool:
@@ -133,12 +109,12 @@ class Results:
 
     def look_back(self) -> None:
         """Revise results that all of an assignment's together show in another light."""
-        for assignment in self._assignments.values():
+        for assignment in self.run.assignments:
             own = [one for key, one in self.cases.items() if key[0] == assignment.name]
-            if fault := self._canary.look_back(assignment, own):
+            if fault := self.canary.look_back(assignment, own):
                 self._revise(assignment, fault)
         for key, result in self.cases.items():
-            excuse = self._standing.excused.get(key[:2])
+            excuse = self.standing.excused.get(key[:2])
             if excuse is not None and result.outcome == "passed":  # it passed without what the rest of the part needs
                 self.cases[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
 
@@ -146,14 +122,13 @@ class Results:
         """An error of a case, or the machine's fault that it turns out to be."""
         if not isinstance(error, ContenderFault):
             return error
-        assignment = self._assignments[place.assignment]
         if error.outcome == "skipped" and error.raised_by == "submission":
-            self._standing.excuse(assignment, place.part, error)
-        if (found := self._canary.look_into(assignment, error)) is not None:
-            self._compilation.kernels.pop(assignment.name, None)  # what the broken tools said of them
+            self.standing.excuse(place, error)
+        if (found := self.canary.look_into(place.assignment, error)) is not None:
+            self.compilation.kernels.pop(place.assignment.name, None)  # what the broken tools said of them
         return found or error
 
-    def _revise(self, assignment: Assignment, fault: MachineFault) -> None:
+    def _revise(self, assignment: Assignment, fault: CaseRefused) -> None:
         """Make every failure of an assignment the machine's."""
         revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
         for key, result in self.cases.items():
@@ -167,8 +142,6 @@ class Results:
 
 @dataclass(frozen=True)
 class _End:
-    """How a case ended, in the report's terms."""
-
     outcome: Outcome
     message: str = ""
     details: tuple[str, ...] = ()
@@ -177,11 +150,7 @@ class _End:
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
-    """How a case of the assignment `spec` ended.
-
-    Args:
-        asserts: whether an AssertionError is about the submission; else the course or the grader has failed.
-    """
+    """How a case of the assignment `spec` ended. `asserts`: whether an AssertionError is about the submission."""
     match error:
         case None:
             return _End("passed")
@@ -196,16 +165,15 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
             return _End("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():
             return _End("skipped", str(error) or "skipped")
-        case MachineFault():
+        case CaseRefused():
             return _End("infra_error", error.message, tuple(filter(None, error.details)))
-        case CaseRefused() | MemoryError() | WorkerUnavailable():
+        case MemoryError() | WorkerUnavailable():
             return _End("infra_error", str(error) or type(error).__name__)
         case _:
             return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))
 
 
 def _where(error: BaseException) -> str:
-    """The innermost lines that raised, for whoever has to mend it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = extract_tb(error.__traceback__)[-PLACES_TOLD:]

@@ -29,25 +29,25 @@ class Ruler:
     """
 
     def __init__(self, device_name: Device, case: BoundCase, call: Call) -> None:
-        self._case = case
+        self.case = case
         scale = Scale(case, call)
         yardsticks = scale.measure(case.problem.baseline(call))
-        self._budgets = budgets_of(device_name, case, yardsticks)
-        self._stand_in = _stand_in(case)
-        own = scale.measure(self._stand_in(call))
+        self.budgets = budgets_of(device_name, case, yardsticks)
+        self.stand_in = _stand_in(case)
+        own = scale.measure(self.stand_in(call))
         off = max((one.worst for one in own.values()), default=0.0)  # a scale may be common to all outputs
-        self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self._budgets.items()}
+        self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self.budgets.items()}
 
     def accepts(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are right by that budget; where not, `compare` has the last word."""
-        return self.is_near(call, got) or within(Scale(self._case, call).measure(got), self._budgets)
+        return self.is_near(call, got) or within(Scale(self.case, call).measure(got), self.budgets)
 
     def is_near(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are so near to PyTorch's that they are right, whatever the oracle says."""
-        theirs = {name: tensor.float() for name, tensor in self._stand_in(call).items()}
+        theirs = {name: tensor.float() for name, tensor in self.stand_in(call).items()}
         if not all(math.isfinite(float(tensor.sum())) for tensor in theirs.values()):
             return False  # where PyTorch overflows the oracle may not
-        return within(Scale(self._case, call, theirs).measure(got), self._nearer)
+        return within(Scale(self.case, call, theirs).measure(got), self._nearer)
 
 
 def load_early(case: BoundCase, device: torch.device) -> None:
@@ -76,15 +76,9 @@ def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
         if not isinstance(outputs, dict) or outputs.keys() != owed.keys():
             raise CaseRefused(f"{where} must return a dict of {', '.join(owed)}")
         for name, shape in owed.items():
-            tensor = outputs[name]
-            if (
-                not isinstance(tensor, torch.Tensor)
-                or tuple(tensor.shape) != tuple(shape)
-                or not tensor.is_floating_point()
-            ):
-                raise CaseRefused(
-                    f"{where}: {name} must be a tensor of floating-point numbers and of shape {tuple(shape)}"
-                )
+            one, words = outputs[name], f"must be a tensor of floating-point numbers and of shape {tuple(shape)}"
+            if not (isinstance(one, torch.Tensor) and one.shape == tuple(shape) and one.is_floating_point()):
+                raise CaseRefused(f"{where}: {name} {words}")
         return outputs
 
     return checked

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
 import torch
 
-from grader.assignment import Device
+from grader.assignment import Assignment, Device, load_course
 from grader.contender.pool import workers_at_once
 from grader.job import Event, Job
+from grader.judge.cases import BoundCase, SpeedSizes, bind_cases, bind_speed_cases
 from grader.judge.gpu import Gauge
 
 
 @dataclass(frozen=True)
 class Run:
-    """A grading's job and the machine that does it.
+    """A grading's job, the machine that does it, and the course's part in it.
 
     Attributes:
-        job: what is graded, and how.
         device_name: `cpu` or `cuda`.
         seed: of all inputs but those that are timed.
         emit: takes the events of the grading.
-        gauge: the GPU's clocks, and whether the GPU is quiet.
         lane_count: how many workers of the submission may run at once.
+        assignments: in the order of grading. cases, speed_cases: those to be run, of all assignments.
     """
 
     job: Job
@@ -34,22 +34,27 @@ class Run:
     emit: Callable[[Event], None]
     gauge: Gauge
     lane_count: int = 1
+    assignments: Sequence[Assignment] = ()
+    cases: Sequence[BoundCase] = ()
+    speed_cases: Sequence[SpeedSizes] = ()
 
     @classmethod
     def begin(cls, job: Job, device_name: Device, emit: Callable[[Event], None]) -> Run:
-        """A run on this machine, with the job's seed or a new one."""
+        """A run on this machine, with the job's seed or a new one. Raises CourseError."""
         seed = secrets.randbits(53) if job.seed is None else job.seed
         one_by_one = device_name == "cpu" or job.stop_early
         lane_count = 1 if one_by_one else workers_at_once(free_gib(device_name))
-        return cls(job, device_name, seed, emit, Gauge(torch.device(device_name), measuring=job.speed), lane_count)
+        gauge = Gauge(torch.device(device_name), measuring=job.speed)
+        course = load_course(job.course, job.assignments)
+        if job.assignments:
+            course.sort(key=lambda one: job.assignments.index(one.name))
+        cases = bind_cases(course, device_name)
+        speed_cases = bind_speed_cases(course)
+        return cls(job, device_name, seed, emit, gauge, lane_count, course, cases, speed_cases if job.speed else ())
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.device_name)
-
-    @property
-    def gpu_name(self) -> str:
-        return torch.cuda.get_device_name() if self.device_name == "cuda" else "CPU"
 
     def free_gib(self) -> float:
         """GiB of the device's memory that are free: the GPU's, or the host's where there is none."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from grader.contender import sanitizer
 from grader.contender.contender import Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
-from grader.judge.asking import UPSTREAM, arena_for, check_returned
+from grader.judge.asking import arena_for, check_returned, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
@@ -23,7 +23,7 @@ from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.judge.standing import Standing
-from grader.verdict.sanitizer import Finding, findings
+from grader.verdict.sanitizer import findings
 
 LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
 MAX_TOLD = 6
@@ -49,20 +49,23 @@ def run_watched(
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False
     with arena_for(call, shapes, case.dtype, run.device) as arena, worker:
-        asked = [([*call.args], None if call.upstream is None else UPSTREAM)]
-        request = arena.request(asked, call.options.values(), LIMITS.time_s, apart=True)
+        request = request_for(arena, call, LIMITS.time_s, apart=True)
         try:
-            with standing.hangs.ending(case.assignment.name, case.part.name, worker):
+            with standing.hangs.ending(case.place, worker):
                 load_file(worker, run.job.submission, case.assignment)
                 loaded = True
-                worker.log.mark(case.heading)
+                worker.log.mark(case.place.heading)
                 evidence.given = described(call)
                 reply = worker.do(request, LIMITS, arena.files)
         except ContenderFault as ended:
             fault = ended  # what the tool has found goes first: it may be the reason
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
-    found = trusted(findings(worker.tool_log, own_files(run, case)), case.assignment.spec.language)
+    files = {Path(name).name for name in run.job.info.files} | {case.assignment.spec.file}
+    found = findings(worker.tool_log, files)
+    if case.assignment.spec.language != "cuda":
+        # Of tensor cores' operands in shared memory, which Triton lays out and no student, the tool says what is not so.
+        found = [one for one in found if one.space == "global"]
     if found:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
@@ -70,20 +73,10 @@ def run_watched(
     if fault is not None and not loaded and (own := standing.fault_of_file(case.assignment, fault)) is not None:
         raise own
     if fault is not None:
-        standing.hangs.check(case.assignment.name, case.part.name)
+        standing.hangs.check(case.place)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise ContenderFault("skipped", f"{UNUSABLE}: {why}")
     check_operators(reply.operators, case.assignment)
     check_returned(reply.returned, shapes, case.dtype, run.device)
     comparison.compare(case, call, got, evidence)
-
-
-def own_files(run: Run, case: BoundCase) -> set[str]:
-    """Names of the submission's files that may hold kernels."""
-    return {Path(name).name for name in run.job.info.files} | {case.assignment.spec.file}
-
-
-def trusted(found: list[Finding], language: str) -> list[Finding]:
-    """Without what the tool is known to say wrongly of tensor cores' operands in shared memory, which Triton lays out and no student."""
-    return [one for one in found if one.space == "global" or language == "cuda"]

@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,29 +14,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader.assignment import Assignment, CourseError, Device, load_course
+from grader.assignment import CourseError, Device
 from grader.contender.pool import WorkerPool
 from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
 from grader.judge import ruler
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
-from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
-from grader.judge.comparison import Comparison
+from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
-from grader.judge.fixtures import Fixtures
 from grader.judge.gathering import Gathering
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
-from grader.judge.plugin import JudgePlugin, check_files
-from grader.judge.reference import Reference
+from grader.judge.plugin import Fixtures, JudgePlugin, check_files
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule
+from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Standing
 from grader.judge.track import Track
 from grader.judge.trial import Trials
-from grader.judge.works import Works
 from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
@@ -63,31 +59,26 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         _import_ahead()
     standing = Standing(run)
     crew = Crew(run, standing, pool)
-    assignments = sorted(load_course(job.course, job.assignments), key=lambda one: job.assignments.index(one.name))
-    cases = bind_cases(assignments, pool.device)
-    speed_cases = bind_speed_cases(assignments)
-    standing.look(assignments)
+    standing.look()
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
-    emit(Planned(device=pool.device, parts=_planned(assignments, job.speed), isolation=isolation))
-    timed = speed_cases if job.speed else []
+    emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, crew))
     hoarding = Hoarding(run, crew)
     trials = Trials(run, standing, comparison)
     lanes = Lanes(run, standing, crew)
-    compilation = Compilation(run, standing, crew, cases)
-    canary = Canary(run, crew, lanes, comparison, cases, compilation)
-    results = Results(run, standing, assignments, canary, compilation)
-    admission = Admission(run, standing, hoarding, assignments, cases, compilation, results)
-    problems = {one.name: load_problem(one) for one in assignments}
-    works = Works(run, standing, crew, hoarding, comparison, trials, assignments, problems)
-    schedule = Schedule(run, standing, crew, lanes, trials, works, assignments, cases, admission, compilation, results)
-    track = Track(run, crew, comparison)
-    fixtures = Fixtures(track, hoarding, works, assignments, timed, admission, schedule)
-    plugin = JudgePlugin(run, standing, assignments, schedule, results)
-    _start_the_courses_own(run, crew, timed, schedule.starting_gib)
+    compilation = Compilation(run, standing, crew)
+    canary = Canary(run, crew, lanes, comparison, compilation)
+    results = Results(run, standing, canary, compilation)
+    admission = Admission(run, standing, hoarding, compilation, results)
+    problems = {one.name: load_problem(one) for one in run.assignments}
+    works = Works(run, standing, crew, hoarding, comparison, trials, problems)
+    schedule = Schedule(run, standing, crew, lanes, trials, works, admission, compilation, results)
+    fixtures = Fixtures(Track(run, crew, comparison), hoarding, works, admission, schedule)
+    plugin = JudgePlugin(run, standing, works, schedule, results)
+    start_the_courses_own(run, crew, schedule.starting_gib)
     try:
-        interrupted = not _run(schedule, plugin, fixtures, assignments, timed)
+        interrupted = not run_tests(run, schedule, plugin, fixtures)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
     finally:
         lanes.abandon()
@@ -99,7 +90,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     if plugin.benchmarks:
         emit(Benchmarked(json_text=plugin.benchmarks))
     gathering = Gathering(run, standing, results, compilation, interrupted)
-    emit(Finished(report=gathering.report(isolation, assignments, started, time.monotonic() - clock)))
+    emit(Finished(report=gathering.report(isolation, started, time.monotonic() - clock)))
 
 
 def choose_device(wanted: str) -> Device:
@@ -110,13 +101,13 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def _start_the_courses_own(run: Run, crew: Crew, timed: Sequence[SpeedSizes], starting_gib: float) -> None:
-    """Start the course's own workers in the background, before anybody asks for them: torch.compile's needs the longest of all.
+def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
+    """Start the course's own workers in the background: torch.compile's needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take meanwhile.
     """
-    raced = [one for one in timed if run.device_name in one.declared.speed.devices]
+    raced = [one for one in run.speed_cases if run.device_name in one.declared.speed.devices]
 
     def load_early() -> None:
         for one in raced:
@@ -130,39 +121,32 @@ def _start_the_courses_own(run: Run, crew: Crew, timed: Sequence[SpeedSizes], st
 
 
 def _import_ahead() -> None:
-    """Import what threads of the judge would import at the first need: pytest fails if an import makes loggers while it looks at them."""
+    """Import ahead of the judge's threads: pytest fails if an import makes loggers while it looks at them."""
     for name in FOR_THREADS:
         with suppress(ImportError):  # whoever needs it will be told
             importlib.import_module(name)
 
 
-def _planned(assignments: Sequence[Assignment], speed: bool) -> tuple[PlannedPart, ...]:
+def _planned(run: Run) -> tuple[PlannedPart, ...]:
     return tuple(
         PlannedPart(
             assignment=one.name,
             part=part.name,
             file=one.spec.file,
             title=f"{one.spec.title}: {part.title}",
-            cases=sum(len(group.cases) + len(group.checks) for group in part.groups)
-            + (len(part.speed) if speed else 0),
+            cases=sum(len(group.names) for group in part.groups) + run.job.speed * len(part.speed),
         )
-        for one in assignments
+        for one in run.assignments
         for part in one.spec.parts
     )
 
 
-def _run(
-    schedule: Schedule,
-    plugin: JudgePlugin,
-    fixtures: Fixtures,
-    assignments: Sequence[Assignment],
-    timed: Sequence[SpeedSizes],
-) -> bool:
+def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtures) -> bool:
     """Run all cases, checks and speed cases. Returns False where that was interrupted."""
-    files = [*check_files(assignments), *([HERE / "test_speed.py"] if timed else [])]
+    files = [*check_files(run.assignments), *([HERE / "test_speed.py"] if run.speed_cases else [])]
     if not files:
         try:
-            schedule.run((), ())
+            schedule.run_all((), ())
         except KeyboardInterrupt:
             return False
         return True
@@ -170,11 +154,9 @@ def _run(
     for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # the second switches pytest-benchmark off
         os.environ.pop(name, None)
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
-    if timed:  # the plugin keeps what it is told
+    if run.speed_cases:  # the plugin keeps what it is told
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
     code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
-    if plugin.refusal:
-        raise CourseError(plugin.refusal)
     if plugin.failure is not None:
         raise plugin.failure
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):

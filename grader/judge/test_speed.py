@@ -7,12 +7,11 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from grader.contender.contender import Contender
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.evidence import Evidence
-from grader.judge.heats import run_heat, run_second_heat
+from grader.judge.heats import band_results, run_heat, run_second_heat, stopped
 from grader.judge.hoarding import Hoarding
-from grader.judge.measurement import band_results, stopped
-from grader.judge.replay import Replay
+from grader.judge.plugin import Replay
+from grader.judge.race import FarTooSlow
 from grader.judge.track import Track
-from grader.judge.warmup import FarTooSlow
 
 
 def test_speed(
@@ -39,7 +38,6 @@ def test_speed(
     evidence.bands = band_results(speed_case, verdict)
     benchmark.group = speed_case.id
     benchmark.extra_info.update(
-        gpu=track.run.gpu_name,
         corroborated=verdict.corroborated,
         median_s={name: estimate.median for name, estimate in verdict.counted.items()},
         speedup={name: [one.median, one.low, one.high] for name, one in verdict.speedups.items()},

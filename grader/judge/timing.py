@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,9 +31,9 @@ WIDE_OPEN = 2**31 - 1
 
 
 class Gate:
-    """What all calls of one contender's batch wait for on a GPU, once they stand in the queue: a word of its memory.
+    """A word of GPU memory that the queued calls of one contender's batch wait for.
 
-    A worker could write to its own. Its calls would then run on what the arena holds before the inputs are there.
+    A worker that writes to its gate has its calls run on what the arena holds before the inputs are there.
     """
 
     def __init__(self) -> None:
@@ -60,11 +61,9 @@ class Gate:
 class Batch:
     """One batch.
 
-    claimed_s: what the worker says a call took, on average.
-    wall_s: from `start` to `end`, by the judge's clock.
-    collected: whether results were, and were not written in place.
-    kinds: what came back.
-    quiet: whether the GPU was, when the contender had been frozen.
+    claimed_s: what the worker says a call took, on average. wall_s: from START to END, by the judge's clock.
+    collected: whether results were collected, and not written in place. kinds: what came back.
+    quiet: whether the GPU was quiet when the contender had been frozen.
     operators: PyTorch's that ran, if the batch was watched.
     """
 
@@ -78,16 +77,12 @@ class Batch:
 
 
 class Bench:
-    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on.
-
-    A context manager. Contenders are frozen but while they run.
+    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on. Contenders are frozen but while they run.
 
     Args:
         calls: a set's inputs each; all of the same shapes and strides.
-        outputs: shape of each output, by name.
-        dtype: of the outputs.
-        device: where it all lies.
-        gauge: of the same device.
+        outputs: shape of each output, by name. dtype: of the outputs.
+        gauge: of the device where it all lies.
         in_place: whether functions may write to outputs that lie beside the inputs, as the contract of CUDA C++ has it.
         collected: of how many calls results can be collected.
     """
@@ -112,34 +107,23 @@ class Bench:
         self.tidied_s = 0.0  # seconds that contenders took to get ready for batches, which nobody counts
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
-        self._gates: dict[Contender, Gate] = {}
-        self._arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
-        self._collected: Arena | None = None
-        try:
+        self.gates: dict[Contender, Gate] = {}
+        with ExitStack() as opened:
+            arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
+            self._arena = opened.enter_context(arena)
+            self._collected: Arena | None = None
             if collected:
-                self._collected = Arena({}, self._slots(collected), dtype, device)
-            most = max(collected, len(calls) if in_place else 0)
-            self._mine = [
-                torch.empty(shape, dtype=dtype, device=device) for _ in range(most) for shape in outputs.values()
-            ]
-        except BaseException:
-            for arena in (self._arena, self._collected):
-                if arena is not None:
-                    arena.close()
-            raise
+                self._collected = opened.enter_context(Arena({}, self._slots(collected), dtype, device))
+            taken = [*outputs.values()] * max(collected, len(calls) if in_place else 0)
+            self._mine = [torch.empty(shape, dtype=dtype, device=device) for shape in taken]
+            self._memory = opened.pop_all()
         self._collectable = collected
         self._changed: list[str] = []  # inputs that the last batch has changed
         self._place = self._arena  # where the outputs of the last batch are
         self._order: list[int] = []  # the number of each call's place there
-        self._takes = {
-            place: place.takes(names := self._places(len(place.outputs) // len(outputs)), self._mine[: len(names)])
-            for place in (self._arena, self._collected)
-            if place is not None and place.outputs
-        }
+        places = [place for place in (self._arena, self._collected) if place is not None and place.outputs]
+        self._takes = {place: place.takes(place.outputs, self._mine[: len(place.outputs)]) for place in places}
         self._taken = False  # whether the outputs of the last batch were
-
-    def _outputs_of(self, index: int) -> list[str]:
-        return [_of(name, index) for name in self._shapes]
 
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
         return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
@@ -152,7 +136,7 @@ class Bench:
 
     def close(self) -> None:
         """Give the arena back; contenders that still live unmap it, and stand still again."""
-        for gate in self._gates.values():
+        for gate in self.gates.values():
             gate.open(forever=True)  # whoever was left waiting would wait for ever
         for contender in self._guests:
             if contender.lives():
@@ -164,16 +148,10 @@ class Bench:
         del self._flush
         self._takes.clear()
         self._mine.clear()
-        for memory in (*self._gates.values(), self._collected, self._arena):
-            if memory is not None:
-                memory.close()
+        self._memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
-        """Let a contender map the arena, and freeze it. Raises ContenderFault.
-
-        Args:
-            collects: whether its results may be collected.
-        """
+        """Let a contender map the arena, and freeze it. `collects`: whether its results may be collected. Raises ContenderFault."""
         self._arena.wipe()
         if self._collected is not None:
             self._collected.wipe()  # what a baseline has handed in there is the right answer
@@ -181,17 +159,17 @@ class Bench:
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
-            sets.append(self._arena.operands(names, upstream, self._outputs_of(index) if self._in_place else []))
+            sets.append(self._arena.operands(names, upstream, self._places(index) if self._in_place else []))
         self._guests.append(contender)
         gate = None
         if self._device.type == "cuda":
-            self._gates[contender] = Gate()
-            gate = self._gates[contender].memory.address
+            self.gates[contender] = self._memory.enter_context(closing(Gate()))
+            gate = self.gates[contender].memory.address
         files = self._arena.files
         request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
         if collects and self._collected is not None:
             files += self._collected.files
-            results = tuple(self._collected.places(self._outputs_of(index)) for index in range(self._collectable))
+            results = tuple(self._collected.places(self._places(index)) for index in range(self._collectable))
             request = replace(request, places=self._collected.address, results=results)
         contender.do(request, HOUSEKEEPING, files)
         contender.freeze()
@@ -215,16 +193,13 @@ class Bench:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """Time one batch on the first `calls` sets, and leave the contender frozen.
+        """Time one batch on the first `calls` sets, and leave the contender frozen. Raises ContenderFault.
 
         Args:
             judged: whether the judge's clock is to be of use: results are taken.
             collect: whether to take the results too, where they were not written in place; only from those invited for that.
             check: whether `check_memory` will be asked.
             watched: whether to note PyTorch's operators and, with `check`, changed inputs; such a batch is no measure of time.
-
-        Raises:
-            ContenderFault: there was no answer.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
@@ -234,7 +209,7 @@ class Bench:
         copies = self._arena.copies(names)
         self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
         keep = calls if collect else self._enough
-        if (gate := self._gates.get(contender)) is not None:
+        if (gate := self.gates.get(contender)) is not None:
             contender.send(Time(calls, keep, watched, gate.close_again()))
             contender.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
         else:
@@ -273,7 +248,6 @@ class Bench:
             self._arena.wipe(wait=False)
 
     def _collect(self, contender: Contender, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
-        """Have the last batch's results copied to random places; returns what came back."""
         assert self._collected is not None
         self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
         self._place = self._collected
@@ -281,7 +255,6 @@ class Bench:
         return contender.collect(self._order, limits)
 
     def _take(self, calls: int) -> None:
-        """Copy the last batch's results to memory that nobody else has."""
         number = calls * len(self._shapes)
         mine, places = self._takes[self._place]
         self._place.fill((mine[:number], places[:number]))
@@ -297,14 +270,14 @@ class Bench:
                 self._flush.zero_()
             wiped.synchronize()
 
-    def _places(self, calls: int) -> list[str]:
-        return [_of(name, number) for number in range(calls) for name in self._shapes]
+    def _places(self, *numbers: int) -> list[str]:
+        return [_of(name, number) for number in numbers for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
         """The outputs of a call of the last batch, in memory that nobody else has, until the next batch.
 
         Raises:
-            CheckFailed: what lies in their place is no longer what lay there when the batch was over.
+            CheckFailed: their place was written to after the batch.
         """
         number = self._order[index]
         if not self._taken:
@@ -319,7 +292,7 @@ class Bench:
         return outputs
 
     def check_memory(self) -> None:
-        """Whether the last batch, run with `check`, left alone what was not its own to change. Raises CheckFailed.
+        """Raise CheckFailed where the last batch, run with `check`, wrote to inputs or guard bands.
 
         Where results are collected, inputs are looked at only if the batch was watched: they are gone otherwise.
         """
@@ -331,7 +304,6 @@ HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
 
 
 def _inputs(calls: Sequence[Call]) -> dict[str, torch.Tensor]:
-    """The tensors of all sets by their names in the arena."""
     return {name: tensor for index, call in enumerate(calls) for name, tensor in _tensors(call, index).items()}
 
 
@@ -342,5 +314,4 @@ def _tensors(call: Call, index: int) -> dict[str, torch.Tensor]:
 
 
 def _of(name: str, index: int) -> str:
-    """The name of a call's tensor in an arena."""
     return f"{name} of call {index}"

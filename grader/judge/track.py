@@ -1,25 +1,33 @@
-"""What the races of a grading share."""
+"""What the races of a grading share, and who runs in one, in what order."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from grader.contender.contender import Contender, Limits
 from grader.job import CaseNote
+from grader.judge.baselines import LIMITS as BASELINE_LIMITS
+from grader.judge.baselines import NULL
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
+from grader.judge.evidence import CaseRefused
 from grader.judge.run import Run
 from grader.problem import Call
+from grader.verdict.speed import SUBMISSION
 
 
+@dataclass
 class Track:
     """Where submissions are raced: the run, its workers, the oracle, and the inputs that no race has had yet."""
 
-    def __init__(self, run: Run, crew: Crew, comparison: Comparison) -> None:
-        self.run = run
-        self.crew = crew
-        self.comparison = comparison
-        self._drawn: Counter[str] = Counter()
+    run: Run
+    crew: Crew
+    comparison: Comparison
+    _drawn: Counter[str] = field(init=False, default_factory=Counter)
 
     def note(self, text: str) -> None:
         """Tell the student how far the race is."""
@@ -30,3 +38,56 @@ class Track:
         first = self._drawn[case.id]
         self._drawn[case.id] += count
         return [case.inputs(self.run.seed, number, self.run.device) for number in range(first, first + count)]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One contender in a race."""
+
+    name: str
+    contender: Contender
+    limits: Limits
+
+
+class Lineup:
+    """The contenders of a race: the submission's, which is loaded and stands frozen, and the others, each in a worker of its own.
+
+    Attributes:
+        others: the baselines and yardsticks.
+        left_out: why contenders are missing that are only shown beside the others.
+
+    Raises:
+        CaseRefused: a contender cannot be loaded on which the verdict rests.
+    """
+
+    def __init__(self, track: Track, case: BoundSpeedCase, submission: Contender) -> None:
+        self._case = case
+        self.left_out: list[str] = []
+        track.crew.settle()
+        submission.freeze()  # until it is its turn
+        limits = case.assignment.spec.limits
+        own = Limits(limits.time_limit_s[track.run.device_name], limits.memory_gib)
+        self.submission = Runner(SUBMISSION, submission, own)
+        self.others: list[Runner] = []
+        for name in case.contenders(everyone=track.run.job.contenders == "all"):
+            with self.may_leave_out(name):
+                self.others.append(Runner(name, track.crew.baselines.contender(name, case), BASELINE_LIMITS))
+        self.null = Runner(NULL, track.crew.baselines.contender(NULL, case), BASELINE_LIMITS)
+
+    @contextmanager
+    def may_leave_out(self, name: str) -> Iterator[None]:
+        """A vendor's kernel that this GPU cannot run, say, costs nobody a measurement that does without it."""
+        try:
+            yield
+        except CaseRefused as refused:
+            if name in (NULL, self._case.speed.roofline, *self._case.opponents):
+                raise
+            self.left_out.append(f"left out: {refused}")
+
+    def order(self, number: int) -> list[Runner]:
+        """The order in round `number`: it rotates, but the null contender always runs just before the submission, for the judge's
+        time of the submission is their difference.
+        """
+        ring = [[runner] for runner in self.others] + [[self.null, self.submission]]
+        turn = number % len(ring)
+        return [runner for group in ring[turn:] + ring[:turn] for runner in group]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -24,6 +26,7 @@ from grader.verdict import diagnosis
 OF_OTHERS = 1000  # and more: the numbers of calls that are made beside another; a case has fewer `calls`
 
 
+@dataclass
 class Trials:
     """Tries cases on contenders.
 
@@ -31,13 +34,12 @@ class Trials:
         gradients: whether a part's calls ask for gradients, by its assignment and name; of those that have been called.
     """
 
-    def __init__(self, run: Run, standing: Standing, comparison: Comparison) -> None:
-        self._run = run
-        self._standing = standing
-        self._comparison = comparison
-        self.gradients: dict[tuple[str, str], bool] = {}
+    run: Run
+    standing: Standing
+    comparison: Comparison
+    gradients: dict[tuple[str, str], bool] = field(init=False, default_factory=dict)
 
-    def run(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
+    def grade(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
         """Grade the case's call `number`.
 
         Raises:
@@ -45,25 +47,23 @@ class Trials:
             ContenderFault: there was no answer.
             CaseRefused: the case itself is at fault.
         """
-        sample = self._run.device.type == "cpu" and case.case.cpu_windows > 1
+        sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
         if case.case.pieces > 1 and not sample:
             self._run_in_pieces(case, contender, number, evidence)
             return
-        call = case.inputs(self._run.seed, number, self._run.device)
-        self.gradients[case.assignment.name, case.part.name] = call.upstream is not None
+        call = case.inputs(self.run.seed, number, self.run.device)
+        self.gradients[case.place.of_part] = call.upstream is not None
         if sample:
             self._run_sample(case, contender, call, evidence)
             return
         if case.case.together > 1:
-            others = [
-                case.inputs(self._run.seed, OF_OTHERS + other, self._run.device)
-                for other in range(1, case.case.together)
-            ]
+            numbers = range(OF_OTHERS + 1, OF_OTHERS + case.case.together)
+            others = [case.inputs(self.run.seed, other, self.run.device) for other in numbers]
             self._run_together(case, contender, [call, call, *others], evidence)
             return
         calls_after, repeats = case.case.calls - 1 - number, case.case.repeats
         (got,) = self._answers(case, contender, [call], evidence, keep=calls_after + repeats > 1)
-        self._comparison.compare(case, call, got, evidence)
+        self.comparison.compare(case, call, got, evidence)
         if number:
             _check_kept(evidence)
         check_launches(evidence.launches, got.values(), case.assignment)
@@ -71,29 +71,19 @@ class Trials:
             self._repeat(case, contender, call, got, evidence, keep=calls_after + repeats_after > 0)
 
     def _answers(
-        self,
-        case: BoundCase,
-        contender: Contender,
-        calls: Sequence[Call],
-        evidence: Evidence,
-        windows: int = 1,
-        keep: bool = False,
-        reverse: bool = False,
+        self, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
     ) -> list[dict[str, torch.Tensor]]:
+        """As `asking.answers`; in a profiled case the GPU's time must have gone into kernels of the submission."""
         try:
-            got = answers(self._run, case, contender, calls, evidence, windows, keep, reverse)
+            got = answers(self.run, case, contender, calls, evidence, **how)
         except WroteOutside as found:
-            has_values = windows == 1 and found.stray.neighbour in found.got
-            shown = self._comparison.around(case, calls[0], found) if has_values else None
+            has_values = how.get("windows", 1) == 1 and found.stray.neighbour in found.got
+            shown = self.comparison.around(case, calls[0], found) if has_values else None
             raise CheckFailed(found.message, found.details, shown) from None
-        self._look_at_kernels(case, evidence)
-        return got
-
-    def _look_at_kernels(self, case: BoundCase, evidence: Evidence) -> None:
-        """In a profiled case: the GPU's time must have gone into kernels of the submission. Raises ContenderFault."""
         if case.case.profiled:
-            own = self._standing.own_kernels(case.assignment)
+            own = self.standing.own_kernels(case.assignment)
             evidence.gpu_time = check_kernels(own, case.assignment, evidence.kernels)
+        return got
 
     def _repeat(
         self,
@@ -112,19 +102,17 @@ class Trials:
                 raise CheckFailed(told[0], tuple(told[1:]))
         _check_kept(evidence)
         if varied := [name for name in may_vary if name in again and diagnosis.differs(name, first[name], again[name])]:
-            self._comparison.compare(case, call, again, Evidence())
-            evidence.words = (
-                f"{' and '.join(varied)} differed in the last digits between calls on the same inputs, within the error budget: "
-                "sums in no fixed order do, and may here"
-            )
+            self.comparison.compare(case, call, again, Evidence())
+            words = "differed in the last digits between calls on the same inputs, within the error budget"
+            evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
     def _run_sample(self, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
-        """A call on more elements than there is memory for: see where it reads and writes (`cpu_windows` of problem.toml)."""
+        """A call on more elements than there is memory for (`cpu_windows`): only where it reads and writes counts."""
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
         hint = f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits, int or float"
         try:
-            (got,) = self._answers(case, contender, [call], evidence, windows)
+            (got,) = self._answers(case, contender, [call], evidence, windows=windows)
         except ContenderFault as fault:
             if fault.outcome != "failed":
                 raise
@@ -141,7 +129,7 @@ class Trials:
             _check_kept(evidence)
             for number, (call, outputs) in enumerate(zip(calls, got, strict=True), 1):
                 try:
-                    self._comparison.compare(case, call, outputs, evidence)
+                    self.comparison.compare(case, call, outputs, evidence)
                 except CheckFailed as failed:
                     words = f"of call {number} of {len(calls)}: {failed.message}"
                     hint = _together_hint(with_gradients, reverse)
@@ -156,36 +144,32 @@ class Trials:
             """Each piece with its inputs, and how many entries of dimension 0 lie before it."""
             start = 0
             for piece in pieces:
-                call = piece.inputs(self._run.seed, number, self._run.device)
+                call = piece.inputs(self.run.seed, number, self.run.device)
                 yield piece, call, start
                 start += len(next(iter(call.args.values())))
 
         whole = _whole([{name: one.shape for name, one in call.args.items()} for _, call, _ in inputs()], case.dtype)
-        with arena_for(whole, case.problem.outputs(whole), case.dtype, self._run.device) as arena:
+        with arena_for(whole, case.problem.outputs(whole), case.dtype, self.run.device) as arena:
             for _, call, start in inputs():
                 for name, tensor in call.args.items():
                     arena.entries(name, start, len(tensor)).copy_(tensor)
             arena.settle()
-            ask(self._run, case, contender, arena, [(list(whole.args), None)], whole, evidence)
-            changed = [
-                name
-                for _, call, start in inputs()
-                for name, tensor in call.args.items()
-                if not same_bits(arena.entries(name, start, len(tensor)), tensor)
-            ]
+            ask(self.run, case, contender, arena, [(list(whole.args), None)], whole, evidence)
+            there = ((name, start, tensor) for _, call, start in inputs() for name, tensor in call.args.items())
+            changed = [name for name, start, one in there if not same_bits(arena.entries(name, start, len(one)), one)]
             check_memory(changed, arena.strays(), case.dtype)
             worst: list[OutputError] = []
             for piece, call, start in inputs():
                 shapes = case.problem.outputs(call)
                 got = {name: arena.entries(name, start, shape[0]).clone() for name, shape in shapes.items()}
-                self._comparison.compare(piece, call, got, evidence, before=start)
+                self.comparison.compare(piece, call, got, evidence, before=start)
                 pairs = zip(worst or evidence.errors, evidence.errors, strict=True)
                 worst = [max(pair, key=lambda one: one.worst) for pair in pairs]
             evidence.errors = worst
 
 
 def _check_kept(evidence: Evidence) -> None:
-    """Whether a call left alone what the one before it had returned; else CheckFailed in a student's words."""
+    """Raise CheckFailed where a call has overwritten what an earlier call has returned."""
     if evidence.kept:
         raise CheckFailed(
             f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",
@@ -195,22 +179,16 @@ def _check_kept(evidence: Evidence) -> None:
 
 def _together_hint(with_gradients: bool, reverse: bool) -> str:
     if not with_gradients:
-        return (
-            "all calls were made before any result was looked at, the second one on the first one's tensors: where the other cases pass, "
-            "consistent with something that is kept from one call to the next"
-        )
-    return (
-        f"all forward passes ran before the backward passes, of which that of the {'last' if reverse else 'first'} call came first: where "
-        "the other cases pass, consistent with something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
-    )
+        order = "all calls were made before any result was looked at, the second one on the first one's tensors"
+        cause = "something that is kept from one call to the next"
+    else:
+        first = "last" if reverse else "first"
+        order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
+        cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
+    return f"{order}: where the other cases pass, consistent with {cause}"
 
 
 def _whole(shapes: Sequence[Mapping[str, torch.Size]], dtype: torch.dtype) -> Call:
-    """A call with the shapes of all pieces together, and without memory."""
     lengths = {name: sum(one[name][0] for one in shapes) for name in shapes[0]}
-    return Call(
-        args={
-            name: torch.empty((length, *shapes[0][name][1:]), dtype=dtype, device="meta")
-            for name, length in lengths.items()
-        }
-    )
+    sizes = {name: (length, *shapes[0][name][1:]) for name, length in lengths.items()}
+    return Call({name: torch.empty(size, dtype=dtype, device="meta") for name, size in sizes.items()})

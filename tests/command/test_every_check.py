@@ -73,7 +73,7 @@ NEEDED = {
     "CaseRefused(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
     "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({}); time.sleep(0.5); return x * 2"),
     "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
-    "CheckFailed('the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
+    "CheckFailed(f'the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
     "CheckFailed(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),
     "CheckFailed(f'returned a tensor subclass": Needed("a tensor subclass, Parameter", "return torch.nn.Parameter(x * 2)"),
     "CheckFailed(f'{name} has shape": Needed("y has shape (9,)", "return (x * 2)[:-1]"),
@@ -82,6 +82,8 @@ NEEDED = {
     "CheckFailed(f'{name} is one of the inputs": Needed("y is one of the inputs", "return x.mul_(2)"),
     "CheckFailed(f'the input {changed[0]} was changed": Needed("the input x was changed", "y = x * 2; x.zero_(); return y"),
     "CheckFailed(_describe_stray": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
+    "CaseRefused(words)": Needed("the reference kernel gave no answer in", "return x * 2.001", reference="raise ValueError(x)"),
+    "CaseRefused(f'the reference kernel broke": Needed("broke the contract in", "return x * 2.001", reference="return None"),
     "CheckFailed(lines[0]": Needed("is the first wrong element", "return x * 2.001"),
     "CaseRefused(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.001", reference="return x * 3"),
     "CaseRefused(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
@@ -96,7 +98,7 @@ NEEDED = {
 ELSEWHERE = (
     "CaseRefused(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
     "ContenderFault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
-    "CheckFailed(f'took {watch.extra_mib:.0f} MiB",  # tests/gpu/test_gpu.py
+    "CheckFailed(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py
     "CaseRefused('another program took or gave back GPU memory",  # the same
     "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
 )

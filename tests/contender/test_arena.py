@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from grader.contender import arena as arena_module
 from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
-from grader.judge.asking import _describe_stray
+from grader.judge.asking import check_memory
+from grader.judge.evidence import CheckFailed
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
 from grader.verdict.diagnosis import poisoned
 
@@ -397,17 +398,21 @@ def test_no_band_is_missed(arena: Arena) -> None:
     assert len(arena.strays()) == len(slots) + 1
 
 
-def test_a_stray_is_told_in_elements() -> None:
-    assert _describe_stray(Stray("y", 0, 1), torch.float32) == (
-        "wrote 1 element past the end of y, from 0 past it: consistent with a missing mask or bounds check"
-    )
-    assert "wrote 3 elements past the end of y, from 2 past it" in _describe_stray(Stray("y", 4, 3), torch.bfloat16)
-
-
-def test_an_element_just_before_the_start_is_one_before_element_0(arena: Arena) -> None:
-    start = arena.outputs["y"].offset
-    (stray,) = strays_after(arena, *range(start - 4, start))
-    assert "the nearest is 1 before element 0" in _describe_stray(stray, torch.float32)
+@pytest.mark.parametrize(
+    ("stray", "dtype", "words"),
+    [
+        (
+            Stray("y", 0, 1),
+            torch.float32,
+            "wrote 1 element past the end of y, from 0 past it: consistent with a missing mask",
+        ),
+        (Stray("y", 4, 3), torch.bfloat16, "wrote 3 elements past the end of y, from 2 past it"),
+        (Stray("y", -1, 1), torch.float32, "before the start of y: the nearest is 1 before element 0"),
+    ],
+)
+def test_a_stray_is_told_in_elements(stray: Stray, dtype: torch.dtype, words: str) -> None:
+    with pytest.raises(CheckFailed, match=words):
+        check_memory([], [stray], dtype)
 
 
 # The memory itself ----------------------------------------------------------------------------------------------------

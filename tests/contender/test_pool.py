@@ -140,7 +140,7 @@ def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: W
     nobodys = Fake.living[-1]
     pool.prepare()
     spare = Fake.living[-1]
-    pool.end_watched()
+    pool.end_idle("watched")
     assert pool.take() is spare
     assert not nobodys.lives()
     assert memory.lives()

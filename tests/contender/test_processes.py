@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,27 +99,21 @@ def test_a_worker_is_ended_though_nobody_can_look(
 
 def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     """The kernel kills a worker with the thread that started it, so that none outlives the judge."""
-    pool = WorkerPool("cpu", tmp_path)
-    try:
+    with closing(WorkerPool("cpu", tmp_path)) as pool:
         asking = threading.Thread(target=lambda: (pool.prepare(), pool.settle()))
         asking.start()
         asking.join()
         time.sleep(0.3)
         assert pool.take().lives()
-    finally:
-        pool.close()
 
 
 def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
-    pool = WorkerPool("cpu", tmp_path)
-    try:
+    with closing(WorkerPool("cpu", tmp_path)) as pool:
         pool.prepare()
         dead = pool._workers[0]
         psutil.Process(dead.pid).kill()
         psutil.Process(dead.pid).wait(10)
         assert pool.take() is not dead
-    finally:
-        pool.close()
 
 
 def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:

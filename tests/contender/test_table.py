@@ -96,9 +96,9 @@ def test_who_loses_a_parent_during_a_look_is_asked_again(
 ) -> None:
     """It is this process's child by then, for orphans of workers are."""
     parent, child = family
-    row_of, asked = table._row, []
+    row_of, asked = table._member, []
 
-    def row(pid: int) -> table._Row | None:
+    def row(pid: int) -> table.Member | None:
         found = row_of(pid)
         if pid == parent:
             return None  # it has ended just before it was asked
@@ -107,7 +107,7 @@ def test_who_loses_a_parent_during_a_look_is_asked_again(
         asked.append(pid)
         return found if len(asked) == 1 else replace(found, parent=os.getpid())
 
-    monkeypatch.setattr(table, "_row", row)
+    monkeypatch.setattr(table, "_member", row)
     assert member(child).root == child
     assert len(asked) == 2
 

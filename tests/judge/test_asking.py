@@ -12,7 +12,7 @@ import torch
 from grader.assignment import Case
 from grader.contender.replies import ContenderFault
 from grader.judge import asking
-from grader.judge.evidence import CaseRefused, Evidence
+from grader.judge.evidence import CaseRefused
 from grader.problem import Call
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
     case: Any = SimpleNamespace(
         name="huge",
-        heading="huge",
+        place=SimpleNamespace(heading="huge"),
         case=Case(name="huge", tries="much", memory_gib=memory_gib),
         assignment=SimpleNamespace(spec=spec, folder=Path("course/task")),
         problem=SimpleNamespace(outputs=lambda call: {"y": tuple(call.args["x"].shape)}),
@@ -41,7 +41,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
     contender: Any = Contender()
     with pytest.raises(ContenderFault) as raised:
-        asking.answer(run, case, contender, Call({"x": X}), Evidence())
+        asking.answer(run, case, contender, Call({"x": X}))
     return raised.value
 
 

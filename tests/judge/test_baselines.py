@@ -178,7 +178,7 @@ def test_who_fails_at_it_is_started_anew(
     close = Arena.close
 
     def closed(arena: Arena) -> None:
-        had.append(any(has_mapped(one) for one in kept.all._workers.values() if one.alive))
+        had.append(any(has_mapped(one) for one in kept.all.workers.values() if one.alive))
         close(arena)
 
     kept.all.note_compiled("compile", backward)

@@ -16,9 +16,7 @@ from grader.judge.crew import Crew
 def test_the_courses_own_are_always_waited_for(starts: bool, done: list[str]) -> None:
     found: list[str] = []
     run: Any = SimpleNamespace(job=SimpleNamespace(course=None))
-    pool: Any = SimpleNamespace(
-        device="cpu", end_watched=lambda: found.append("watched"), settle=lambda: found.append("pool")
-    )
+    pool: Any = SimpleNamespace(device="cpu", end_idle=found.append, settle=lambda: found.append("pool"))
     nobody: Any = None
     crew = Crew(run, nobody, pool)
     baselines: Any = SimpleNamespace(settle=lambda: found.append("baselines"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
-from grader.judge.gpu import LOOK_NS, PAUSE_NS, Gauge
+from grader.judge.gpu import LOOK_NS, PAUSE_NS, Gauge, memory_watched
 
 WORK_NS, LAUNCH_NS, HICCUP_NS = 500_000, 10_000, 50_000_000
 
@@ -22,7 +24,7 @@ class Simulated(Gauge):
         self._turn_ns, self._now, self._probes, self._hiccups = turn_ns, int(2 * turn_ns * phase), 0, ()
         self._work = torch.zeros(1)
         self.usual_s = min(self._probe() for _ in range(20))
-        self._pause_ns = self._find_pause()
+        self.pause_ns = self._find_pause()
         self._probes, self._hiccups = 0, hiccups
 
     def _rest_of_turn(self) -> int:
@@ -82,18 +84,18 @@ def test_another_look_makes_nothing_longer() -> None:
 
 def test_a_pause_that_was_found_beside_others_becomes_shorter_and_never_longer() -> None:
     gauge = Simulated(0)
-    shortest = gauge._pause_ns
+    shortest = gauge.pause_ns
     for disturbed in (None, 50 * PAUSE_NS):
-        gauge._pause_ns = disturbed
+        gauge.pause_ns = disturbed
         gauge.look_again()
-        assert gauge._pause_ns == shortest == PAUSE_NS
+        assert gauge.pause_ns == shortest == PAUSE_NS
     coarse = Simulated(0, tick_ns=100_000)
-    found = coarse._pause_ns
+    found = coarse.pause_ns
     assert found is not None
     assert found > PAUSE_NS
     coarse._tick_ns = 10_000_000
     coarse.look_again()
-    assert coarse._pause_ns == found
+    assert coarse.pause_ns == found
 
 
 def test_a_gpu_that_nobody_shares_is_quiet() -> None:
@@ -130,3 +132,23 @@ def test_a_clock_of_longer_steps_still_tells_who_has_the_gpu(tick_ns: int) -> No
 
 def test_a_clock_that_is_too_coarse_accuses_nobody() -> None:
     assert Simulated(0, tick_ns=2_000_000).is_quiet()
+
+
+@pytest.mark.parametrize(
+    ("device", "enabled", "mib"), [("cuda", True, 700.0), ("cuda", False, 0.0), ("cpu", True, 0.0)], ids=str
+)
+def test_memory_that_a_call_takes_counts_from_the_most_that_was_free(
+    monkeypatch: pytest.MonkeyPatch, device: str, enabled: bool, mib: float
+) -> None:
+    """A worker may give back old memory before it takes new; and what it still holds at the end is seen at the last look."""
+    free_mib = [1000, 1200]  # at first, and when the call has begun
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**20 * free_mib[0], 0))
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    with memory_watched(torch.device(device), enabled) as taken:
+        del free_mib[0]
+        deadline = time.monotonic() + 10
+        while mib and taken.mib < 200 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        free_mib[0] = 500
+    assert taken.mib == mib

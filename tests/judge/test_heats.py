@@ -9,7 +9,7 @@ import pytest
 from grader.assignment import Band
 from grader.judge import heats
 from grader.judge.heats import Heat, run_second_heat
-from grader.judge.warmup import FarTooSlow
+from grader.judge.race import FarTooSlow
 from grader.report.model import Interval, SpeedMeasurement
 from grader.verdict.speed import Lap, Roofline, judge_laps
 

@@ -15,9 +15,9 @@ from grader.contender import pool
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.hangs import Hangs
 from grader.judge.lanes import Done, Lanes, Work
-from grader.judge.works import Works
+from grader.judge.schedule import Works
+from grader.judge.standing import Hangs
 
 
 class Stub:
@@ -49,7 +49,7 @@ class Stub:
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
 
-    def run(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
+    def grade(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
         with self._lock:
             self._inside.add(case.name)
             self.together = max(self.together, len(self._inside))
@@ -72,11 +72,12 @@ def cases(
     wrong: tuple[int, ...] = (),
 ) -> list[Any]:
     assignment = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
+    part: Any = SimpleNamespace(name="part")
     return [
         SimpleNamespace(
             name=f"{of}-{index}",
             assignment=assignment,
-            part=SimpleNamespace(name="part"),
+            place=Place(assignment, part, f"{of}-{index}"),  # type: ignore[arg-type]
             fails=index in wrong,
             case=SimpleNamespace(calls=1, memory_gib=None, max_extra_mib=None, tool=None, tries="", cpu={}),
         )
@@ -98,11 +99,12 @@ def lanes_of(judge: Stub, count: int) -> Lanes:
 def case_work(judge: Stub, case: Any) -> Work:
     stub: Any = judge
     hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
-    return Works(stub, stub, stub, hoarding, stub, stub, [], {}).of_case(case)
+    return Works(stub, stub, stub, hoarding, stub, stub, {}).of_case(case)
 
 
 def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
-    return Work(Place(of.name, part, name), of, run, apart=apart)
+    of_part: Any = SimpleNamespace(name=part)
+    return Work(Place(of, of_part, name), run, apart=apart)
 
 
 def nothing() -> None:
@@ -144,21 +146,15 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: Stub) -> None:
     assert len(judge.told) == 20 + 3  # a watchdog ends a judge of whom nothing is heard
 
 
-@pytest.mark.parametrize("outcome", [pytest.skip.Exception("not here"), pytest.fail.Exception("no")])
-def test_pytests_own_outcomes_are_told_as_well(judge: Stub, outcome: BaseException) -> None:
-    def skip(_lane: int, _evidence: Evidence) -> None:
-        raise outcome
-
-    ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, skip) for index in range(6)])
-    assert all(isinstance(one.error, type(outcome)) for one in ends.values())
-
-
-def test_whatever_else_a_work_raises_nobody_waits_for_ever(judge: Stub) -> None:
+@pytest.mark.parametrize(
+    "error", [pytest.skip.Exception("not here"), pytest.fail.Exception("no"), SystemExit(3)], ids=repr
+)
+def test_whatever_a_work_raises_is_told_and_nobody_waits_for_ever(judge: Stub, error: BaseException) -> None:
     def leave(_lane: int, _evidence: Evidence) -> None:
-        raise SystemExit(3)
+        raise error
 
     ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, leave) for index in range(6)])
-    assert all(isinstance(one.error, SystemExit) for one in ends.values())
+    assert all(isinstance(one.error, type(error)) for one in ends.values())
 
 
 def test_cuda_is_not_built_in_every_lane(judge: Stub) -> None:

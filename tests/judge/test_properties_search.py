@@ -12,7 +12,7 @@ from grader.assignment import load_course
 from grader.judge import properties as module
 from grader.judge.cases import Place
 from grader.judge.properties import Properties, Trial
-from grader.judge.works import Works
+from grader.judge.schedule import Works
 from grader.problem import Call, load_problem
 from tests.conftest import ROOT
 
@@ -26,16 +26,10 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     run: Any = SimpleNamespace(seed=1, device_name="cpu")
     crew: Any = SimpleNamespace(worker=lambda *_: None)
     nobody: Any = None
-    monkeypatch.setattr(
-        module,
-        "Trial",
-        lambda _run, _crew, _comparison, bound, _lane: SimpleNamespace(
-            case=bound, inputs=Call({}), conclude=lambda: None
-        ),
-    )
-    return Properties(
-        run, crew, nobody, assignment, *load_problem(assignment), assignment.spec.parts[0], "law", "a law"
-    )
+    nothing = {"inputs": Call({}), "conclude": lambda: None}
+    monkeypatch.setattr(module, "Trial", lambda _properties, bound: SimpleNamespace(case=bound, **nothing))
+    place = Place(assignment, assignment.spec.parts[0], "law", "a law")
+    return Properties(run, crew, nobody, place, *load_problem(assignment))
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:
@@ -81,8 +75,8 @@ def test_a_lane_finds_its_assignments_problem_loaded() -> None:
     nobody: Any = None
     assignments = load_course(ROOT)
     problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
-    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, assignments, problems)
+    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, problems)
     for one in assignments:
-        found = works.properties(Place(one.name, one.spec.parts[0].name, "law"), lane=1)
+        found = works.properties(Place(one, one.spec.parts[0], "law"), lane=1)
         assert isinstance(found, Properties)
         assert f"problem of {one.name}" in vars(found).values()

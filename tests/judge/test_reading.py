@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.judge.reading import Question, read
+from grader.judge.reading import Answer, Question, read
 from tests.conftest import ROOT
 
 ASKED = Question("softmax.py", "softmax", "triton", ("torch", "triton", "contextlib"), ("torch.softmax",))
@@ -39,20 +39,17 @@ def submission(folder: Path, **files: str | bytes) -> list[str]:
     return [f"{name}.py" for name in files]
 
 
+def read_one(folder: Path, files: list[str], asked: Question = ASKED) -> Answer:
+    (found,) = read(folder, files, [asked])
+    assert found is not None
+    return found
+
+
 def test_the_staffs_answers_are_read_and_their_kernels_found() -> None:
     files = ["softmax.py", "gelu.cu"]
-    softmax, cuda, plain = read(
-        ROOT / "reference",
-        files,
-        [
-            ASKED,
-            Question("gelu.cu", "gelu", "cuda", (), ("cublas",)),
-            Question("softmax.py", "softmax", "triton", None, ("torch.empty",)),
-        ],
-    )
-    assert softmax is not None
-    assert cuda is not None
-    assert plain is not None
+    cuda_asked = Question("gelu.cu", "gelu", "cuda", (), ("cublas",))
+    without_policy = Question("softmax.py", "softmax", "triton", None, ("torch.empty",))
+    softmax, cuda, plain = (read_one(ROOT / "reference", files, one) for one in (ASKED, cuda_asked, without_policy))
     assert [one.gradients.count for one in (softmax, cuda, plain)] == [0, 0, 0]
     assert {"softmax_kernel", "softmax_long_row_kernel"} <= softmax.kernels
     assert cuda.kernels == frozenset()
@@ -60,8 +57,7 @@ def test_the_staffs_answers_are_read_and_their_kernels_found() -> None:
 
 def test_no_more_is_told_than_is_shown(tmp_path: Path) -> None:
     text = "import torch\ndef softmax(x):\n" + "    torch.softmax(x)\n" * 1000
-    (found,) = read(tmp_path, submission(tmp_path, softmax=text), [ASKED])
-    assert found is not None
+    found = read_one(tmp_path, submission(tmp_path, softmax=text))
     for uses in (found.plain, found.gradients):
         assert (uses.count, [one.line for one in uses.findings], uses.lines[0]) == (1000, [3, 4, 5], "torch.softmax(x)")
 
@@ -80,17 +76,13 @@ def test_what_cannot_be_read_holds_up_nobody_else(tmp_path: Path) -> None:
     files = submission(tmp_path, softmax=ENDLESS)
     (tmp_path / "gelu.cu").write_text("void gelu() {}")
     cuda = Question("gelu.cu", "gelu", "cuda", (), ())
-    assert [one is None for one in read(tmp_path, [*files, "gelu.cu"], [cuda, ASKED, cuda], cpu_limit_s=1)] == [
-        False,
-        True,
-        False,
-    ]
+    found = read(tmp_path, [*files, "gelu.cu"], [cuda, ASKED, cuda], cpu_limit_s=1)
+    assert [one is None for one in found] == [False, True, False]
 
 
 @pytest.mark.parametrize("how", HOSTILE)
 def test_python_is_read_in_time(tmp_path: Path, how: str) -> None:
-    (found,) = read(tmp_path, submission(tmp_path, softmax=HOSTILE[how]), [ASKED])
-    assert found is not None
+    read_one(tmp_path, submission(tmp_path, softmax=HOSTILE[how]))
 
 
 @pytest.mark.parametrize("how", HOSTILE_CUDA)
@@ -102,8 +94,7 @@ def test_cuda_is_read_in_time(tmp_path: Path, how: str) -> None:
 
 def test_a_file_is_read_in_the_encoding_that_python_imports_it_by(tmp_path: Path) -> None:
     hidden = b"# coding: unicode_escape\nimport torch\n# \\u000adef softmax(x): return torch.softmax(x)\n"
-    (found,) = read(tmp_path, submission(tmp_path, softmax=hidden), [ASKED])
-    assert found is not None
+    found = read_one(tmp_path, submission(tmp_path, softmax=hidden))
     assert [one.words for one in found.plain.findings] == ["uses torch.softmax"]
 
 
@@ -121,8 +112,7 @@ def test_a_file_is_read_in_the_encoding_that_python_imports_it_by(tmp_path: Path
 def test_what_python_cannot_import_is_told_with_its_line(tmp_path: Path, text: bytes, told: str) -> None:
     files = submission(tmp_path, softmax=text, other=KERNEL, helper=b"\n# caf\xe9\n")
     for asked in (ASKED, replace(ASKED, imports=None)):
-        (found,) = read(tmp_path, files, [asked])
-        assert found is not None
+        found = read_one(tmp_path, files, asked)
         assert (found.gradients.count, found.kernels) == (0, {"kernel"})
         assert found.unreadable.startswith(told) if told else found.unreadable == ""
 
@@ -130,16 +120,14 @@ def test_what_python_cannot_import_is_told_with_its_line(tmp_path: Path, text: b
 def test_a_comment_that_is_no_utf_8_hides_nothing(tmp_path: Path) -> None:
     """Python imports such a file."""
     hidden = b"# J\xf6rg\nimport torch\ndef softmax(x): return torch.softmax(x)\n"
-    (found,) = read(tmp_path, submission(tmp_path, softmax=hidden), [ASKED])
-    assert found is not None
+    found = read_one(tmp_path, submission(tmp_path, softmax=hidden))
     assert [(one.line, one.words) for one in found.plain.findings] == [(3, "uses torch.softmax")]
     assert found.plain.lines == ("def softmax(x): return torch.softmax(x)",)
 
 
 def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
     text = "import torch\n# \u2028 \x0c \x0b\r\ndef softmax(x):\r    return torch.softmax(x)\n"
-    (found,) = read(tmp_path, submission(tmp_path, softmax=text), [ASKED])
-    assert found is not None
+    found = read_one(tmp_path, submission(tmp_path, softmax=text))
     assert found.plain.lines == ("return torch.softmax(x)",)
 
 
@@ -152,8 +140,7 @@ def test_cuda_files_are_text_too(tmp_path: Path) -> None:
         ('#include "wide.h"\n', "wide.h, line 1: the file is saved as UTF-16: save the file as UTF-8"),
     ):
         (tmp_path / "gelu.cu").write_text(source)
-        (found,) = read(tmp_path, ["gelu.cu", "wide.h"], [asked])
-        assert found is not None
+        found = read_one(tmp_path, ["gelu.cu", "wide.h"], asked)
         assert found.unreadable == told
 
 

@@ -10,33 +10,40 @@ import torch
 
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, MachineFault, described, with_input
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described, with_input
 from grader.judge.results import Results
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT
 from tests.verdict.test_causes import TELLING
 
+ASSIGNMENT: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
+PART: Any = SimpleNamespace(name="p")
+
+
+def place(name: str) -> Place:
+    return Place(ASSIGNMENT, PART, name, "tries")
+
 
 class Kept:
     """Results of one assignment, `a`, with stand-ins beside them; `told` are the events."""
 
-    def __init__(self, found: MachineFault | None = None, stop_early: bool = False) -> None:
+    def __init__(self, found: CaseRefused | None = None, stop_early: bool = False) -> None:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], ContenderFault] = {}
         run: Any = SimpleNamespace(emit=self.told.append, job=SimpleNamespace(stop_early=stop_early))
         standing: Any = SimpleNamespace(
             excused=self.excused,
-            excuse=lambda assignment, part, fault: self.excused.setdefault((assignment.name, part), fault),
+            excuse=lambda place, fault: self.excused.setdefault(place.of_part, fault),
         )
         canary: Any = SimpleNamespace(
             look_into=lambda _assignment, _fault: found, look_back=lambda _assignment, _: found
         )
         self.compilation: Any = SimpleNamespace(kernels={"a": ["compiled by broken tools"]})
-        assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
-        self.results = Results(run, standing, [assignment], canary, self.compilation)
+        run.assignments = [ASSIGNMENT]
+        self.results = Results(run, standing, canary, self.compilation)
 
     def keep(self, error: BaseException | None, name: str = "one", is_check: bool = False) -> tuple[str, str]:
-        self.results.keep(Place("a", "p", name, "tries"), error, Evidence(), is_check)
+        self.results.keep(place(name), error, Evidence(), is_check)
         found = self.results.cases["a", "p", name]
         return found.outcome, found.message
 
@@ -49,7 +56,6 @@ class Kept:
         (ContenderFault("crashed", "SIGSEGV"), "crashed", "SIGSEGV"),
         (ContenderFault("skipped", "needs a GPU"), "skipped", "needs a GPU"),
         (pytest.skip.Exception("not here"), "skipped", "not here"),
-        (MachineFault("ld fails"), "infra_error", "ld fails"),
         (CaseRefused("no reference"), "infra_error", "no reference"),
         (MemoryError(), "infra_error", "MemoryError"),
     ],
@@ -65,7 +71,7 @@ def test_the_map_of_a_wrong_output_is_kept_unless_the_machine_was_at_fault() -> 
     kept = Kept()
     kept.keep(CheckFailed("y is wrong", (), TELLING))
     assert kept.results.cases["a", "p", "one"].map == kept.told[0].result.map == TELLING
-    faulty = Kept(MachineFault("the tools are broken"))
+    faulty = Kept(CaseRefused("the tools are broken"))
     faulty.keep(CheckFailed("y is wrong", (), TELLING))
     faulty.results.look_back()
     assert faulty.results.cases["a", "p", "one"].map is None
@@ -81,14 +87,14 @@ def test_the_map_of_a_wrong_output_is_kept_unless_the_machine_was_at_fault() -> 
 )
 def test_what_a_wrong_case_was_given_is_told(error: BaseException) -> None:
     kept, given = Kept(), described(Call({"x": torch.zeros(3, 7, dtype=torch.float16)}))
-    kept.results.keep(Place("a", "p", "64x7", "tries"), error, Evidence(given=given))
+    kept.results.keep(place("64x7"), error, Evidence(given=given))
     assert kept.results.cases["a", "p", "64x7"].diagnosis[-1] == "the input of 64x7: x of shape (3, 7), float16"
 
 
 @pytest.mark.parametrize("error", [None, ContenderFault("skipped", "no room"), ContenderFault("forbidden", "no")])
 def test_nothing_of_the_input_is_told_where_it_does_not_matter(error: BaseException | None) -> None:
     kept = Kept()
-    kept.results.keep(Place("a", "p", "one", "tries"), error, Evidence(given=("x of shape (3,)", "float32")))
+    kept.results.keep(place("one"), error, Evidence(given=("x of shape (3,)", "float32")))
     assert kept.results.cases["a", "p", "one"].diagnosis == ()
 
 
@@ -144,7 +150,7 @@ def test_only_the_first_that_is_wrong_stops_an_assignment() -> None:
 
 
 def test_a_fault_that_is_the_machines_is_told_so_and_its_tools_are_not_believed() -> None:
-    kept = Kept(MachineFault("the staff's own file fails here too"))
+    kept = Kept(CaseRefused("the staff's own file fails here too"))
     assert kept.keep(ContenderFault("build_failed", "ld")) == ("infra_error", "the staff's own file fails here too")
     assert kept.compilation.kernels == {}
     assert kept.keep(CheckFailed("wrong"), "two") == ("failed", "wrong"), "an answer was there to look at"

@@ -52,7 +52,7 @@ def no_oracle(_call: Call) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", KINDS)
 def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
     ruler, case, call = ruler_and_call(name)
-    ruler._case = changed(case, oracle=no_oracle)
+    ruler.case = changed(case, oracle=no_oracle)
     assert ruler.accepts(call, case.problem.baseline(call))
     nearly = {
         key: (tensor.double() * (1 + 1e-7)).to(tensor.dtype) for key, tensor in case.problem.baseline(call).items()
@@ -66,7 +66,7 @@ def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
 def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
     """Errors go the way that PyTorch's go, so that they add up: `factor` budgets from PyTorch in one element of each output."""
     ruler, case, call = ruler_and_call(name, seed)
-    exact, baseline = Scale(case, call), ruler._stand_in(call)
+    exact, baseline = Scale(case, call), ruler.stand_in(call)
     got = {}
     for key, expected in exact.expected.items():
         kind = case.assignment.spec.tolerance.scale[key]
@@ -75,9 +75,9 @@ def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
         scale = exact.scales[key]
         size = expected.abs().clamp(min=float(scale)) if kind == "element" else scale.expand(expected.shape)
         moved = baseline[key].double().flatten()
-        moved[place] += torch.sign(error[place]) * factor * ruler._budgets[key].worst * size.flatten()[place]
+        moved[place] += torch.sign(error[place]) * factor * ruler.budgets[key].worst * size.flatten()[place]
         got[key] = moved.view(expected.shape).to(baseline[key].dtype)
-    right = all(errors.within(ruler._budgets[key]) for key, errors in exact.measure(got).items())
+    right = all(errors.within(ruler.budgets[key]) for key, errors in exact.measure(got).items())
     near = ruler.is_near(call, got)
     assert right or not near
     assert ruler.accepts(call, got) == right
@@ -98,7 +98,7 @@ def test_where_pytorch_has_no_number_the_oracle_is_asked(wrong: float) -> None:
     ruler, case, call = ruler_and_call("softmax-softmax-127x781")
     spoilt = {"y": case.problem.baseline(call)["y"].clone()}
     spoilt["y"][3, 5] = wrong
-    ruler._stand_in = lambda _call: spoilt
+    ruler.stand_in = lambda _call: spoilt
     assert not ruler.is_near(call, spoilt)
     assert not ruler.accepts(call, spoilt)
 
@@ -108,7 +108,7 @@ def test_a_yardstick_that_is_not_finite_is_none() -> None:
     call = case.inputs(1, 0, CPU)
     spoilt = {"y": torch.full_like(case.problem.baseline(call)["y"], float("nan"))}
     ruler = Ruler(JUDGE, changed(case, baseline=lambda _call: spoilt), call)
-    ruler._case = case
+    ruler.case = case
     assert not ruler.is_near(call, case.problem.baseline(call))
     assert ruler.accepts(call, {"y": case.problem.oracle(call)["y"].float()})
 
@@ -116,9 +116,9 @@ def test_a_yardstick_that_is_not_finite_is_none() -> None:
 @pytest.mark.parametrize("name", [one for one in KINDS if one.startswith("flash")])
 def test_attention_is_held_against_a_fused_one_first(name: str) -> None:
     ruler, case, call = ruler_and_call(name)
-    ruler._case = changed(case, oracle=no_oracle, baseline=no_oracle)
+    ruler.case = changed(case, oracle=no_oracle, baseline=no_oracle)
     assert ruler.accepts(call, case.problem.baseline(call))
-    assert ruler.accepts(call, ruler._stand_in(call))
+    assert ruler.accepts(call, ruler.stand_in(call))
 
 
 @pytest.mark.parametrize("factor", [1.5, 0.7, 1.0001])
@@ -128,7 +128,7 @@ def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
     call = case.inputs(1, 0, CPU)
     wrong = {"y": case.problem.baseline(call)["y"] * factor}
     ruler = Ruler(JUDGE, changed(case, stand_in=lambda _call: wrong), call)
-    ruler._case = case
+    ruler.case = case
     assert not ruler.accepts(call, wrong)
     assert ruler.accepts(call, case.problem.baseline(call))
 

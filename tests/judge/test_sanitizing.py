@@ -22,9 +22,9 @@ from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
+from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.hangs import Hangs
-from grader.judge.standing import Standing
+from grader.judge.standing import Hangs, Standing
 from grader.problem import Call
 from grader.protocol import Reply, Returned
 from grader.worker.memory import mapped, tensor_at
@@ -170,6 +170,12 @@ class StubWorker:
         self.killed = True
 
 
+def place(name: str = "memcheck") -> Place:
+    assignment: Any = SimpleNamespace(name="gelu", spec=SimpleNamespace(parts=[None]))
+    part: Any = SimpleNamespace(name="part")
+    return Place(assignment, part, name)
+
+
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
@@ -203,14 +209,12 @@ def run(
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
     case: Any = SimpleNamespace(
-        heading="memcheck",
-        name="memcheck",
+        place=place(),
         case=SimpleNamespace(tool="memcheck"),
         inputs=lambda *_: call,
         problem=SimpleNamespace(outputs=lambda _: {"y": (3,)}),
         dtype=torch.float32,
         assignment=SimpleNamespace(name="gelu", spec=SimpleNamespace(file=file, language=language)),
-        part=SimpleNamespace(name="part"),
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
     run: Any = SimpleNamespace(
@@ -313,7 +317,7 @@ def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.Mo
 def test_a_case_of_a_part_that_was_given_up_is_no_fault_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = Hangs()
     for name in ("one", "two"):
-        hangs.note("gelu", "part", name, ContenderFault("timed_out", "no answer within 20 s: stopped"))
+        hangs.note(place(name), ContenderFault("timed_out", "no answer within 20 s: stopped"))
     with pytest.raises(ContenderFault) as ended:
         run(monkeypatch, "", hangs=hangs)
     assert (ended.value.outcome, ended.value.message.partition(":")[0]) == ("timed_out", "not run")

@@ -12,10 +12,9 @@ import pytest
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
-from grader.judge.hangs import Hangs
-from grader.judge.lanes import Lanes
-from grader.judge.schedule import GIB_PER_SPARE, Race, Schedule
-from grader.judge.works import PropertyCheck, Works
+from grader.judge.lanes import Lanes, Work
+from grader.judge.schedule import GIB_PER_SPARE, Schedule, Works
+from grader.judge.standing import Hangs
 
 ASSIGNMENTS: Any = [
     SimpleNamespace(
@@ -34,8 +33,14 @@ def case(of: str, name: str, *, needs_memory: bool = False, measured: bool = Fal
         tries="",
         cpu={},
     )
+    at = place(of, "forward", name)
+    return SimpleNamespace(name=name, assignment=at.assignment, place=at, case=declared)
+
+
+def place(of: str, part: str, name: str = "") -> Place:
     (assignment,) = (one for one in ASSIGNMENTS if one.name == of)
-    return SimpleNamespace(name=name, assignment=assignment, part=SimpleNamespace(name="forward"), case=declared)
+    of_part: Any = SimpleNamespace(name=part)
+    return Place(assignment, of_part, name)
 
 
 class Stage:
@@ -67,7 +72,9 @@ class Stage:
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
             worker=lambda _assignment, lane=0: lane,
-            run=self.run_trial,
+            grade=self.run_trial,
+            cases=cases,
+            assignments=ASSIGNMENTS,
             is_busy=False,
             prepare=lambda _count: None,
             end_lanes=lambda _lanes: None,
@@ -88,10 +95,8 @@ class Stage:
         problems: Any = {one.name: (None, None) for one in ASSIGNMENTS}
         hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
         stub = self.judge
-        works = Works(stub, stub, stub, hoarding, stub, stub, ASSIGNMENTS, problems)
-        self.schedule = Schedule(
-            stub, stub, stub, self.lanes, stub, works, ASSIGNMENTS, cases, admission, compilation, results
-        )
+        self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
+        self.schedule = Schedule(stub, stub, stub, self.lanes, stub, self.works, admission, compilation, results)
 
     def _admit(self, place: Place, _case: Any) -> None:
         if place.name in self.refused:
@@ -113,22 +118,22 @@ class Stage:
 
 
 def run(stage: Stage, checks: Any = (), races: Any = ()) -> Stage:
-    stage.schedule.run(checks, races)
+    stage.schedule.run_all(checks, races)
     return stage
 
 
-def law(name: str, of: str, ran: list[str]) -> PropertyCheck:
+def law(stage: Stage, name: str, of: str, ran: list[str]) -> Work:
     def function(properties: object) -> None:
         assert properties is not None
         ran.append(name)
 
-    return PropertyCheck(Place(of, "forward", name), function)
+    return stage.works.of_check(place(of, "forward", name), function)
 
 
 def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks() -> None:
     ran: list[str] = []
     stage = Stage(*(case("gelu", f"g{i}") for i in range(3)), *(case("softmax", f"s{i}") for i in range(3)))
-    run(stage, [law("law of softmax", "softmax", ran), law("law of gelu", "gelu", ran)])
+    run(stage, [law(stage, "law of softmax", "softmax", ran), law(stage, "law of gelu", "gelu", ran)])
     assert list(stage.kept) == ["g0", "g1", "g2", "law of gelu", "s0", "s1", "s2", "law of softmax"]
     assert set(stage.kept.values()) == {"passed", "check passed"}
     assert stage.ran == [(f"g{i}", 0) for i in range(3)] + [(f"s{i}", 0) for i in range(3)]
@@ -180,7 +185,7 @@ def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
             stage.lanes.finish()
             raise KeyboardInterrupt
 
-    stage.schedule._results.keep = keep_and_be_interrupted  # type: ignore[method-assign]
+    stage.schedule.results.keep = keep_and_be_interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         run(stage)
     assert len(stage.ran) == 30
@@ -222,30 +227,24 @@ def test_without_a_gpu_only_lanes_are_waited_for() -> None:
     assert "baselines" not in run(Stage(case("gelu", "g0", needs_memory=True), device="cpu")).done
 
 
-RACES = (Race("gelu", "forward"), Race("softmax", "forward"), Race("softmax", "forward"))
+RACES = (place("gelu", "forward"), place("softmax", "forward"), place("softmax", "forward"))
 
 
-def prepared(*races: Race, **stage: Any) -> list[list[tuple[str, bool]]]:
+def prepared(*races: Place, gradients: Any = None, absent: str = "", **stage: Any) -> list[list[tuple[str, bool]]]:
     found = Stage(**({"lanes": 12} | stage))
+    found.judge.gradients = found.judge.gradients if gradients is None else gradients
+    found.judge.absent = absent
     found.schedule.prepare_races(races)
     return found.prepared
 
 
-def test_one_worker_for_each_race() -> None:
-    assert prepared(*RACES) == [[("gelu", False), ("softmax", False), ("softmax", False)]]
-
-
-def test_workers_for_backward_passes_import_what_these_need() -> None:
-    assert prepared(*RACES[:2], Race("softmax", "backward")) == [
-        [("gelu", False), ("softmax", True), ("softmax", True)]
-    ]
-
-
-def test_a_part_that_has_not_been_called_may_be_asked_for_gradients() -> None:
-    stage = Stage(lanes=12)
-    stage.judge.gradients = {}
-    stage.schedule.prepare_races(RACES)
-    assert stage.prepared == [[("gelu", True), ("softmax", True), ("softmax", True)]]
+def test_one_worker_for_each_race_imports_what_a_backward_pass_needs() -> None:
+    """A part that has not been called may be asked for gradients."""
+    gelu, softmax = ("gelu", False), ("softmax", False)
+    assert prepared(*RACES) == [[gelu, softmax, softmax]]
+    assert prepared(*RACES[:2], place("softmax", "backward")) == [[gelu, ("softmax", True), ("softmax", True)]]
+    assert prepared(*RACES, gradients={}) == [[("gelu", True), ("softmax", True), ("softmax", True)]]
+    assert prepared(*RACES, absent="softmax.py") == [[gelu]]
 
 
 def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
@@ -254,20 +253,10 @@ def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
     assert stage.prepared == [[("gelu", False), ("softmax", False), ("softmax", False)]]
 
 
-def test_no_worker_for_a_file_that_is_not_there() -> None:
-    stage = Stage(lanes=12)
-    stage.judge.absent = "softmax.py"
-    stage.schedule.prepare_races(RACES)
-    assert stage.prepared == [[("gelu", False)]]
-
-
 @pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
 def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: int, wanted: int) -> None:
     assert GIB_PER_SPARE == 8
     assert len(prepared(*RACES, free_gib=free_gib, lanes=lanes)[0]) == wanted
-
-
-def test_no_worker_ahead_where_one_case_runs_after_another() -> None:
     assert not prepared(*RACES, lanes=1)
     assert not prepared(*RACES, device="cpu")
 

@@ -22,9 +22,10 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
     def run(_checks: object, _races: object) -> None:
         raise TimeoutError("no turn for 300 s")
 
-    schedule: Any = SimpleNamespace(run=run)
+    schedule: Any = SimpleNamespace(run_all=run)
     nobody: Any = None
-    plugin = JudgePlugin(nobody, nobody, [], schedule, nobody)
+    plugin = JudgePlugin(nobody, nobody, nobody, schedule, nobody)
+    grading: Any = SimpleNamespace(assignments=[], speed_cases=timed)
 
     def main(_arguments: list[str], plugins: list[Any]) -> pytest.ExitCode:
         try:
@@ -33,9 +34,10 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
             return pytest.ExitCode.USAGE_ERROR
         return pytest.ExitCode.OK
 
+    monkeypatch.setattr(session.os, "environ", dict(session.os.environ))
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
-        session._run(schedule, plugin, nobody, [], timed)
+        session.run_tests(grading, schedule, plugin, nobody)
 
 
 def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
@@ -43,8 +45,9 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
         raise KeyboardInterrupt
 
     nobody: Any = None
-    schedule: Any = SimpleNamespace(run=run)
-    assert not session._run(schedule, nobody, nobody, [], [])
+    schedule: Any = SimpleNamespace(run_all=run)
+    grading: Any = SimpleNamespace(assignments=[], speed_cases=[])
+    assert not session.run_tests(grading, schedule, nobody, nobody)
 
 
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
@@ -57,17 +60,17 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
         baselines=SimpleNamespace(begin=lambda *given: begun.append(given)),
         expect_reference=lambda: None,
     )
-    sizes: Any = SimpleNamespace(
-        declared=SimpleNamespace(speed=SimpleNamespace(devices=("cuda",))),
-        memory_gib=(48.0, 7.0),
-        cases=("large", "small"),
+    large, small = (
+        SimpleNamespace(name=name, speed=SimpleNamespace(devices=("cuda",)), memory_gib=gib)
+        for name, gib in (("large", 48.0), ("small", 7.0))
     )
-    sizes.fitting = lambda free: SpeedSizes.fitting(sizes, free)
-    session._start_the_courses_own(run, crew, [sizes], 32.0)
+    sizes = SpeedSizes((large, small))  # type: ignore[arg-type]
+    run.speed_cases = [sizes]
+    session.start_the_courses_own(run, crew, 32.0)
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone
-    assert found == roomy
+    assert [one.name for one in found] == roomy
 
 
 def test_pytest_does_not_walk_through_loggers_that_a_thread_may_be_making(tmp_path: Path) -> None:

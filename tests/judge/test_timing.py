@@ -222,7 +222,7 @@ def test_on_a_gpu_calls_are_queued_before_the_inputs_are_there_and_wait_for_the_
     contender = Doubles()
     with bench_with(contender, 4) as bench:
         gate = FakeGate(contender)
-        bench._gates[cast("Contender", contender)] = cast("Any", gate)
+        bench.gates[cast("Contender", contender)] = cast("Any", gate)
         for number in (1, 2):
             run(bench, contender, 4)
             assert (contender.gate, contender.saw_nothing) == (number, True)
@@ -248,7 +248,7 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
     with bench_with(course, 4) as bench:
         bench.invite(cast("Contender", contender), collects=True)
         run(bench, course, 4)
-        bench._gates[cast("Contender", contender)] = cast(
+        bench.gates[cast("Contender", contender)] = cast(
             "Any", FakeGate(contender)
         )  # asked before the inputs are there
         send = contender.send

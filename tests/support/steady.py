@@ -233,9 +233,7 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
             if kept is None or not kept.lives():
                 pool = WorkerPool(self._run.device_name, folder / secrets.token_hex(8))
                 stack.callback(pool.close)
-                kept = pool.start(self._kind(assignment))
-                kept.ready()
-                load_file(kept, self._run.job.course / "reference", assignment)
+                kept = load_file(pool.start(self._kind(assignment)), self._run.job.course / "reference", assignment)
                 lasting[assignment.name] = kept
             return kept
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grader.judge import quiet
+from grader.judge import gpu
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.judge.quiet import MAX_REPEATS, PATIENCE_S, wait_for_quiet
+from grader.judge.gpu import MAX_REPEATS, PATIENCE_S, wait_for_quiet
 
 
 class Machine:
@@ -39,7 +39,7 @@ class Machine:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(gpu.time, "sleep", lambda _seconds: None)
 
 
 def test_a_gpu_that_becomes_quiet_is_nobodys_fault() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grader.judge.warmup import NOISE_S, shortest_s
+from grader.judge.race import NOISE_S, shortest_s
 from grader.verdict.tally import WARM_SETS
 
 LIMIT_S = 0.2

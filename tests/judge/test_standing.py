@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from grader.contender.last_words import SLOW_IN_PYTHON
 from grader.contender.replies import ContenderFault
+from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed
-from grader.judge.hangs import Hangs
+from grader.judge.standing import Hangs
 
 
 def late(time_s: int = 10, details: tuple[str, ...] = ()) -> ContenderFault:
     return ContenderFault("timed_out", f"no answer within {time_s} s: stopped", details=details)
+
+
+def place(assignment: str, part: str, name: str = "") -> Place:
+    own: Any = SimpleNamespace(name=assignment)
+    of_part: Any = SimpleNamespace(name=part)
+    return Place(own, of_part, name)
 
 
 SAME = late()
@@ -39,17 +47,17 @@ SAME = late()
 def test_a_part_is_given_up_when_two_cases_of_it_hung_alike(errors: list[Exception | None], given_up: bool) -> None:
     hangs = Hangs()
     for number, error in enumerate(errors):
-        hangs.note("softmax", "forward", f"case-{number}", error)
-    assert hangs.has_given_up("softmax", "forward") == given_up
-    assert not hangs.has_given_up("softmax", "backward")
-    hangs.check("softmax", "backward")
-    hangs.check("gelu", "forward")
+        hangs.note(place("softmax", "forward", f"case-{number}"), error)
+    assert hangs.has_given_up(place("softmax", "forward")) == given_up
+    assert not hangs.has_given_up(place("softmax", "backward"))
+    hangs.check(place("softmax", "backward"))
+    hangs.check(place("gelu", "forward"))
     if not given_up:
-        hangs.check("softmax", "forward")
+        hangs.check(place("softmax", "forward"))
         return
     names = [f"case-{number}" for number, error in enumerate(errors) if str(error) == str(late())]
     with pytest.raises(ContenderFault) as fault:
-        hangs.check("softmax", "forward")
+        hangs.check(place("softmax", "forward"))
     told = f"not run: {' and '.join(names)} of this part gave no answer within 10 s; mend these first"
     assert (fault.value.outcome, fault.value.message) == ("timed_out", told)
 
@@ -67,14 +75,14 @@ def test_what_takes_minutes_is_ended_with_its_part() -> None:
     hangs = Hangs()
     own, done, others = workers = [Worker() for _ in range(3)]
     given: list[Any] = list(workers)
-    with hangs.ending("a", "p", given[1]):
+    with hangs.ending(place("a", "p"), given[1]):
         pass
-    with hangs.ending("a", "p", given[0]), hangs.ending("a", "other", given[2]):
-        hangs.note("a", "p", "one", late())
+    with hangs.ending(place("a", "p"), given[0]), hangs.ending(place("a", "other"), given[2]):
+        hangs.note(place("a", "p", "one"), late())
         assert own.sentence is None
-        hangs.note("a", "p", "two", late())
+        hangs.note(place("a", "p", "two"), late())
         assert own.sentence is not None
         assert str(own.sentence.result()).startswith("not run: one and two of this part")
     assert (done.sentence, others.sentence) == (None, None)
-    with pytest.raises(ContenderFault, match="not run"), hangs.ending("a", "p", given[1]):
+    with pytest.raises(ContenderFault, match="not run"), hangs.ending(place("a", "p"), given[1]):
         pytest.fail("it must not begin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grader.contender.allowance import Allowance
+from grader.contender.watch import Allowance
 
 
 class Clock:

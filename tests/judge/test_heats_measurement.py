@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grader.judge.measurement import measurement, work_of
+from grader.judge.heats import measurement, work_of
 from grader.problem import Cost
 from grader.protocol import MATRIX
 from grader.verdict.speed import Lap, Roofline, Verdict
