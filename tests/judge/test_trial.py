@@ -35,7 +35,7 @@ class Refusing:
 def failure(monkeypatch: pytest.MonkeyPatch, case: Any, answers: Answers, compared: Any) -> CheckFailed:
     monkeypatch.setattr(trial, "answers", answers)
     with pytest.raises(CheckFailed) as failed:
-        Trials(RUN, NOBODY, compared).run(case, NOBODY, 0, Evidence())
+        Trials(RUN, NOBODY, compared).grade(case, NOBODY, 0, Evidence())
     return failed.value
 
 
@@ -46,7 +46,7 @@ def test_what_was_written_beside_an_output_is_on_its_map(
     got = {"y": torch.softmax(CASE.inputs(1, 0, CPU).args["x"], -1)}
     got["y"][2, 900:] = 7.0
 
-    def wrote_outside(*_: Any) -> Any:
+    def wrote_outside(*_: Any, **__: Any) -> Any:
         check_memory([], [Stray(neighbour, 0, 24, tuple(range(24)))], torch.float32, got)
 
     failed = failure(monkeypatch, CASE, wrote_outside, comparison(CASE.problem.baseline))
@@ -61,7 +61,7 @@ def test_what_was_written_beside_an_output_is_on_its_map(
 
 
 def test_calls_made_together_keep_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(_run: Any, case: Any, _contender: Any, calls: Any, *_: Any) -> Any:
+    def answers(_run: Any, case: Any, _contender: Any, calls: Any, *_: Any, **__: Any) -> Any:
         return [case.problem.baseline(call) for call in calls]
 
     failed = failure(monkeypatch, TOGETHER, answers, Refusing())
@@ -73,7 +73,8 @@ def test_calls_made_together_keep_the_map(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_property_keeps_the_map_of_the_wrong_answer(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
     crew: Any = SimpleNamespace(worker=lambda *_: None)
     refusing: Any = Refusing()
-    tried = properties.Trial(RUN, crew, refusing, CASE)
+    own = properties.Properties(RUN, crew, refusing, NOBODY, CASE.problem, CASE.problem.Params)
+    tried = properties.Trial(own, CASE)
     monkeypatch.setattr(properties, "answer", lambda *_: CASE.problem.baseline(tried.inputs))
     tried.ask(tried.inputs)
     with pytest.raises(CheckFailed) as failed:
