@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from grader.protocol import POISON_BYTE
 from grader.worker.errors import KernelFault, place_in
 from grader.worker.triton_cpu.memory import Memory
-from grader.worker.triton_cpu.order import Ids, Order
-from grader.worker.triton_cpu.regions import Addresses, Given
+from grader.worker.triton_cpu.order import Order
+from grader.worker.triton_cpu.regions import Addresses, Given, Track
 
 POISONED_BYTES = (
     4  # an element of so many bytes that holds poison was never written; a smaller one may hold such a number
@@ -104,14 +104,14 @@ class Checker:
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
         if is_volatile:
-            self._order.meet(region.atomics[places])
-            self._order.meet(region.writers[places])
+            self._order.meet(region.atomics.numbers[places])
+            self._order.meet(region.writes.numbers[places])
         else:
-            self._check_order(lanes, places, "reads", {"writes": region.writers, "adds to": region.atomics})
+            self._check_order(lanes, places, "reads", {"writes": region.writes, "adds to": region.atomics})
         self._check_written(lanes, places, values)
-        unread = region.readers[places] < self._order.launch
+        unread = region.reads.numbers[places] < self._order.launch
         if unread.any():
-            region.readers[places[unread]] = self._order.note(*self._where())
+            region.reads.put(places[unread], self._order.note(*self._where()))
 
     def stores(self, lanes: Lanes, values: NDArray[Any], read: Read) -> None:
         """Check a store that is to be made. read: the bits that are at addresses now. Raises KernelFault."""
@@ -125,9 +125,9 @@ class Checker:
             if (marked := changed()).any():
                 self._changes_input(lanes, int(np.argmax(marked)))
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            earlier = {"adds to": region.atomics, "writes": region.writers, "reads": region.readers}
+            earlier = {"adds to": region.atomics, "writes": region.writes, "reads": region.reads}
             self._check_order(lanes, places, "writes", earlier, changed)
-            region.writers[places] = self._order.note(*self._where())
+            region.writes.put(places, self._order.note(*self._where()))
 
     def updates(self, lanes: Lanes) -> None:
         """Check an atomic that is to be made. Raises KernelFault."""
@@ -135,27 +135,29 @@ class Checker:
         if region.is_input:
             self._changes_input(lanes, 0)
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            self._check_order(lanes, places, "adds to", {"writes": region.writers, "reads": region.readers})
+            self._check_order(lanes, places, "adds to", {"writes": region.writes, "reads": region.reads})
 
     def updated(self, lanes: Lanes, values: NDArray[Any]) -> None:
         """Check the numbers that an atomic has found. Raises KernelFault."""
         region = lanes.given.region
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_written(lanes, places, values)
-            self._order.meet(region.atomics[places])
-            region.atomics[places] = self._order.note(*self._where())
+            self._order.meet(region.atomics.numbers[places])
+            region.atomics.put(places, self._order.note(*self._where()))
 
     def _check_order(
         self,
         lanes: Lanes,
         places: NDArray[np.int64],
         verb: str,
-        earlier: dict[str, Ids],
+        earlier: dict[str, Track],
         changed: Callable[[], Mask] | None = None,
     ) -> None:
         """Look for earlier accesses by other programs, by their verbs. Of a store only the lanes count that have `changed` a number."""
         for other_verb, accesses in earlier.items():
-            numbers = accesses[places]
+            if accesses.last < self._order.launch:
+                continue
+            numbers = accesses.numbers[places]
             if (marked := self._order.unordered(numbers)) is None:
                 continue
             if changed is not None:
@@ -176,7 +178,7 @@ class Checker:
             return
         unwritten = lanes.bits(values) == int.from_bytes(bytes([POISON_BYTE]) * lanes.width, "little")
         if unwritten.any():
-            unwritten &= (region.writers[places] == 0) & (region.atomics[places] == 0)
+            unwritten &= (region.writes.numbers[places] == 0) & (region.atomics.numbers[places] == 0)
         if unwritten.any():
             self._raise(
                 "unwritten memory",

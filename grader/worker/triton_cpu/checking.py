@@ -100,20 +100,21 @@ def _from(handle: Any, given: Given | None) -> Any:
 def _check_loads_and_stores() -> None:
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
+    # Triton calls these with names, too.
     def checked_load(
-        builder: Any, pointers: Any, mask: Any, other: Any, cache: Any, eviction: Any, volatile: Any
+        builder: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
     ) -> Any:
-        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "reads")
-        result = load(builder, pointers, mask, other, cache, eviction, volatile)
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "reads")
+        result = load(builder, ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if lanes is not None:
-            checker.loaded(lanes, result.data, bool(volatile))
+            checker.loaded(lanes, result.data, bool(is_volatile))
         return result
 
-    def checked_store(builder: Any, pointers: Any, value: Any, mask: Any, cache: Any, eviction: Any) -> Any:
-        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "writes")
+    def checked_store(builder: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "writes")
         if lanes is not None:
             checker.stores(lanes, value.data, _bits_at)
-        return store(builder, pointers, value, mask, cache, eviction)
+        return store(builder, ptrs, value, mask, cache_modifier, eviction_policy)
 
     InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = checked_load, checked_store
 

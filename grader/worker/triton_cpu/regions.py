@@ -14,6 +14,18 @@ from grader.worker.triton_cpu.order import Ids
 Addresses = NDArray[np.uint64]
 
 
+class Track:
+    """Accesses of one kind to each element of a region, by their numbers (`Order`); `last` is the highest of them."""
+
+    def __init__(self, elements: int = 0) -> None:
+        self.numbers: Ids = np.zeros(elements, np.int32)
+        self.last = 0
+
+    def put(self, places: NDArray[np.int64], number: int) -> None:
+        self.numbers[places] = number
+        self.last = number
+
+
 @dataclass(eq=False)
 class Region:
     """One allocation, or an input of the call in the judge's arena; addresses in bytes, `end` is the first beyond.
@@ -21,8 +33,8 @@ class Region:
     is_input: an input of the call, which nobody may change.
     is_empty: made by torch.empty or its like during the call, and filled with poison then.
     is_touched: an operator of PyTorch has written into it since.
-    width: bytes of the elements that `writers`, `readers` and `atomics` are of; 0 after accesses of different widths, which are no longer
-        followed. The arrays have the number of the last access of their kind to each element; `readers`, of the first in a launch.
+    width: bytes of the elements that are followed; 0 after accesses of different widths, which are no longer followed.
+    writes, reads, atomics: the last access of its kind to each element; of reads, the first in a launch.
     """
 
     start: int
@@ -31,16 +43,16 @@ class Region:
     is_empty: bool = False
     is_touched: bool = False
     width: int | None = None
-    writers: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
-    readers: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
-    atomics: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
+    writes: Track = field(default_factory=Track)
+    reads: Track = field(default_factory=Track)
+    atomics: Track = field(default_factory=Track)
 
     def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
-        """The places of these elements in the arrays; None where they are not followed."""
+        """The places of these elements in the tracks; None where they are not followed."""
         if self.width is None:
             self.width = width
             count = (self.end - self.start + width - 1) // width
-            self.writers, self.readers, self.atomics = (np.zeros(count, np.int32) for _ in range(3))
+            self.writes, self.reads, self.atomics = Track(count), Track(count), Track(count)
         elif self.width != width:
             self.width = 0
         if not self.width:
