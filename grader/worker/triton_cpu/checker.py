@@ -25,10 +25,12 @@ from grader.worker.errors import KernelFault, place_in
 from grader.worker.triton_cpu.memory import Memory
 from grader.worker.triton_cpu.order import Order
 from grader.worker.triton_cpu.regions import Addresses, Given, Track
+from grader.worker.triton_cpu.rounding import to_bits
 
 POISONED_BYTES = (
     4  # an element of so many bytes that holds poison was never written; a smaller one may hold such a number
 )
+BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 Mask = NDArray[np.bool_]
@@ -47,7 +49,9 @@ class Lanes(NamedTuple):
     mask: Mask | None
 
     def bits(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The bits of these lanes in a block of values."""
+        """The bits of these lanes in a block of values. Of bfloat16 the values are float32, see `rounding.py`."""
+        if values.dtype == np.float32 and self.width == BFLOAT16_BYTES:
+            values = to_bits(values)
         if self.mask is not None:
             values = np.broadcast_to(values, self.mask.shape)[self.mask]
         return np.ascontiguousarray(values).reshape(-1).view(UNSIGNED[self.width])
