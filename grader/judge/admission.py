@@ -18,7 +18,7 @@ from grader.judge.standing import Standing
 from grader.nvidia import find_sanitizer
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED
 
-NO_BFLOAT16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
+TOO_MUCH_TO_INTERPRET = "needs a GPU: it would take Triton's CPU interpreter too long"
 MAX_NAMED = 4
 
 
@@ -57,9 +57,9 @@ class Admission:
         if reason := self._reason_to_skip(assignment, case):
             raise ContenderFault("skipped", reason)
         given_up = self._standing.hangs.has_given_up(place.assignment, place.part)
-        if case is not None and self._is_interpreted_wrongly(case):
+        if case is not None and self._is_too_much_to_interpret(case):
             told = "" if given_up else self._compilation.check(case)
-            raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+            raise ContenderFault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         self._standing.hangs.check(place.assignment, place.part)
         same_part = (
             one for one in self._cases if (one.assignment.name, one.part.name) == (place.assignment, place.part)
@@ -92,9 +92,9 @@ class Admission:
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
 
-    def _is_interpreted_wrongly(self, case: BoundCase) -> bool:
+    def _is_too_much_to_interpret(self, case: BoundCase) -> bool:
         cpu, triton = self._run.device_name == "cpu", case.assignment.spec.language == "triton"
-        return cpu and triton and case.case.dtype == "bfloat16"
+        return cpu and triton and not case.case.interpreted
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         """Why a case is not run, or nothing."""

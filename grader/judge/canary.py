@@ -151,7 +151,7 @@ class Canary:
             special = case.tool or case.memory_gib or case.max_extra_mib or case.degenerate
             special = special or (device == "cpu" and case.cpu_windows > 1)
             if one.assignment.name == assignment.name and device in case.devices and not special:
-                if interpreted and case.dtype == "bfloat16":
+                if interpreted and not case.interpreted:
                     continue
                 return one
         return None

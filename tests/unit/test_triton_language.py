@@ -235,7 +235,8 @@ _add(
 )
 _add(
     "block pointer",
-    "p = tl.make_block_ptr(a_ptr, (8, 6), (8, 1), (0, 0), (8, 8), (1, 0))\n    y = tl.load(tl.advance(p, (0, 0)), boundary_check=(0, 1), padding_option='zero').reshape(N)",
+    "p = tl.make_block_ptr(a_ptr, (8, 6), (8, 1), (0, 0), (8, 8), (1, 0))\n"
+    "    y = tl.load(tl.advance(p, (0, 0)), boundary_check=(0, 1), padding_option='zero').reshape(N)",
     "(a.view(8, 8) * (torch.arange(8) < 6)).reshape(N)",
     ALL,
 )
@@ -247,7 +248,8 @@ _add(
 )
 _add(
     "descriptor's atomic",
-    "d = tl.make_tensor_descriptor(b_ptr, [8, 8], [8, 1], [8, 8])\n    d.atomic_add([0, 0], a.reshape(8, 8))\n    y = tl.load(b_ptr + tl.arange(0, N))",
+    "d = tl.make_tensor_descriptor(b_ptr, [8, 8], [8, 1], [8, 8])\n    d.atomic_add([0, 0], a.reshape(8, 8))\n"
+    "    y = tl.load(b_ptr + tl.arange(0, N))",
     "a + b",
     rtol=1e-6,
 )
