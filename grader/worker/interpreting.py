@@ -156,9 +156,14 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 
 def compute_as_a_gpu_does() -> None:
-    """Have bfloat16 be numbers and not integers, and plain bools and large ints be arguments. Before the checks of memory."""
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors
+    """Have bfloat16 be numbers and not integers, and plain bools and large ints be arguments. Before the checks of memory.
 
+    Raises:
+        RuntimeError: this Triton lacks what is to be changed.
+    """
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, patches
+
+    patches.check()
     bfloat16.provide()
     arguments.provide()
     descriptors.provide()
@@ -166,13 +171,13 @@ def compute_as_a_gpu_does() -> None:
 
 def provide_libdevice() -> None:
     """Have `libdevice.tanh(x)` and its like be more than a stub that returns None."""
-    from grader.worker import libdevice
+    from grader.worker.triton_cpu import libdevice
 
     libdevice.provide()
 
 
 def combine_many_at_once() -> None:
     """Have `tl.reduce` with a function of the student's own take little longer than `tl.sum`."""
-    from grader.worker import combining
+    from grader.worker.triton_cpu import combining
 
     combining.provide()

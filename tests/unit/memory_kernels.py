@@ -21,6 +21,7 @@ from grader.worker.operators import OperatorWatch, watching
 ARENA = torch.arange(1000, dtype=torch.float32)
 X = ARENA[100:200]  # an input of each call, and another beside it
 NEXT = ARENA[228:328]
+KEPT = torch.zeros(100)
 
 
 @triton.jit
@@ -141,6 +142,12 @@ def beyond(x_ptr, y_ptr, block: tl.constexpr):
     tl.store(y_ptr + at, tl.load(x_ptr + at, mask=(at < 100) | (at >= 128)))
 
 
+@triton.jit
+def far_integer(x_ptr, y_ptr):
+    bits = tl.load(x_ptr.to(tl.pointer_type(tl.int32)) + 130)
+    tl.store(y_ptr, bits.to(tl.float32))
+
+
 def _copied(x, y, *, n=100, m=100, start=0, programs=2):
     copy[(programs,)](x, y, n, m, start, 64)
 
@@ -236,6 +243,14 @@ def caught_by_the_submission():
         store_without_mask()
 
 
+def cast_pointer_into_the_next_input():
+    far_integer[(1,)](X, torch.empty(1))
+
+
+def view_without_strides():
+    _copied(torch.zeros(1).expand(2, 100), torch.empty(100))
+
+
 def masked():
     y = torch.empty(100)
     _copied(X, y)
@@ -306,12 +321,17 @@ def pointer_to_other_numbers():
 
 
 def freed_and_taken_again():
+    like_poison = torch.full((100,), 0x7B7B, dtype=torch.int16)
     for _ in range(20):
-        y = torch.empty(100)
+        y = torch.empty(100, dtype=torch.float16)
+        _copied(X, y)
         del y
-        add[(2,)](X, torch.zeros(100), 100, 64)
-        y = torch.full((100,), 3.0)
+        y = like_poison.clone().view(torch.float16)
         add[(2,)](X, y, 100, 64)
+
+
+def pointer_to_what_was_there_before():
+    from_a_table[(1,)](torch.tensor([0, KEPT.data_ptr()]), torch.empty(1))
 
 
 def same_number_into_an_input():

@@ -111,7 +111,7 @@ class Checker:
             self._order.meet(region.atomics.numbers[places])
             self._order.meet(region.writes.numbers[places])
         else:
-            self._check_order(lanes, places, "reads", {"writes": region.writes, "adds to": region.atomics})
+            self._check_order(lanes, places, "reads", {"writes": region.writes, "updates": region.atomics})
         self._check_written(lanes, places, values)
         unread = region.reads.numbers[places] < self._order.launch
         if unread.any():
@@ -129,7 +129,7 @@ class Checker:
             if (marked := changed()).any():
                 self._changes_input(lanes, int(np.argmax(marked)))
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            earlier = {"adds to": region.atomics, "writes": region.writes, "reads": region.reads}
+            earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
             self._check_order(lanes, places, "writes", earlier, changed)
             region.writes.put(places, self._order.note(*self._where()))
 
@@ -139,7 +139,7 @@ class Checker:
         if region.is_input:
             self._changes_input(lanes, 0)
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            self._check_order(lanes, places, "adds to", {"writes": region.writes, "reads": region.reads})
+            self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
 
     def updated(self, lanes: Lanes, values: NDArray[Any]) -> None:
         """Check the numbers that an atomic has found. Raises KernelFault."""

@@ -123,7 +123,7 @@ def _check_atomics() -> None:
     update, exchange = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas
 
     def checked_update(builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *how: Any) -> Any:
-        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "adds to")
+        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "updates")
         if lanes is not None:
             checker.updates(lanes)
         result = update(builder, operation, pointers, value, mask, *how)
@@ -133,7 +133,7 @@ def _check_atomics() -> None:
 
     def checked_exchange(builder: Any, pointers: Any, expected: Any, value: Any, *how: Any) -> Any:
         everywhere = np.ones(pointers.data.shape, dtype=bool)
-        lanes = checker.reach(pointers, everywhere, _width(pointers), builder.grid_idx, "exchanges")
+        lanes = checker.reach(pointers, everywhere, _width(pointers), builder.grid_idx, "updates")
         assert lanes is not None
         checker.updates(lanes)
         result = exchange(builder, pointers, expected, value, *how)
@@ -145,8 +145,8 @@ def _check_atomics() -> None:
 
 def _array(mask: Any) -> NDArray[np.bool_]:
     """The mask in a handle; a block pointer's is an array itself."""
-    data: NDArray[np.bool_] = mask if isinstance(mask, np.ndarray) else mask.data
-    return data
+    data = mask if isinstance(mask, np.ndarray) else mask.data
+    return np.asarray(data, dtype=bool)
 
 
 def _width(pointers: Any) -> int:

@@ -78,13 +78,13 @@ PATCHES = (
     ),
     Patch(
         ("_patch_lang_tensor", "ReduceOps.generic_reduce", "ScanOps.generic_scan"),
-        "combining",
+        "triton_cpu/combining",
         "a combine function of the student's is called for each element",
         "no plan",
     ),
     Patch(
         _builder("create_extern_elementwise"),
-        "libdevice",
+        "triton_cpu/libdevice",
         "libdevice's functions are stubs",
         "no plan",
     ),

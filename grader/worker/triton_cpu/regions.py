@@ -86,7 +86,8 @@ class Given:
                 else f"{self.name}, which has no elements"
             )
         last = (self.region.end - first) // size - 1
-        return f"{text}, {index - last} past its last element, {self.name}[{last}]"
+        view = f"of shape {tuple(self.tensor.shape)} with strides {self.tensor.stride()}"
+        return f"{text}, {index - last} past its last element, {self.name}[{last}], {view}"
 
     def _index_words(self, index: int) -> str:
         """` ([1, 24] of shape (2, 1000))`, where the tensor has more than one dimension and an element there."""
