@@ -142,7 +142,8 @@ class Case(Keyed):
     """A correctness case: inputs that the judge makes, and the way of calling the submission on them.
 
     tries: what this case is there to find; the student reads it.
-    compiled: Triton on the CPU: compile the launches for `architectures` too; in bfloat16, instead of running them.
+    compiled: Triton on the CPU: compile the launches for `architectures` too.
+    interpreted: Triton on the CPU: false for what an interpreter takes too long for; such a case is compiled, if `compiled`, and skipped.
     calls: in a row, each with new data.
     repeats: calls on the same data, whose answers must be the same bits.
     together: calls on different data, that on the first twice, all made before the first result is looked at, and before the first
@@ -163,6 +164,7 @@ class Case(Keyed):
     dtype: DType = "float32"
     devices: Devices = ("cpu", "cuda")
     compiled: bool = False
+    interpreted: bool = True
     calls: Annotated[int, _whole(1, 10)] = 1
     repeats: Annotated[int, _whole(1, 10)] = 1
     together: Annotated[int, _whole(1, 8)] = 1

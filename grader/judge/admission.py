@@ -18,7 +18,7 @@ from grader.judge.standing import Standing
 from grader.nvidia import find_sanitizer
 from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED
 
-NO_BFLOAT16 = "needs a GPU: Triton's CPU interpreter computes bfloat16 wrongly"
+TOO_MUCH_TO_INTERPRET = "needs a GPU: it would take Triton's CPU interpreter too long"
 MAX_NAMED = 4
 
 
@@ -38,10 +38,10 @@ class Admission:
         self.standing.check_excused(place)
         if reason := self._reason_to_skip(place.assignment, case):
             raise ContenderFault("skipped", reason)
-        hangs, is_triton = self.standing.hangs, place.assignment.spec.language == "triton"
-        if case is not None and case.case.dtype == "bfloat16" and is_triton and self.run.device_name == "cpu":
+        hangs = self.standing.hangs
+        if case is not None and self._is_too_much_to_interpret(case):
             told = "" if hangs.has_given_up(place) else self.compilation.check(case)
-            raise ContenderFault("skipped", f"{NO_BFLOAT16}; {told}" if told else NO_BFLOAT16)
+            raise ContenderFault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         hangs.check(place)
         same_part = (one for one in self.run.cases if one.place.of_part == place.of_part)
         self.standing.check_source(place.assignment, case or next(same_part, None))
@@ -70,6 +70,10 @@ class Admission:
             needed = min(one.memory_gib for one in sizes.cases if one.memory_gib is not None)
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
+
+    def _is_too_much_to_interpret(self, case: BoundCase) -> bool:
+        cpu, triton = self.run.device_name == "cpu", case.assignment.spec.language == "triton"
+        return cpu and triton and not case.case.interpreted
 
     def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         on_gpu, cuda = self.run.device_name == "cuda", assignment.spec.language == "cuda"

@@ -129,7 +129,7 @@ class Canary:
         for one in (one for one in self.run.cases if one.assignment is assignment and device in one.case.devices):
             case = one.case
             is_special = case.tool or case.memory_gib or case.max_extra_mib or not case.shows_values(device)
-            if not is_special and not (is_interpreted and case.dtype == "bfloat16"):
+            if not is_special and not (is_interpreted and not case.interpreted):
                 return one
         return None
 

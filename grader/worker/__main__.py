@@ -148,7 +148,8 @@ def _set_up_torch(kind: str, device: str) -> None:
             import triton.experimental.gluon  # noqa: F401 (the interpreter does with the first launch: it would count as the student's time)
         triton_key.make_cheap()
         if kind == "cpu":
-            interpreting.refuse_grids_that_a_gpu_refuses()
+            interpreting.compute_as_a_gpu_does()
+            interpreting.MemoryChecks.install()
             interpreting.take_the_first_configuration()
             interpreting.let_a_constant_come_first()
             interpreting.provide_libdevice()

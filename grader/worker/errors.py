@@ -35,6 +35,10 @@ class LoadError(Exception):
         self.raised_by: RaisedBy = raised_by
 
 
+class KernelFault(Exception):
+    """An access to memory by an interpreted kernel that a GPU does not allow, or that leaves its result to chance."""
+
+
 def set_root(folder: Path) -> None:
     """Say where the submission lies: frames from there are the student's own."""
     global _root
@@ -67,6 +71,8 @@ def describe(error: BaseException) -> WorkerError:
     if isinstance(error, LoadError):
         return WorkerError(error.kind, "", clean(str(error))[:MAX_TRACEBACK], "", error.raised_by)
     place = clean(_own_traceback(error))[-MAX_TRACEBACK:]
+    if (fault := next((one for one in _chain(error) if isinstance(one, KernelFault)), None)) is not None:
+        return WorkerError("failed", "", clean(str(fault))[:MAX_MESSAGE], place, "submission")
     if not _on_gpu and (words := _needs_gpu(error)):
         return WorkerError("unsupported", "", clean(words), place, "submission")
     message = clean(_message(error))[:MAX_MESSAGE]

@@ -17,6 +17,7 @@ CONSTANTS_OPERATORS = [
         *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "gt", "ge", "lt", "le", "eq", "ne"),
     )
 ]
+OnLaunch = Callable[[str, tuple[int, ...], dict[str, Any]], None]
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's, for the axes 0, 1 and 2 of a grid
 
 
@@ -70,15 +71,58 @@ class LaunchWatch:
             InterpretedFunction.run = self._run
 
 
-def refuse_grids_that_a_gpu_refuses() -> None:
-    """Have the interpreter check the grid of each launch (`check_grid`); it would run any number of programs along any axis."""
+class MemoryChecks:
+    """The checks of what the kernels of a call do to memory (`triton_cpu/checker.py`); nothing where Triton is not interpreted.
+
+    Args:
+        arena: the judge's memory with all its tensors, as a tensor.
+        tensors: those of them that belong to the call, which nobody may change.
+    """
+
+    @staticmethod
+    def install() -> None:
+        """Have each access of a kernel checked from here on, and the grid of each launch."""
+        from grader.worker.triton_cpu import checking
+
+        checking.provide()
+        refuse_grids_that_a_gpu_refuses(checking.begin_launch)
+        MemoryChecks._checking = checking
+
+    _checking: Any = None
+
+    def __init__(self, arena: Any, tensors: Sequence[Any]) -> None:
+        if self._checking is not None:
+            self._checking.begin_call(arena, tensors)
+
+    @property
+    def after_operator(self) -> Callable[..., None] | None:
+        """To be told of each operator of PyTorch that has run in the call."""
+        return None if self._checking is None else self._checking.memory.after_operator
+
+    def raise_fault(self) -> None:
+        """Raise the first fault of the call again, for the submission may have caught it. Raises KernelFault."""
+        if self._checking is not None and self._checking.checker.fault is not None:
+            raise self._checking.checker.fault
+
+
+def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> None:
+    """Have the interpreter check the grid of each launch (`check_grid`); it would run any number of programs along any axis.
+
+    on_launch: is told of each launch before its first program runs: kernel, grid, and the arguments by the names of the parameters.
+    """
     from triton.runtime.interpreter import GridExecutor
 
     execute = GridExecutor.__call__
 
     def checked(executor: Any, *arguments: Any, **options: Any) -> Any:
-        grid = executor.grid
-        executor.grid = lambda bound: check_grid(executor.fn.__name__, grid(bound) if callable(grid) else grid)
+        kernel, grid = executor.fn.__name__, executor.grid
+
+        def begin(bound: dict[str, Any]) -> tuple[int, ...]:
+            chosen = check_grid(kernel, grid(bound) if callable(grid) else grid)
+            on_launch(kernel, chosen, bound)
+            return chosen
+
+        executor.grid = begin
         return execute(executor, *arguments, **options)
 
     GridExecutor.__call__ = checked
@@ -111,15 +155,29 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
     return operate
 
 
+def compute_as_a_gpu_does() -> None:
+    """Have bfloat16 be numbers and not integers, and plain bools and large ints be arguments. Before the checks of memory.
+
+    Raises:
+        RuntimeError: this Triton lacks what is to be changed.
+    """
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, patches
+
+    patches.check()
+    bfloat16.provide()
+    arguments.provide()
+    descriptors.provide()
+
+
 def provide_libdevice() -> None:
     """Have `libdevice.tanh(x)` and its like be more than a stub that returns None."""
-    from grader.worker import libdevice
+    from grader.worker.triton_cpu import libdevice
 
     libdevice.provide()
 
 
 def combine_many_at_once() -> None:
     """Have `tl.reduce` with a function of the student's own take little longer than `tl.sum`."""
-    from grader.worker import combining
+    from grader.worker.triton_cpu import combining
 
     combining.provide()

@@ -29,11 +29,13 @@ class OperatorWatch(TorchDispatchMode):
 
     Args:
         seen: where another of them notes the same.
+        after: is told of each operator that has run: itself, its arguments and options, and its result.
     """
 
-    def __init__(self, seen: dict[str, str] | None = None) -> None:
+    def __init__(self, seen: dict[str, str] | None = None, after: Callable[..., None] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen: dict[str, str] = {} if seen is None else seen
+        self._after = after
 
     @property
     def seen(self) -> tuple[RanOperator, ...]:
@@ -51,7 +53,10 @@ class OperatorWatch(TorchDispatchMode):
         name = getattr(packet, "__name__", "")
         if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and not _is_logic(name, args):
             self.note(name, _caller())
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if self._after is not None:
+            self._after(func, args, kwargs or {}, result)
+        return result
 
     def note(self, name: str, place: str | None) -> None:
         """That something ran, once; nothing where `place` is None."""
@@ -60,7 +65,7 @@ class OperatorWatch(TorchDispatchMode):
 
     def another(self) -> OperatorWatch:
         """For another thread; both note in the same place."""
-        return OperatorWatch(self._seen)
+        return OperatorWatch(self._seen, self._after)
 
 
 @contextlib.contextmanager

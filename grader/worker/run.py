@@ -12,7 +12,7 @@ import torch
 from grader import protocol
 from grader.protocol import Returned
 from grader.worker.errors import describe
-from grader.worker.interpreting import LaunchWatch
+from grader.worker.interpreting import LaunchWatch, MemoryChecks
 from grader.worker.load import check_signature
 from grader.worker.memory import bytes_at, mapped, tensor_at
 from grader.worker.operators import OperatorWatch, watching
@@ -49,7 +49,10 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
         slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
-        watch, launches = OperatorWatch(), LaunchWatch()
+        checks = MemoryChecks(
+            memory, [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
+        )
+        watch, launches = OperatorWatch(after=checks.after_operator), LaunchWatch()
         profile = device == "cuda" and request.profiled
         try:
             if hasattr(function, "on_stream"):
@@ -85,6 +88,7 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                     _earlier.extend(result.detach() for result in _tensors(results))
             if device == "cuda":
                 torch.cuda.synchronize()
+            checks.raise_fault()
         except BaseException as error:
             return failure(error, device)
         del calls, slots, results

@@ -25,8 +25,8 @@ GAPS = """\
 - **Sums in float16 or bfloat16**, where the inputs are of that dtype too. A softmax whose row sum is rounded to it after each block of
   4096, a FlashAttention whose output and sum are after each tile of 64 keys, and a GeLU in it throughout stay within six times PyTorch's
   own error: the budget allows them. With float32 inputs they are caught.
-- **A store without a mask**, in Triton: what lies beyond an output that the submission allocated is the submission's own memory. Where
-  nothing of it is in use, nothing shows.
+- **A store without a mask**, in Triton on a GPU: what lies beyond an output that the submission allocated is the submission's own memory.
+  Where nothing of it is in use, nothing shows. On a CPU each access is held against its tensor.
 """
 
 

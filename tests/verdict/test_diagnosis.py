@@ -20,7 +20,6 @@ from grader.problem import Call, Mistakes, load_problem
 from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE
 from grader.verdict import diagnosis
 from grader.verdict.diagnosis import differs, explain, explain_call, poisoned
-from grader.verdict.rounding import cut_to_bfloat16
 from grader.verdict.suspects import Scene
 from tests.conftest import ROOT as COURSE
 
@@ -681,9 +680,6 @@ FORWARD: dict[str, Form] = {
     ),
     "for q, k and v rounded to bfloat16": lambda *args: attention(*(one.bfloat16().double() for one in args)),
     "with the scores rounded to bfloat16": lambda q, k, v: torch.softmax((q @ k.mT / 4).bfloat16().double(), -1) @ v,
-    "with the scores rounded to bfloat16, as Triton's interpreter does, towards 0": lambda q, k, v: (
-        torch.softmax(cut_to_bfloat16(q @ k.mT / 4), -1) @ v
-    ),
     "with the weights rounded to bfloat16": lambda q, k, v: (
         (p := exps(q @ k.mT / 4)).bfloat16().double() @ v / total(p)
     ),
@@ -1016,7 +1012,6 @@ GELUS: dict[str, Form] = {
     "as GeLU's derivative": lambda x: torch.func.vmap(torch.func.grad(gelu))(x),
     "when GeLU is applied twice": lambda x: gelu(gelu(x)),
     "for x rounded to float16": lambda x: gelu(x.half().double()),
-    "for x rounded to bfloat16, as Triton's interpreter does": lambda x: gelu(cut_to_bfloat16(x)),
     "with y rounded to float16": lambda x: gelu(x).half().double(),
     "as ½ x (1 + tanh|u|)": lambda x: with_tanh_of(x, argument(x).abs()),
     "with about 1.5958 in place of √(2/π)": lambda x: with_tanh_of(x, 2 * argument(x)),
@@ -1064,9 +1059,6 @@ SOFTMAXES: dict[str, Form] = {
     ),
     "with exp(x − m) rounded to bfloat16:": lambda x: (e := exps(x).bfloat16().double()) / total(e),
     "with exp in float16: x − m and exp(x − m) rounded to it": in_half,
-    "with exp(x − m) rounded to bfloat16, as Triton's interpreter does, towards 0, in the numerator alone": lambda x: (
-        cut_to_bfloat16(exps(x)) / total(exps(x))
-    ),
     "with y rounded to bfloat16": lambda x: torch.softmax(x, -1).bfloat16().double(),
     "with 0.001 added to the sum": lambda x: exps(x) / (total(exps(x)) + 1e-3),
     "with one sum for every 4 rows": lambda x: exps(x) / exps(x).view(5, -1).sum(-1).repeat_interleave(4)[:, None],
@@ -1178,12 +1170,6 @@ def test_an_earlier_answer_is_recognised() -> None:
     lines = told(normal(20, 50, seed=1), softmax_oracle, softmax_oracle(before), (before,))
     assert "for the data of an earlier call, call 1 of this case" in lines[1]
     assert lines[-1] == "the case's first call was right; this is call 2, with other data"
-
-
-def test_bfloat16_is_cut_towards_0() -> None:
-    kept = torch.tensor([1.0, -1.5, 1 + 2**-7, 3e38, -1e-30, 0.0]).bfloat16().double()
-    assert torch.equal(cut_to_bfloat16(kept), kept)
-    assert cut_to_bfloat16(torch.tensor([1 + 2**-8, -1 - 3 * 2**-9, 2 - 2**-8])).tolist() == [1.0, -1.0, 2 - 2**-7]
 
 
 # Large and small inputs -----------------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""bfloat16 under Triton's interpreter, which takes its bits for integers: sums, products and `tl.dot` come out as nonsense.
+
+Here a block of bfloat16 is float32 numbers. Whatever an operation gives is rounded when its handle is made, to the nearest even, as a GPU
+rounds; only loads, stores, atomics and bitcasts know of 16 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from numpy.typing import NDArray
+from triton._C.libtriton import ir
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from grader.worker.triton_cpu.rounding import cut, from_bits, rounded, to_bits
+
+FLOAT32 = np.dtype(np.float32)
+BITS = np.dtype(np.uint16)
+
+
+def provide() -> None:
+    """Have the interpreter compute in bfloat16 from here on."""
+    _keep_float32()
+    _convert()
+    _load_and_store()
+    _add_atomically()
+
+
+def _is_one(dtype: Any) -> bool:
+    return getattr(dtype.scalar, "name", "") == "bf16"
+
+
+def _keep_float32() -> None:
+    dtype_of, fits, complete = interpreter._get_np_dtype, interpreter._validate_np_data_size, TensorHandle.__post_init__
+
+    def numpy_dtype(dtype: Any) -> Any:
+        return FLOAT32 if _is_one(dtype) else dtype_of(dtype)
+
+    def is_of_its_size(data: Any, dtype: Any) -> bool:
+        return data.dtype.itemsize <= FLOAT32.itemsize if _is_one(dtype) else bool(fits(data, dtype))
+
+    def completed(handle: Any) -> None:
+        if _is_one(handle.dtype) and handle.data.dtype.kind == "f":  # comparisons give bools
+            handle.data = rounded(handle.data)
+        complete(handle)
+
+    interpreter._get_np_dtype, interpreter._validate_np_data_size = numpy_dtype, is_of_its_size
+    TensorHandle.__post_init__ = completed
+    InterpreterBuilder.get_bf16 = lambda _, value: TensorHandle(np.array([value], dtype=np.float32), tl.bfloat16)
+
+
+def _convert() -> None:
+    cast, convert = InterpreterBuilder.cast_impl, InterpreterBuilder.create_fp_to_fp
+    bitcast, absolute = InterpreterBuilder.create_bitcast, InterpreterBuilder.create_fabs
+
+    def casted(builder: Any, source: Any, target: Any) -> Any:
+        if _is_one(source.dtype) or _is_one(target):
+            return TensorHandle(source.data.astype(interpreter._get_np_dtype(target.scalar)), target.scalar)
+        return cast(builder, source, target)
+
+    def converted(builder: Any, source: Any, target: Any, rounding: Any) -> Any:
+        if _is_one(target):
+            towards_zero = rounding == ir.ROUNDING_MODE.RTZ
+            numbers = _as_float32(builder, source, convert)
+            return TensorHandle(cut(numbers) if towards_zero else numbers, target.scalar)
+        if _is_one(source.dtype):
+            source = TensorHandle(source.data, tl.float32)
+        return convert(builder, source, target, rounding)
+
+    def of_the_same_bits(builder: Any, source: Any, target: Any) -> Any:
+        if _is_one(source.dtype) and not _is_one(target):
+            source = TensorHandle(to_bits(source.data), tl.uint16)
+        if _is_one(target) and not _is_one(source.dtype):
+            return TensorHandle(from_bits(source.data), target.scalar)
+        return bitcast(builder, source, target)
+
+    def magnitude(builder: Any, argument: Any) -> Any:
+        return (
+            TensorHandle(np.abs(argument.data), tl.bfloat16) if _is_one(argument.dtype) else absolute(builder, argument)
+        )
+
+    InterpreterBuilder.cast_impl, InterpreterBuilder.create_fp_to_fp = casted, converted
+    InterpreterBuilder.create_bitcast = of_the_same_bits
+    InterpreterBuilder.create_int_to_ptr = InterpreterBuilder.create_ptr_to_int = of_the_same_bits
+    InterpreterBuilder.create_fabs = magnitude
+
+
+def _as_float32(builder: Any, source: Any, convert: Any) -> NDArray[np.float32]:
+    """The numbers of a handle; those of 8 bits by the interpreter's own conversion."""
+    if source.dtype.scalar.is_fp8():
+        source = convert(builder, source, tl.float32, ir.ROUNDING_MODE.RTNE)
+    numbers: NDArray[np.float32] = source.data.astype(np.float32)
+    return numbers
+
+
+def _load_and_store() -> None:
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def loaded(builder: Any, ptrs: Any, mask: Any, other: Any, *how: Any, **named: Any) -> Any:
+        if not _is_one(ptrs.get_element_ty()):
+            return load(builder, ptrs, mask, other, *how, **named)
+        instead = np.zeros(ptrs.data.shape, BITS) if other is None else to_bits(other.data.astype(np.float32))
+        bits = interpreter._interpreter.load(ptrs.data, mask.data, instead, BITS)
+        return TensorHandle(from_bits(bits), tl.bfloat16)
+
+    def stored(builder: Any, ptrs: Any, value: Any, mask: Any, *how: Any, **named: Any) -> Any:
+        if _is_one(value.dtype):
+            value = TensorHandle(to_bits(value.data), tl.uint16)
+        return store(builder, ptrs, value, mask, *how, **named)
+
+    InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = loaded, stored
+
+
+def _add_atomically() -> None:
+    update = InterpreterBuilder.create_atomic_rmw
+
+    def updated(builder: Any, operation: Any, ptr: Any, val: Any, mask: Any, *how: Any) -> Any:
+        if not _is_one(val.dtype) or operation != ir.ATOMIC_OP.FADD:
+            return update(builder, operation, ptr, val, mask, *how)
+        addresses, numbers = ptr.data.reshape(-1), np.broadcast_to(val.data, ptr.data.shape).reshape(-1)
+        left = np.broadcast_to(mask.data, ptr.data.shape).reshape(-1).copy()
+        found = np.zeros(numbers.shape, np.float32)
+        while left.any():  # several lanes may add to one element: one after another
+            lanes = np.flatnonzero(left)
+            lanes = lanes[np.unique(addresses[lanes], return_index=True)[1]]
+            everywhere = np.ones(lanes.shape, dtype=bool)
+            old = interpreter._interpreter.load(addresses[lanes], everywhere, np.zeros(lanes.shape, BITS), BITS)
+            found[lanes] = from_bits(old)
+            interpreter._interpreter.store(
+                addresses[lanes], to_bits(rounded(found[lanes] + numbers[lanes])), everywhere
+            )
+            left[lanes] = False
+        return TensorHandle(found.reshape(ptr.data.shape), tl.bfloat16)
+
+    InterpreterBuilder.create_atomic_rmw = updated

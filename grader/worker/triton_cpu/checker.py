@@ -1,0 +1,231 @@
+"""Every load, store and atomic of a kernel that Triton interprets, held against the tensors that there are.
+
+On a GPU a kernel that leaves its tensors, reads what nobody has written, or meets another program without an order between the two may
+seem to work. Here the first such access ends the call, with a sentence about it:
+
+- A pointer may reach the memory of the tensor that the kernel was given it by (`Memory.given`). Masked lanes reach nothing.
+- A load of poison that `torch.empty` left and that no kernel has written over is a fault.
+- Of two programs that access an element without an atomic, one of them writing, nothing says which is first (`Order`). A store of the
+  number that stands there already is no fault: tiles may overlap.
+- An input of the call keeps its numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grader.protocol import POISON_BYTE
+from grader.worker.errors import KernelFault, place_in
+from grader.worker.triton_cpu.memory import Memory
+from grader.worker.triton_cpu.order import Order
+from grader.worker.triton_cpu.regions import Addresses, Given, Track
+from grader.worker.triton_cpu.rounding import to_bits
+
+POISONED_BYTES = (
+    4  # an element of so many bytes that holds poison was never written; a smaller one may hold such a number
+)
+BFLOAT16_BYTES = 2
+MAX_FRAMES = 40
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+Mask = NDArray[np.bool_]
+Read = Callable[[Addresses, int], NDArray[Any]]
+
+
+class Lanes(NamedTuple):
+    """The lanes of an access that are not masked.
+
+    addresses: one for each lane; width: bytes of an element. mask: which lanes of the block they are, None for all.
+    """
+
+    given: Given
+    addresses: Addresses
+    width: int
+    mask: Mask | None
+
+    def bits(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The bits of these lanes in a block of values. Of bfloat16 the values are float32, see `rounding.py`."""
+        if values.dtype == np.float32 and self.width == BFLOAT16_BYTES:
+            values = to_bits(values)
+        if self.mask is not None:
+            values = np.broadcast_to(values, self.mask.shape)[self.mask]
+        return np.ascontiguousarray(values).reshape(-1).view(UNSIGNED[self.width])
+
+
+class Checker:
+    """Follows the programs of a launch. `fault` is the first of the call, or None: a call that goes on after it fails all the same."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.fault: KernelFault | None = None
+        self._memory = memory
+        self._order = Order()
+        self._kernel, self._axes = "the kernel", 1
+        self._program: tuple[int, ...] = ()
+        self._is_own: dict[CodeType, bool] = {}
+
+    def begin_launch(self, kernel: str, grid: Sequence[int]) -> None:
+        self._kernel, self._program = kernel, ()
+        self._axes = max((axis + 1 for axis, programs in enumerate(grid) if programs > 1), default=1)
+        self._order.begin_launch()
+
+    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> Lanes | None:
+        """The lanes of an access that is to be made; None if all are masked. Raises KernelFault where one is out of bounds.
+
+        Args:
+            pointers: the interpreter's handle of a block of addresses.
+            program: its index in the grid, the same object in all accesses of the program.
+        """
+        if program is not self._program:
+            self._program = program
+            self._order.begin_program(program)
+        addresses: Addresses = pointers.data
+        chosen = None
+        if not mask.all():
+            chosen = np.broadcast_to(mask, addresses.shape)
+            addresses = addresses[chosen]
+            if not addresses.size:
+                return None
+        addresses = addresses.reshape(-1)
+        given = getattr(pointers.dtype.scalar, "given", None) or self._memory.search(addresses)
+        if given is None:
+            self._raise("out of bounds", f"{verb} address {int(addresses[0])} in {self._line()}, where no tensor is")
+        region = given.region
+        if addresses.min() < region.start or int(addresses.max()) + width > region.end:
+            outside = (addresses < region.start) | (addresses > region.end - width)
+            address = int(addresses[np.argmax(outside)])
+            hint = ": consistent with a missing or wrong mask" if address >= region.start else ""
+            self._raise("out of bounds", f"{verb} {given.place(address, width)}, in {self._line()}{hint}")
+        return Lanes(given, addresses, width, chosen)
+
+    def loaded(self, lanes: Lanes, values: NDArray[Any], is_volatile: bool) -> None:
+        """Check a load that was made. is_volatile: its program waits for another, as by an atomic. Raises KernelFault."""
+        region = lanes.given.region
+        if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
+            return
+        if is_volatile:
+            self._order.meet(region.atomics.numbers[places])
+            self._order.meet(region.writes.numbers[places])
+        else:
+            self._check_order(lanes, places, "reads", {"writes": region.writes, "updates": region.atomics})
+        self._check_written(lanes, places, values)
+        unread = region.reads.numbers[places] < self._order.launch
+        if unread.any():
+            region.reads.put(places[unread], self._order.note(*self._where()))
+
+    def stores(self, lanes: Lanes, values: NDArray[Any], read: Read) -> None:
+        """Check a store that is to be made. read: the bits that are at addresses now. Raises KernelFault."""
+        region = lanes.given.region
+
+        def changed() -> Mask:
+            difference: Mask = lanes.bits(values) != read(lanes.addresses, lanes.width)
+            return difference
+
+        if region.is_input:
+            if (marked := changed()).any():
+                self._changes_input(lanes, int(np.argmax(marked)))
+        elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
+            earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
+            self._check_order(lanes, places, "writes", earlier, changed)
+            region.writes.put(places, self._order.note(*self._where()))
+
+    def updates(self, lanes: Lanes) -> None:
+        """Check an atomic that is to be made. Raises KernelFault."""
+        region = lanes.given.region
+        if region.is_input:
+            self._changes_input(lanes, 0)
+        if (places := region.elements(lanes.addresses, lanes.width)) is not None:
+            self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
+
+    def updated(self, lanes: Lanes, values: NDArray[Any]) -> None:
+        """Check the numbers that an atomic has found. Raises KernelFault."""
+        region = lanes.given.region
+        if (places := region.elements(lanes.addresses, lanes.width)) is not None:
+            self._check_written(lanes, places, values)
+            self._order.meet(region.atomics.numbers[places])
+            region.atomics.put(places, self._order.note(*self._where()))
+
+    def _check_order(
+        self,
+        lanes: Lanes,
+        places: NDArray[np.int64],
+        verb: str,
+        earlier: dict[str, Track],
+        changed: Callable[[], Mask] | None = None,
+    ) -> None:
+        """Look for earlier accesses by other programs, by their verbs. Of a store only the lanes count that have `changed` a number."""
+        for other_verb, accesses in earlier.items():
+            if accesses.last < self._order.launch:
+                continue
+            numbers = accesses.numbers[places]
+            if (marked := self._order.unordered(numbers)) is None:
+                continue
+            if changed is not None:
+                marked &= changed()
+                if not marked.any():
+                    continue
+            lane = int(np.argmax(marked))
+            other = self._order.access(int(numbers[lane]))
+            self._raise(
+                "race",
+                f"{verb} {self._place(lanes, lane)} in {self._line()}, and {self._name(other.program)} {other_verb} it in "
+                f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order",
+            )
+
+    def _check_written(self, lanes: Lanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
+        region = lanes.given.region
+        if not region.is_empty or (lanes.width < POISONED_BYTES and region.is_touched):
+            return
+        unwritten = lanes.bits(values) == int.from_bytes(bytes([POISON_BYTE]) * lanes.width, "little")
+        if unwritten.any():
+            unwritten &= (region.writes.numbers[places] == 0) & (region.atomics.numbers[places] == 0)
+        if unwritten.any():
+            self._raise(
+                "unwritten memory",
+                f"reads {self._place(lanes, int(np.argmax(unwritten)))} in {self._line()}, where nothing has been written yet: "
+                "the numbers that torch.empty leaves are arbitrary",
+            )
+
+    def _changes_input(self, lanes: Lanes, lane: int) -> NoReturn:
+        self._raise(
+            "changed input",
+            f"changes {self._place(lanes, lane)} in {self._line()}, memory of an input: the function must leave its inputs as they are",
+        )
+
+    def _place(self, lanes: Lanes, lane: int) -> str:
+        return lanes.given.place(int(lanes.addresses[lane]), lanes.width)
+
+    def _raise(self, kind: str, words: str) -> NoReturn:
+        fault = KernelFault(f"{kind}: {self._name(self._program)} of {self._kernel} {words}")
+        self.fault = self.fault or fault
+        raise fault
+
+    def _name(self, program: tuple[int, ...]) -> str:
+        """`program 3`, or `program (3, 1)` in a grid with two axes."""
+        return f"program {program[0] if self._axes == 1 else program[: self._axes]}"
+
+    def _where(self) -> tuple[CodeType | None, int]:
+        """The submission's innermost line that runs."""
+        frame: Any = sys._getframe(1)
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            is_own = self._is_own.get(code)
+            if is_own is None:
+                is_own = self._is_own[code] = bool(place_in(code.co_filename, 1))
+            if is_own:
+                return code, frame.f_lineno
+            frame = frame.f_back
+        return None, 0
+
+    def _line(self) -> str:
+        return _line_of(*self._where())
+
+
+def _line_of(code: CodeType | None, line: int) -> str:
+    return "a line that is not known" if code is None else f"line {line}"

@@ -1,0 +1,161 @@
+"""Has Triton's interpreter check each access of a kernel. A pointer carries the tensor that it is from in its type, as `given`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from numpy.typing import NDArray
+from triton.runtime import interpreter
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+
+from grader.worker.triton_cpu.checker import UNSIGNED, Checker
+from grader.worker.triton_cpu.memory import Memory
+from grader.worker.triton_cpu.regions import Given
+
+memory = Memory()
+checker = Checker(memory)
+
+
+def provide() -> None:
+    """Check the kernels that run from here on."""
+    _leave_the_interpreters_operators_out()
+    _follow_pointers()
+    _check_loads_and_stores()
+    _check_atomics()
+
+
+def begin_call(arena: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+    """A call begins, with these tensors in the judge's arena."""
+    memory.begin_call(arena, tensors)
+    checker.fault = None
+
+
+def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any]) -> None:
+    """A launch begins. arguments: as the interpreter gives them to the kernel, by the names of its parameters."""
+    for name, argument in arguments.items():
+        for number, one in enumerate(argument if isinstance(argument, tuple) else (argument,)):
+            handle = getattr(one, "handle", None)
+            if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor has a base
+                given.name = f"{name}[{number}]" if isinstance(argument, tuple) else name
+    checker.begin_launch(kernel, grid)
+
+
+def _leave_the_interpreters_operators_out() -> None:
+    execute = GridExecutor.__call__
+
+    def launched(executor: Any, *arguments: Any, **options: Any) -> Any:
+        memory.in_launch = True
+        try:
+            return execute(executor, *arguments, **options)
+        finally:
+            memory.in_launch = False
+
+    GridExecutor.__call__ = launched
+
+
+def _follow_pointers() -> None:
+    convert, select, bitcast = (
+        interpreter._implicit_cvt,
+        InterpreterBuilder.create_select,
+        InterpreterBuilder.create_bitcast,
+    )
+
+    def converted(argument: Any) -> Any:
+        result = convert(argument)
+        if hasattr(argument, "data_ptr"):
+            result.handle.dtype.given = memory.given(interpreter._unwrap_tensor(argument))
+        return result
+
+    def selected(builder: Any, condition: Any, left: Any, right: Any) -> Any:
+        result = select(builder, condition, left, right)
+        return result if _given(left) is _given(right) else _from(result, None)
+
+    def cast(builder: Any, source: Any, target: Any) -> Any:
+        return _from(bitcast(builder, source, target), _given(source))
+
+    interpreter._implicit_cvt = converted
+    InterpreterBuilder.create_select = selected
+    InterpreterBuilder.create_bitcast = InterpreterBuilder.create_int_to_ptr = InterpreterBuilder.create_ptr_to_int = (
+        cast
+    )
+
+
+def _given(handle: Any) -> Given | None:
+    return getattr(getattr(getattr(handle, "dtype", None), "scalar", None), "given", None)
+
+
+def _from(handle: Any, given: Given | None) -> Any:
+    """A handle; of a pointer, into that tensor, or one that nobody knows. Other handles may share the type that it had."""
+    if isinstance(handle.dtype, tl.pointer_type):
+        handle.dtype = copy.copy(handle.dtype)
+        handle.dtype.given = given
+    return handle
+
+
+def _check_loads_and_stores() -> None:
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    # Triton calls these with names, too.
+    def checked_load(
+        builder: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
+    ) -> Any:
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "reads")
+        result = load(builder, ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
+        if lanes is not None:
+            checker.loaded(lanes, result.data, bool(is_volatile))
+        return result
+
+    def checked_store(builder: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "writes")
+        if lanes is not None:
+            checker.stores(lanes, value.data, _bits_at)
+        return store(builder, ptrs, value, mask, cache_modifier, eviction_policy)
+
+    InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = checked_load, checked_store
+
+
+def _check_atomics() -> None:
+    update, exchange = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas
+
+    def checked_update(builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *how: Any) -> Any:
+        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "updates")
+        if lanes is not None:
+            checker.updates(lanes)
+        result = update(builder, operation, pointers, value, mask, *how)
+        if lanes is not None:
+            checker.updated(lanes, result.data)
+        return result
+
+    def checked_exchange(builder: Any, pointers: Any, expected: Any, value: Any, *how: Any) -> Any:
+        everywhere = np.ones(pointers.data.shape, dtype=bool)
+        lanes = checker.reach(pointers, everywhere, _width(pointers), builder.grid_idx, "updates")
+        assert lanes is not None
+        checker.updates(lanes)
+        result = exchange(builder, pointers, expected, value, *how)
+        checker.updated(lanes, result.data)
+        return result
+
+    InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas = checked_update, checked_exchange
+
+
+def _array(mask: Any) -> NDArray[np.bool_]:
+    """The mask in a handle; a block pointer's is an array itself."""
+    data = mask if isinstance(mask, np.ndarray) else mask.data
+    return np.asarray(data, dtype=bool)
+
+
+def _width(pointers: Any) -> int:
+    """Bytes of an element. Triton keeps a bool in one."""
+    return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
+
+
+def _bits_at(addresses: NDArray[np.uint64], width: int) -> NDArray[Any]:
+    dtype = np.dtype(UNSIGNED[width])
+    everywhere, nothing = np.ones(addresses.shape, dtype=bool), np.zeros(addresses.shape, dtype=dtype)
+    found: NDArray[Any] = interpreter._interpreter.load(addresses, everywhere, nothing, dtype)
+    return found

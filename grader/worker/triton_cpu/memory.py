@@ -1,0 +1,99 @@
+"""The tensors that kernels may touch: the inputs of a call, and what the submission has allocated itself."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from grader.protocol import POISON_BYTE
+from grader.worker.triton_cpu.regions import Addresses, Given, Region, allocation, extent
+
+EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
+
+ANYWHERE = 1 << 63
+
+
+class Memory:
+    """The regions of memory that are known in a call; one for the process, as the interpreter is.
+
+    in_launch: operators of PyTorch that run now are the interpreter's own, which write nothing.
+    """
+
+    def __init__(self) -> None:
+        self.in_launch = False
+        self._regions: dict[int, Region] = {}  # of the submission's tensors, by their start
+        self._inputs: list[Region] = []
+        self._arena = (0, 0)
+
+    def begin_call(self, arena: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
+        """Forget earlier calls. The judge's tensors lie in `arena`, and `inputs` are those that this call may read."""
+        self.in_launch = False
+        self._regions.clear()
+        self._arena = allocation(arena)
+        self._inputs = [Region(*extent(one), is_input=True) for one in inputs if one.numel()]
+
+    def after_operator(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
+        """Note memory that an operator of PyTorch has allocated or written. What `torch.empty` gives is filled with poison."""
+        if self.in_launch:
+            return
+        schema = operator._schema
+        for number, parameter in enumerate(schema.arguments):
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                for tensor in _tensors(arguments[number] if number < len(arguments) else options.get(parameter.name)):
+                    if (region := self._regions.get(allocation(tensor)[0])) is not None:
+                        region.is_touched = True
+        if any(one.alias_info is not None for one in schema.returns):
+            return  # views, and tensors that were there before
+        is_empty = operator.overloadpacket.__name__ in EMPTY
+        for tensor in _tensors(result):
+            start, end = allocation(tensor)
+            self._regions.pop(start, None)  # of memory that was freed
+            if is_empty and end > start:
+                ctypes.memset(start, POISON_BYTE, end - start)
+                self._regions[start] = Region(start, end, is_empty=True)
+
+    def given(self, tensor: torch.Tensor) -> Given:
+        """A tensor as the argument of a kernel. A view may reach all of its allocation; in the arena, all of the input it is a view of."""
+        start, end = allocation(tensor)
+        if self._arena[0] <= start < self._arena[1]:
+            first = tensor.data_ptr()
+            inputs = (one for one in self._inputs if one.start <= first < one.end)
+            return Given(tensor, next(inputs, None) or Region(*extent(tensor), is_input=True))
+        region = self._regions.get(start)
+        if region is None or region.end != end:  # not known, or of memory that was freed
+            region = self._regions[start] = Region(start, end)
+        return Given(tensor, region)
+
+    def search(self, addresses: Addresses) -> Given | None:
+        """The tensors that have these addresses, for pointers of which nobody knows where they are from; None where there is no tensor.
+
+        What happens there is not followed further.
+        """
+        known = [*((one.start, one.end) for one in (*self._inputs, *self._regions.values()))]
+        if not _inside(addresses, known):
+            known += [
+                allocation(one) for one in _tensors([one for one in gc.get_objects() if type(one) is torch.Tensor])
+            ]
+            if not _inside(addresses, known):
+                return None
+        return Given(torch.empty(0), Region(0, ANYWHERE, width=0))
+
+
+def _inside(addresses: Addresses, known: Iterable[tuple[int, int]]) -> bool:
+    left = addresses
+    for start, end in known:
+        left = left[(left < start) | (left >= end)]
+        if not left.size:
+            return True
+    return False
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors among a value or the elements of a list that have memory of the CPU's."""
+    values = value if isinstance(value, list | tuple) else [value]
+    tensors = [one for one in values if isinstance(one, torch.Tensor)]
+    return [one for one in tensors if one.device.type == "cpu" and one.layout == torch.strided]

@@ -1,0 +1,99 @@
+"""Which accesses of a launch are ordered: by the program that makes them, or by atomics between two programs.
+
+The interpreter runs one program after another; on a GPU any of them may come first. So an access of an earlier program is ordered
+before one of the running program only if the running program has touched, by an atomic, an element that the earlier one touched by an
+atomic after that access, or if other programs connect the two in this way.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+
+
+class Access(NamedTuple):
+    """Which program made an access, and where in its code."""
+
+    program: tuple[int, ...]
+    code: CodeType | None
+    line: int
+
+
+class Order:
+    """Numbers of accesses, from 1 on over all launches; an array of them may hold numbers of earlier launches, which do not count.
+
+    launch, program: the first number of the running launch, and of its running program.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.launch = self.program = 1
+        self._programs: list[tuple[int, ...]] = []
+        self._running = 0
+        self._made: list[tuple[int, CodeType | None, int]] = []  # program, code and line of each access of the launch
+        self._met: dict[
+            int, dict[int, int]
+        ] = {}  # of a program: the programs that its atomics have met, and their last atomic there
+        self._reached: dict[int, int] | None = None
+
+    def begin_launch(self) -> None:
+        self.launch = self.program = self.now + 1
+        self._programs, self._made, self._met, self._reached = [], [], {}, None
+
+    def begin_program(self, grid_index: tuple[int, ...]) -> None:
+        self.program = self.now + 1
+        self._programs.append(grid_index)
+        self._running = len(self._programs) - 1
+        self._reached = None
+
+    def note(self, code: CodeType | None, line: int) -> int:
+        """The number of a new access of the running program."""
+        self._made.append((self._running, code, line))
+        self.now += 1
+        return self.now
+
+    def access(self, number: int) -> Access:
+        """The access of this launch that has the number."""
+        program, code, line = self._made[number - self.launch]
+        return Access(self._programs[program], code, line)
+
+    def meet(self, atomics: Ids) -> None:
+        """The running program touches by an atomic what these atomics have touched before: their programs' past is ordered now."""
+        others = atomics[(atomics >= self.launch) & (atomics < self.program)]
+        if not others.size:
+            return
+        met = self._met.setdefault(self._running, {})
+        for number in np.unique(others).tolist():
+            owner = self._made[number - self.launch][0]
+            met[owner] = max(met.get(owner, 0), number)
+        self._reached = None
+
+    def unordered(self, numbers: Ids) -> NDArray[np.bool_] | None:
+        """Which of these accesses are another program's of this launch, and nothing orders them; None if there is none."""
+        others = (numbers >= self.launch) & (numbers < self.program)
+        if not others.any():
+            return None
+        if self._met.get(self._running):
+            reached = self._reach()
+            for number in np.unique(numbers[others]).tolist():
+                if reached.get(self._made[number - self.launch][0], 0) >= number:
+                    others &= numbers != number
+            if not others.any():
+                return None
+        return others
+
+    def _reach(self) -> dict[int, int]:
+        """Each program whose past the running one knows of, with the last access of that past."""
+        if self._reached is None:
+            self._reached, waiting = {}, [self._running]
+            while waiting:
+                for owner, number in self._met.get(waiting.pop(), {}).items():
+                    if number > self._reached.get(owner, 0):
+                        self._reached[owner] = number
+                        waiting.append(owner)
+        return self._reached

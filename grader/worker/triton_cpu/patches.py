@@ -1,0 +1,110 @@
+"""What is changed in Triton's interpreter, why, and which change of Triton's makes it unnecessary.
+
+Everything was read in triton 3.6.0 and 3.7.1. A Triton without one of the names is refused with that name: kernels would run unchecked,
+or compute nonsense.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from triton.runtime import interpreter
+
+
+class Patch(NamedTuple):
+    """names: in triton.runtime.interpreter, which must be there. module: below grader/worker. until: the change to wait for."""
+
+    names: tuple[str, ...]
+    module: str
+    why: str
+    until: str
+
+
+def _builder(*names: str) -> tuple[str, ...]:
+    return tuple(f"InterpreterBuilder.{name}" for name in names)
+
+
+PATCHES = (
+    Patch(
+        (
+            "_implicit_cvt",
+            "_unwrap_tensor",
+            "GridExecutor.__call__",
+            *_builder("create_select", "create_bitcast", "create_int_to_ptr", "create_ptr_to_int"),
+        ),
+        "triton_cpu/checking",
+        "a pointer is to know the tensor that it is from, and a launch its kernel and grid",
+        "no plan: Triton keeps no origin of a pointer",
+    ),
+    Patch(
+        _builder("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas"),
+        "triton_cpu/checking",
+        "each access is checked before or after it is made; block pointers, descriptors and plain loads end in these four",
+        "no plan: the interpreter checks nothing",
+    ),
+    Patch(
+        (
+            "_get_np_dtype",
+            "_validate_np_data_size",
+            "TensorHandle.__post_init__",
+            *_builder("cast_impl", "create_fp_to_fp"),
+        ),
+        "triton_cpu/bfloat16",
+        "a block of bfloat16 is kept as its bits, in uint16, which operators take for integers",
+        "issue 11584 of triton-lang/triton; its pull request 11585, for tl.dot alone, was not taken",
+    ),
+    Patch(
+        _builder(
+            *("create_fabs", "create_bitcast", "create_int_to_ptr", "create_ptr_to_int"),
+            *("create_masked_load", "create_masked_store", "create_atomic_rmw"),
+        ),
+        "triton_cpu/bfloat16",
+        "these look at 16 bits, and a block is float32 now",
+        "as above",
+    ),
+    Patch(
+        ("_implicit_cvt",),
+        "triton_cpu/arguments",
+        "a plain bool has 32 bits for a type of one and is refused; an int from 2^31 on has 32 bits for a type of 64 and wraps round",
+        "bools: in Triton's main branch since February 2026, in no release before 3.8",
+    ),
+    Patch(
+        ("GridExecutor.__call__", "InterpretedFunction.run"),
+        "interpreting",
+        "the grid of a launch is held against CUDA's limits, and launches are counted",
+        "no plan: the interpreter runs any grid",
+    ),
+    Patch(
+        ("_patch_lang_tensor", "ReduceOps.generic_reduce", "ScanOps.generic_scan"),
+        "triton_cpu/combining",
+        "a combine function of the student's is called for each element",
+        "no plan",
+    ),
+    Patch(
+        _builder("create_extern_elementwise"),
+        "triton_cpu/libdevice",
+        "libdevice's functions are stubs",
+        "no plan",
+    ),
+    Patch(
+        ("TensorDescHandle.materialize_pointers",),
+        "triton_cpu/descriptors",
+        "the interpreter has no create_descriptor_reduce",
+        "a builder that has one: this then hides it",
+    ),
+)
+
+
+def check() -> None:
+    """Raises RuntimeError, with the names that this Triton lacks."""
+    if missing := [name for patch in PATCHES for name in patch.names if not _is_there(name)]:
+        raise RuntimeError(f"the interpreter of triton {version('triton')} has no {', '.join(dict.fromkeys(missing))}")
+
+
+def _is_there(name: str) -> bool:
+    def step(one: Any, part: str) -> Any:
+        return getattr(one, part, None)
+
+    return reduce(step, name.split("."), interpreter) is not None
