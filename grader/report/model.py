@@ -470,6 +470,9 @@ class Report(Model):
     )
     isolation: Isolation = Isolation(jail="none")
     environment: Environment
+    fingerprint: str = Field(
+        default="", description="SHA-256 of the grader's code and the course; empty where it was not recorded"
+    )
     submission: SubmissionInfo
     score: Points = Field(description="correctness and speed together")
     correctness: Points
