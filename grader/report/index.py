@@ -22,11 +22,12 @@ MAX_GROUPS = 30  # in the picture; the table beside it has more
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
 BARS = 20
+MAX_LABEL = 69  # characters
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
 
 NO_POINTS = Points(earned=0, graded=0, possible=0)
 
-Place = tuple[str, ...]  # titles of an assignment, its part and a group; no part where there is only one
+Place = tuple[str, ...]  # names of an assignment and, of several, its part; then a group's title
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
 def _parts(report: Report) -> Iterator[tuple[Place, PartResult]]:
     for one in report.assignments:
         for part in one.parts:
-            yield (one.title, part.title) if one.parts[1:] else (one.title,), part
+            yield (one.name, part.name) if one.parts[1:] else (one.name,), part
 
 
 def _state(cases: Iterable[CaseResult], usable: bool) -> str:
@@ -174,7 +175,11 @@ def points_plot(graded: Sequence[Submission]) -> Plot | None:
         rows.append(("nothing graded", "", str(undecided)))
     whole_scores = [one.earned for one in decided if not _is_open(one)]
     told = [f"Of {top:g} points at most."]
-    told += [f"The median of those graded in full is {statistics.median(whole_scores):g}."] if whole_scores else []
+    told += (
+        [f"The median of the {len(whole_scores)} graded in full is {statistics.median(whole_scores):g}."]
+        if whole_scores
+        else []
+    )
     still = len(decided) - len(whole_scores)
     told += [f"{still} have open points, which nobody lost: they have at least what is shown."] if still else []
     told += [f"Of {undecided} nothing could be graded; they are not in the picture."] if undecided else []
@@ -201,7 +206,7 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
     failed = [place for place in ordered if counts[place][WRONG]]
     if not ordered:
         return None
-    left, right, row = 400, WIDTH - 90, 22
+    left, right, row = 480, WIDTH - 80, 22
     x, bottom = Axis(0, 100, left, right), row * len(failed[:MAX_GROUPS]) + 8
     marks: list[Mark] = []
     for tick in x.ticks():
@@ -212,7 +217,7 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
     for number, place in enumerate(failed[:MAX_GROUPS]):
         wrong, tried = counts[place][WRONG], counts[place][WRONG] + counts[place][RIGHT]
         words, middle = f"{wrong} of {tried}", number * row + row / 2 + 4
-        marks.append(label(left - 10, middle, shortened(_titled(place), 56), anchor="end"))
+        marks.append(label(left - 10, middle, _titled(place, MAX_LABEL), anchor="end"))
         marks.append(
             rectangle(
                 left,
@@ -225,7 +230,7 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
         )
         marks.append(label(right + 10, middle, words))
     rows = [
-        (" · ".join(place[:-1]), place[-1], *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)))
+        (" ".join(place[:-1]), place[-1], *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)))
         for place in ordered
     ]
     told = "Of the submissions that pass some case of the part; those that pass none are in the table alone."
@@ -235,8 +240,10 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
     return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
 
 
-def _titled(place: Place) -> str:
-    return f"{place[-1]} · {place[0] if len(place) < 3 else place[-2]}"
+def _titled(place: Place, most: int = 200) -> str:
+    """A group and whose it is; the group is cut where there is no room for both."""
+    whose = " ".join(place[:-1])
+    return f"{shortened(place[-1], max(1, most - len(whose) - 3))} · {shortened(whose, most - 4)}"
 
 
 # Causes and faults ----------------------------------------------------------------------------------------------------
