@@ -63,6 +63,8 @@ def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path
 def _read(path: Path, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
     name = _name(path.parent, folder)
     try:
+        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+            raise ReportError(f"{path}: is no file")
         report = read_report(path)
     except ReportError as error:
         tell(str(error))

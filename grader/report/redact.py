@@ -13,7 +13,7 @@ FAULT = "not graded, and no fault of the submission: the machine or the grader f
 UNSEEN_LOG = "left out: the submission ran without isolation, and may have printed files that are not its own"
 # A path from the root, or from somebody's home, with two names at least; its last name stays.
 PATH = re.compile(
-    r"(?<![\w.:/\\~…-])(?:file://)?~?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
+    r"(?<![\w.:/\\~…-])(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
 )
 
 

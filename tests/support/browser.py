@@ -18,9 +18,9 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # `--no-sandbox`: Chromium's own sandbox does not work for root, as whom CI runs.
 OPTIONS = (
-    "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-background-networking "
-    "--disable-component-update --hide-scrollbars --remote-debugging-pipe"
-).split()
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
+)
 PATIENCE_S = 120.0
 
 
