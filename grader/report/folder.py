@@ -17,11 +17,17 @@ INDEX = "index.html"
 
 @dataclass(frozen=True)
 class _Reading:
-    """What became of a report.json. Of the reports of one submission, which have one `key`, the one with the best `rank` counts."""
+    """What became of a report.json. Of the reports of one submission, which have one `key`, the latest whole one counts."""
 
     submission: Submission
     key: tuple[str, str] | None = None
-    rank: tuple[bool, float] = (False, 0.0)
+    is_whole: bool = False
+
+    def is_better(self, other: _Reading) -> bool:
+        mine, others = self.submission.started, other.submission.started
+        assert mine is not None
+        assert others is not None
+        return (self.is_whole, mine) > (other.is_whole, others)
 
 
 def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
@@ -78,7 +84,7 @@ def _read(path: Path, folder: Path, output: Path, redact: bool, tell: Callable[[
         tell(f"{target}: the page cannot be written ({error.strerror})")
         link = ""
     key = report.submission.path, report.submission.sha256
-    return _Reading(summary(report, name, link), key, (not report.incomplete, report.started.timestamp()))
+    return _Reading(summary(report, name, link), key, not report.incomplete)
 
 
 def _name(place: Path, folder: Path) -> str:
@@ -94,7 +100,7 @@ def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], N
     """All submissions; of one with several reports, only the latest whole report counts."""
     best: dict[tuple[str, str], _Reading] = {}
     for one in readings:
-        if one.key is not None and (one.key not in best or one.rank > best[one.key].rank):
+        if one.key is not None and (one.key not in best or one.is_better(best[one.key])):
             best[one.key] = one
     found = []
     for one in readings:

@@ -10,11 +10,11 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, PartResult, Points, Report
 from grader.report.page import MAX_NAME, rendered
-from grader.report.svg import WIDTH, Axis, Mark, Plot, label, levels, line, rectangle, round_step, shortened
+from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
 from grader.verdict.causes import CONSISTENT, causes
 
 MAX_CAUSES = 12
@@ -23,6 +23,7 @@ MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
 BARS = 20
 MAX_LABEL = 69  # characters
+LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
 
 NO_POINTS = Points(earned=0, graded=0, possible=0)
@@ -78,7 +79,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
         parts[place] = Points.total([part.points, part.speed.points])
         usable = any(case.outcome == "passed" for case in part.cases)
         groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
-        for cause in causes(part.cases):
+        for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
             words = cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else example.message
             by_grader = cause.sentence in example.diagnosis
@@ -89,7 +90,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
         name,
         link,
         "",
-        report.started,
+        report.started if report.started.tzinfo else report.started.replace(tzinfo=UTC),
         report.score,
         parts,
         groups,
@@ -122,7 +123,7 @@ def index(submissions: Sequence[Submission], redact: bool = False) -> str:
         graded=graded,
         left_out=len(submissions) - len(graded),
         open=sum(_is_open(one.score) for one in graded),
-        days=_days([one.started for one in graded if one.started]),
+        days=_days(graded),
         made_with=_most(graded),
         plots=[plot for plot in (points_plot(graded), groups_plot(graded)) if plot],
         causes=common_causes(graded, by_grader=redact),
@@ -132,10 +133,10 @@ def index(submissions: Sequence[Submission], redact: bool = False) -> str:
     )
 
 
-def _days(starts: Sequence[datetime]) -> str:
+def _days(graded: Sequence[Submission]) -> str:
     """The first and the last day, once where they are one."""
-    written = (f"{one:%d %B %Y}".lstrip("0") for one in (min(starts), max(starts)) if starts) if starts else ()
-    return " to ".join(dict.fromkeys(written))
+    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
+    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------
@@ -150,45 +151,40 @@ def points_plot(graded: Sequence[Submission]) -> Plot | None:
     step = round_step(top / BARS)
     bins = max(1, math.ceil(top / step - 1e-9))
     counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), _is_open(one)) for one in decided)
-    left, right, bottom, most = (
-        40,
-        WIDTH - 10,
-        240,
-        max(5, *(counts[at, False] + counts[at, True] for at in range(bins))),
-    )
-    x, y = Axis(0, bins * step, left, right), Axis(0, most, bottom, 16)
+    pairs = [(counts[at, False], counts[at, True]) for at in range(bins)]
+    left, right, bottom = 40, WIDTH - 10, 240
+    x, y = Axis(0, bins * step, left, right), Axis(0, max(5, *map(sum, pairs)), bottom, 16)
     marks, rows = [*levels(y, left, right)], []
-    for at in range(bins):
-        whole, some = counts[at, False], counts[at, True]
+    for at, (whole, some) in enumerate(pairs):
         name = f"{at * step:g} to {'under ' if at < bins - 1 else ''}{(at + 1) * step:g}"
-        place, width = x.at(at * step) + 1, x.at((at + 1) * step) - x.at(at * step) - 2
-        tip = f"{name} points: {whole + some} submissions"
-        marks += [
-            rectangle(place, y.at(high), width, round(y.at(low) - y.at(high), 1), look, tip)
-            for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far"))
-            if high > low
-        ]
         rows.append((name, str(whole), str(some)))
+        place, width = x.at(at * step) + 1, round(x.at((at + 1) * step) - x.at(at * step) - 2, 1)
+        for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far")):
+            if high > low:
+                height = round(y.at(low) - y.at(high), 1)
+                tip = f"{name} points: {whole + some} submissions"
+                marks.append(rectangle(place, y.at(high), width, height, look, tip))
     marks += [label(x.at(tick), bottom + 13, f"{tick:g}", "tick", "middle") for tick in x.ticks()]
     marks.append(label((left + right) / 2, bottom + 32, "points", "tick", "middle"))
     if undecided := len(graded) - len(decided):
         rows.append(("nothing graded", "", str(undecided)))
-    whole_scores = [one.earned for one in decided if not _is_open(one)]
+    told = _told_of_points(decided, top, undecided)
+    key: tuple[tuple[str, Mark], ...] = ()
+    if any(map(_is_open, decided)):
+        key = tuple((name, rectangle(1, 1, 10, 10, look)) for name, look in LOOKS)
+    head = ("points", *(name for name, _ in LOOKS))
+    return Plot("points", "Points", told, WIDTH, 282, marks, head, rows, key)
+
+
+def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
     told = [f"Of {top:g} points at most."]
-    told += (
-        [f"The median of the {len(whole_scores)} graded in full is {statistics.median(whole_scores):g}."]
-        if whole_scores
-        else []
-    )
-    still = len(decided) - len(whole_scores)
-    told += [f"{still} have open points, which nobody lost: they have at least what is shown."] if still else []
-    told += [f"Of {undecided} nothing could be graded; they are not in the picture."] if undecided else []
-    key = (
-        ("graded in full", rectangle(1, 1, 10, 10, "bar")),
-        ("so far, more is open", rectangle(1, 1, 10, 10, "bar so-far")),
-    )
-    head = ("points", "graded in full", "with open points")
-    return Plot("points", "Points", " ".join(told), WIDTH, 282, marks, head, rows, key if still else ())
+    if whole := [one.earned for one in decided if not _is_open(one)]:
+        told.append(f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}.")
+    if some := len(decided) - len(whole):
+        told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
+    if undecided:
+        told.append(f"Of {undecided} nothing could be graded; they are not in the picture.")
+    return " ".join(told)
 
 
 def _is_open(score: Points) -> bool:
@@ -208,26 +204,13 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
         return None
     left, right, row = 480, WIDTH - 80, 22
     x, bottom = Axis(0, 100, left, right), row * len(failed[:MAX_GROUPS]) + 8
-    marks: list[Mark] = []
-    for tick in x.ticks():
-        marks += [
-            line(x.at(tick), 4, x.at(tick), bottom, "grid"),
-            label(x.at(tick), bottom + 13, f"{tick:g}%", "tick", "middle"),
-        ]
+    marks = grid(x, 4, bottom, "%")
     for number, place in enumerate(failed[:MAX_GROUPS]):
         wrong, tried = counts[place][WRONG], counts[place][WRONG] + counts[place][RIGHT]
         words, middle = f"{wrong} of {tried}", number * row + row / 2 + 4
         marks.append(label(left - 10, middle, _titled(place, MAX_LABEL), anchor="end"))
-        marks.append(
-            rectangle(
-                left,
-                middle - 6,
-                round(x.at(100 * shares[place]) - left, 1),
-                12,
-                "bar wrong",
-                f"{words} fail {_titled(place)}",
-            )
-        )
+        width, tip = round(x.at(100 * shares[place]) - left, 1), f"{words} fail {_titled(place)}"
+        marks.append(rectangle(left, middle - 6, width, 12, "bar wrong", tip))
         marks.append(label(right + 10, middle, words))
     rows = [
         (" ".join(place[:-1]), place[-1], *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)))

@@ -152,7 +152,7 @@ def test_a_submission_counts_once_by_its_latest_whole_report(write: Write, tmp_p
     write("first", "/subs/alice", started="2026-11-20T12:00:00Z")
     write("second", "/subs/alice", started="2026-11-21T12:00:00Z")
     write("third", "/subs/alice", started="2026-11-22T12:00:00Z", incomplete=True)
-    write("bob")
+    write("bob", started="2026-11-21T12:00:00")
     done = show(tmp_path / "class")
     assert done.exit_code == 1
     words = "a report of the same submission as second, whose report is later, or whole: that one counts"

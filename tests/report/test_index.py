@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +11,7 @@ import pytest
 
 from grader.report.index import Submission, common_causes, faults, groups_plot, index, points_plot, summary
 from grader.report.model import CaseResult, GroupResult, Points, Report
-from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed
+from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed, sample
 from tests.support.validator import mistakes, needs_tidy
 
 MakeCase, MakeReport = Callable[..., CaseResult], Callable[..., Report]
@@ -143,6 +144,10 @@ def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: Mak
     assert Parsed(shown).all("a") == []
 
 
+def test_a_machines_fault_is_nobodys_cause(make: Any) -> None:
+    assert common_causes([make("a", "passed", "infra_error")]) == []
+
+
 # Faults ---------------------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +205,14 @@ def test_hostile_names_and_messages_stay_words_on_a_page_of_bounded_size(worst: 
     assert len(parsed.all("a")) == 300 + 4
     assert len(text.encode()) < MOST_BYTES
     assert {letter for letter in text if not letter.isprintable()} == {"\n"}
+
+
+@pytest.mark.parametrize("number", [0, 1, 1e-300, 1e300])
+def test_any_numbers_make_an_index(make: Any, number: float) -> None:
+    odd = make("a", "passed", points=(number, number, 2 * number))
+    text = index([odd, summary(sample("gpu"), "b", "b/report.html")])
+    Parsed(text)
+    assert not re.search(r'"(nan|-?inf)"', text)
 
 
 @needs_tidy
