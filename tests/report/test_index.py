@@ -173,6 +173,8 @@ def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport
         "Invalid JSON": "cut",
     }
     assert faults(usual) == []
+    before = [make(f"s{at}", "passed") for at in range(3)]  # reports of before fingerprints were recorded
+    assert faults([*before, usual[0]]) == []
     many = [make(f"s{at}", "infra_error", infra_errors=("no driver",)) for at in range(12)]
     assert faults(many) == [("no driver", "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more")]
 

@@ -13,7 +13,18 @@ from grader.report.page import page
 from grader.report.redact import FAULT, PATH, UNSEEN_LOG, redacted
 
 MakeReport = Callable[..., Report]
-SECRETS = ("4711", "/home/ta", "CS 149", "bob", "secret-host", "10.0.0.7", "ab12digest", "reachable files", "feed" * 16)
+SECRETS = (
+    "4711",
+    "/home/ta",
+    "CS 149",
+    "bob",
+    "carol",
+    "secret-host",
+    "10.0.0.7",
+    "ab12digest",
+    "reachable files",
+    "feed" * 16,
+)
 
 
 @pytest.fixture
@@ -28,7 +39,7 @@ def report(make_case: Any, make_part: Any, make_report: MakeReport) -> Report:
         "infra_error",
         message="another program is using this GPU (processes 7 of bob on secret-host)",
         diagnosis=("10.0.0.7 did not answer",),
-        traceback="/home/ta/grader/reference/softmax.py",
+        traceback='  File "reference.py", line 3, the work of carol\n',
     )
     made = make_report(make_part(make_case(), wrong, broken), log=f"[n-1] I am in {where}/scratch\n")
     (assignment,) = made.assignments
@@ -58,6 +69,10 @@ def test_a_student_sees_nothing_of_the_machine_or_of_others(report: Report) -> N
         if secret not in ("4711", "feed" * 16):
             assert secret in whole, f"{secret} would not be missed"
         assert secret not in shown
+        assert secret not in redacted(report).model_dump_json()
+    for fact in ("isolation", "seed", "system"):
+        assert f">{fact}<" in whole
+        assert f">{fact}<" not in shown
     assert "grader run" in whole
     assert "grader run" not in shown
     assert FAULT in shown
