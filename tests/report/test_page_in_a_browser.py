@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 WIDTHS = (400, 1200)
+PAPER = 718  # the width of A4 within its margins
 SIZE = 60
 HOSTILE_NAME = "<img src=x onerror=alert(1)> \u202ecila '\"& #?%"
 BROKEN = "def softmax(x)\n    return x\n"
@@ -149,6 +150,14 @@ def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     outlines = [look["outline"] for look in looks.values()]
     assert all(outline == outlines[0] for outline in outlines)
     assert len(outlines[0]) > 10
+
+
+@pytest.mark.parametrize("name", ["wrong", "on a gpu", "class"])
+def test_a_page_fits_on_paper_with_all_its_numbers(tab: Browser, pages: dict[str, Path], name: str) -> None:
+    tab.open(pages[name].as_uri(), PAPER, medium="print")
+    assert tab.value("document.documentElement.scrollWidth") <= PAPER
+    hidden = "[...document.querySelectorAll('details > *')].filter(e => !e.checkVisibility()).length"
+    assert tab.value(hidden) == 0
 
 
 def test_links_of_the_index_lead_to_pages(tab: Browser, pages: dict[str, Path]) -> None:

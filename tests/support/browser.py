@@ -55,11 +55,11 @@ class Browser:
                 answer: dict[str, Any] = told["result"]
                 return answer
 
-    def open(self, url: str, width: int, dark: bool) -> None:
-        """Load a page in a window of that width, and wait until it is there with all that it asks for."""
+    def open(self, url: str, width: int, dark: bool = False, medium: str = "screen") -> None:
+        """Load a page in a window of that width, or for paper, and wait until it is there with all that it asks for."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+        self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
         self.heard.clear()
         assert "errorText" not in self.ask("Page.navigate", url=url)
         while not any(name == "Page.loadEventFired" for name, _ in self.heard):
