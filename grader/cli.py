@@ -291,7 +291,7 @@ def show(
         bool, typer.Option("--redact", help="pages that students may see: nothing of others or of the machine")
     ] = False,
 ) -> None:
-    """Write reports as pages that open in any browser, and from a mail; of a folder of them, an index of the class too."""
+    """Write a report as a page, or a folder of them with an index. Pages open in any browser, and from a mail."""
     whole = report.is_dir()
     folder = report if whole else report.parent
     if redact and (output is None or output.resolve() == folder.resolve()):

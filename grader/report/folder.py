@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import quote
+from pathlib import Path, PurePosixPath
 
 from grader.report.index import Submission, index, summary
 from grader.report.json_file import PAGE, REPORT, ReportError, read_report
@@ -76,7 +75,7 @@ def _read(path: Path, folder: Path, output: Path, redact: bool, tell: Callable[[
         tell(str(error))
         return _Reading(_unread(name, str(error).removeprefix(f"{path}: ")))
     target = output / path.relative_to(folder).with_name(PAGE)
-    link = quote(os.fsencode(target.relative_to(output)))
+    link = PurePosixPath("/", target.relative_to(output)).as_uri().removeprefix("file:///")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_page(page(report, redact), target)
