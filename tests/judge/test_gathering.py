@@ -9,19 +9,20 @@ from typing import Any
 
 from grader.fingerprint import fingerprint
 from grader.judge.gathering import Gathering
-from grader.report.model import INTERRUPTED, CaseResult, Isolation, SubmissionInfo
+from grader.report import model
+from grader.report.model import INTERRUPTED, CaseResult
 
 
 def test_the_report_tells_its_course(tmp_path: Path) -> None:
     nobody: Any = None
-    job = SimpleNamespace(effort="full", course=tmp_path, info=SubmissionInfo(path="s", sha256="", files=()))
+    job = SimpleNamespace(effort="full", course=tmp_path, info=model.SubmissionInfo(path="s", sha256="", files=()))
     run: Any = SimpleNamespace(job=job, seed=1, device_name="cpu")
     told = []
     for text in ("tolerance = 1", "tolerance = 2"):
         (tmp_path / "assignments").mkdir(exist_ok=True)
         (tmp_path / "assignments" / "problem.toml").write_text(text)
         gathering = Gathering(run, nobody, nobody, nobody, interrupted=False)
-        report = gathering.report(Isolation(jail="none"), [], datetime.now(UTC), 1.0)
+        report = gathering.report(model.Isolation(jail="none"), [], datetime.now(UTC), 1.0)
         assert report.fingerprint == fingerprint(tmp_path)
         told.append(report.fingerprint)
     assert told[0] != told[1]
