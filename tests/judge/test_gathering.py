@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grader.fingerprint import fingerprint
 from grader.judge.gathering import Gathering
-from grader.report import model
 from grader.report.model import INTERRUPTED, CaseResult
-
-
-def test_the_report_tells_its_course(tmp_path: Path) -> None:
-    nobody: Any = None
-    job = SimpleNamespace(effort="full", course=tmp_path, info=model.SubmissionInfo(path="s", sha256="", files=()))
-    run: Any = SimpleNamespace(job=job, seed=1, device_name="cpu")
-    told = []
-    for text in ("tolerance = 1", "tolerance = 2"):
-        (tmp_path / "assignments").mkdir(exist_ok=True)
-        (tmp_path / "assignments" / "problem.toml").write_text(text)
-        gathering = Gathering(run, nobody, nobody, nobody, interrupted=False)
-        report = gathering.report(model.Isolation(jail="none"), [], datetime.now(UTC), 1.0)
-        assert report.fingerprint == fingerprint(tmp_path)
-        told.append(report.fingerprint)
-    assert told[0] != told[1]
 
 
 def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
