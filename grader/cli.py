@@ -279,11 +279,29 @@ def check_(
 
 @app.command()
 def show(
-    report: Annotated[Path, typer.Argument(metavar="REPORT.JSON", help="a report of `grader run`")],
+    report: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="a report of `grader run`, or a folder with many of them at any depth"),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="where the pages go (default: beside the reports)"),
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="pages that students may see: nothing of others or of the machine")
+    ] = False,
 ) -> None:
-    """Write a report as a page beside it: points, mistakes, plots. It opens in any browser, and from a mail."""
-    with _failures("interrupted: no page was written"):
-        _write_page(read_report(report), report.with_suffix(".html"))
+    """Write a report as a page, or a folder of them with an index. Pages open in any browser, and from a mail."""
+    whole = report.is_dir()
+    folder = report if whole else report.parent
+    if redact and (output is None or output.resolve() == folder.resolve()):
+        _stop("--redact: name another folder by --output, or these pages would replace your own", EXIT_USAGE)
+    with _failures("interrupted: not every page was written"):
+        if whole:
+            return _show_folder(folder, output or folder, redact)
+        found = read_report(report)
+        (output or folder).mkdir(parents=True, exist_ok=True)
+        return _write_page(found, (output or folder) / report.with_suffix(".html").name, redact)
 
 
 @app.command("init")
@@ -419,10 +437,26 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     return folder
 
 
-def _write_page(report: Report, path: Path) -> None:
+def _write_page(report: Report, path: Path, redact: bool = False) -> None:
     from grader.report.page import page, write_page
 
-    console.print(f"page: {write_page(page(report), path)}", soft_wrap=True, markup=False)
+    console.print(f"page: {write_page(page(report, redact), path)}", soft_wrap=True, markup=False)
+
+
+def _show_folder(folder: Path, output: Path, redact: bool) -> None:
+    from grader.report.folder import show_folder
+
+    told = []
+
+    def tell(words: str) -> None:
+        told.append(words)
+        complaints.print(plain(words))
+
+    with console.status("making pages ..."):
+        path, count = show_folder(folder, output, redact, tell)
+    console.print(plain(f"index of {count} submission{'s' if count != 1 else ''}: {path}"), soft_wrap=True)
+    if told:
+        raise typer.Exit(EXIT_UNDER)
 
 
 def _print_table(records: list[str]) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from grader.assignment import Assignment, Part
+from grader.fingerprint import fingerprint
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment
 from grader.judge.results import Results
@@ -59,6 +60,7 @@ class Gathering:
             effort=job.effort,
             isolation=isolation,
             environment=describe_environment(run.device_name),
+            fingerprint=fingerprint(job.course),
             submission=job.info,
             score=Points.total([correctness, speed]),
             correctness=correctness,

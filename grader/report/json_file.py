@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from grader.report.model import Report
+from grader.report.model import SCHEMA_VERSION, Report
 
 REPORT, BENCHMARK, PAGE = "report.json", "benchmark.json", "report.html"
 BESIDE = (BENCHMARK, PAGE)
@@ -39,6 +39,9 @@ def read_report(path: Path) -> Report:
         return Report.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
+        if first["loc"] == ("schema_version",):
+            words = f"its schema version is not {SCHEMA_VERSION}, the only one known here; use the grader that wrote it"
+            raise ReportError(f"{path}: {words}") from None
         where = ".".join(map(str, first["loc"])) or "the file"
         raise ReportError(f"{path}: is no report of this grader; {where}: {first['msg']}") from None
 

@@ -78,9 +78,9 @@ class Model(BaseModel):
 class Points(Model):
     """Points of a group, a part or the whole."""
 
-    earned: float = Field(ge=0)
-    graded: float = Field(ge=0, description="how many of the possible points this run decided")
-    possible: float = Field(ge=0)
+    earned: float = Field(ge=0, allow_inf_nan=False)
+    graded: float = Field(ge=0, allow_inf_nan=False, description="how many of the possible points this run decided")
+    possible: float = Field(ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _ordered(self) -> Points:
@@ -470,6 +470,9 @@ class Report(Model):
     )
     isolation: Isolation = Isolation(jail="none")
     environment: Environment
+    fingerprint: str = Field(
+        default="", description="SHA-256 of the grader's code and the course; empty where it was not recorded"
+    )
     submission: SubmissionInfo
     score: Points = Field(description="correctness and speed together")
     correctness: Points

@@ -30,28 +30,38 @@ from grader.report.model import (
 )
 from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
+from grader.report.redact import redacted
 from grader.report.style import STYLE, shown
+from grader.report.svg import shortened
 from grader.verdict.blame import blamed
 from grader.verdict.causes import causes
 
 TEMPLATES = Path(__file__).parent / "templates"
+MAX_NAME = 80  # characters of a submission's name in a table
 MAX_LOG = 20_000  # characters of what an assignment's code printed
 
 
-def page(report: Report) -> str:
-    """The page of a report, as HTML."""
+def page(report: Report, redact: bool = False) -> str:
+    """The page of a report, as HTML; redacted, as the student may see it."""
+    if redact:
+        report = redacted(report)
     cases = timed_cases(report)
     races = [rounds(one, f"rounds-{number}") for number, one in enumerate(cases, 1)]
-    template = _environment().get_template("report.html")
-    return template.render(
+    return rendered(
+        "report.html",
         report=report,
         excerpts=functools.partial(_excerpts, report),
         precision=precision(report),
         speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
         races=[plot for plot in races if plot],
-        facts=_facts(report),
-        replay=_replay(report),
+        facts=_facts(report, redact),
+        replay="" if redact else _replay(report),
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of this folder as text."""
+    return _environment().get_template(template).render(values)
 
 
 def write_page(text: str, path: Path) -> Path:
@@ -78,6 +88,7 @@ def _environment() -> Environment:
     environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
     environment.filters |= {"points": _points, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
+    environment.filters["short"] = lambda name: shortened(name, MAX_NAME)
     environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
     return environment
 
@@ -125,7 +136,7 @@ def _ms(time_s: float) -> str:
     return "" if time_s == 0 else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def _facts(report: Report) -> Iterator[tuple[str, str]]:
+def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
     """What ran where: names and values."""
     at, where = report.environment, report.isolation
     yield "submission", report.submission.path
@@ -133,17 +144,20 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     memory = f", {at.gpu_memory_gib:.0f} GiB" if at.gpu_memory_gib else ""
     yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
     yield "processor", at.cpu
-    yield "system", at.platform
+    if not redact:
+        yield "system", at.platform
     told = at.model_dump()
     names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
     yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
+    yield "effort", report.effort
+    if redact:
+        return
     yield "isolation", where.words + (f", image {where.image}" if where.image else "")
     if limits := where.limits:
         yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
     if where.note:
         yield "beware", where.note
     yield "seed", str(report.seed)
-    yield "effort", report.effort
 
 
 def _replay(report: Report) -> str:

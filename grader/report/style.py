@@ -22,6 +22,8 @@ STYLE: dict[Outcome, tuple[str, str]] = {
 
 def shown(text: str) -> str:
     """Untrusted text without control characters and marks of direction, which could rewrite what stands around it."""
+    if text.isprintable():
+        return text
     return "".join(
         letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

@@ -38,7 +38,7 @@ class Axis:
         if self.high <= self.low:
             return [self.low]
         if not self.log:
-            step = _round_step((self.high - self.low) / (MOST_TICKS - 1))
+            step = round_step((self.high - self.low) / (MOST_TICKS - 1))
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
         low, high = math.log10(self.low), math.log10(self.high)
@@ -52,7 +52,7 @@ class Axis:
         return math.log10(value) if self.log else value
 
 
-def _round_step(least: float) -> float:
+def round_step(least: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that is at least `least`."""
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
     return next((digit * power for digit in STEPS if digit * power >= least * (1 - 1e-9)), 10 * power)
@@ -88,8 +88,8 @@ def square(x: float, y: float, look: str, tip: str = "", half: float = 3.2, turn
     return Mark("rect", place | ({"transform": f"rotate(45 {x} {y})"} if turned else {}), tip=tip)
 
 
-def rectangle(x: float, y: float, width: float, height: float, look: str) -> Mark:
-    return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look})
+def rectangle(x: float, y: float, width: float, height: float, look: str, tip: str = "") -> Mark:
+    return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look}, tip=tip)
 
 
 def label(x: float, y: float, text: str, look: str = "", anchor: str = "start") -> Mark:

@@ -15,7 +15,7 @@ from grader.report.model import CaseResult
 from grader.verdict.cells import is_telling
 
 CONSISTENT = "consistent with "
-NUMBER = re.compile(r"\[[^][]*\]|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
+NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
 PLACE = " is the first wrong element"  # what a message says behind it is each case's own
 MAX_MAPS = 3  # of a part
 

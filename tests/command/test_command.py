@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from grader.cli import _under
+from grader.fingerprint import fingerprint
 from grader.report.model import Points, Report
 from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
 
@@ -425,6 +426,7 @@ def test_the_same_seed_gives_the_same_inputs_and_no_seed_new_ones(
     assert again.report is not None
     assert other.report is not None
     assert again.report.seed == first.report.seed != other.report.seed
+    assert again.report.fingerprint == first.report.fingerprint == fingerprint(course.folder)
     assert messages(again.report) == messages(first.report)
     assert set(messages(other.report)).isdisjoint(messages(first.report))
     assert messages(first.report)[0] != messages(first.report)[1], "cases must not share inputs"

@@ -361,6 +361,12 @@ def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path
 # The schema -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("points", [math.inf, math.nan])
+def test_points_are_numbers(points: float) -> None:
+    with pytest.raises(ValidationError):
+        Points(earned=0, graded=0, possible=points)
+
+
 def test_schema_json_is_the_models_schema() -> None:
     assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), "run: make schema"
 

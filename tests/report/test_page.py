@@ -35,6 +35,7 @@ from grader.report.precision import error_map, of_budget
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from tests.conftest import ROOT
 from tests.report.test_speed import interval, measured, timed, took
+from tests.support.validator import mistakes, needs_tidy
 
 MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
@@ -232,6 +233,21 @@ def test_the_page_is_whole_in_itself(full: Report, name: str) -> None:
     assert "@import" not in text
 
 
+@needs_tidy
+@pytest.mark.parametrize("name", [*SAMPLES, "full", "hostile"])
+def test_a_validator_is_content(full: Report, name: str) -> None:
+    report = sample(name) if name in SAMPLES else full if name == "full" else replaced(full, str, HOSTILE)[0]
+    assert mistakes(page(report)) == []
+
+
+@needs_tidy
+@pytest.mark.parametrize(
+    "broken", ["<p><div></div></p>", "<tr></tr>", "<p align=left>", "<blink>x</blink>", "<b>", "<p id=x><p id=x>"]
+)
+def test_a_validator_sees_what_is_no_html(full: Report, broken: str) -> None:
+    assert mistakes(page(full).replace("</header>", f"{broken}</header>")) != []
+
+
 def test_the_policy_allows_the_page_its_own_styles_and_nothing_else(full: Report) -> None:
     parsed = Parsed(page(full))
     (policy,) = [one["content"] for one in parsed.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
@@ -349,6 +365,7 @@ def test_show_writes_the_page_beside_the_report(tmp_path: Path, full: Report) ->
         (None, "cannot be read (No such file or directory)"),
         ("{", "is no report of this grader; the file: Invalid JSON"),
         ('{"schema_version": 1}', "is no report of this grader; started: Field required"),
+        ('{"schema_version": 2}', "its schema version is not 1, the only one known here; use the grader that wrote it"),
     ],
 )
 def test_show_says_why_a_file_is_no_report(tmp_path: Path, content: str | None, words: str) -> None:

@@ -47,6 +47,14 @@ def test_a_cause_is_the_same_whatever_numbers_a_sentence_has(make_case: MakeCase
     assert found[0].size == 2
 
 
+def test_a_shape_is_a_number_however_many_dimensions_it_has(make_case: MakeCase) -> None:
+    said = "returned a list; y must be a torch.Tensor of shape {} and dtype float32"
+    cases = [
+        make_case(shape, "failed", message=said.format(shape)) for shape in ("()", "(0,)", "(65, 130)", "(3, 5, 7)")
+    ]
+    assert [cause.size for cause in causes(cases)] == [4]
+
+
 def test_the_cause_of_most_comes_first_and_takes_what_others_share_with_it(make_case: MakeCase) -> None:
     one, two, three = (f"{where}: consistent with {where}" for where in ("one", "two", "three"))
     cases = [

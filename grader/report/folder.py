@@ -1,0 +1,113 @@
+"""Pages of all reports below a folder, and their index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from grader.report.index import Submission, index, summary
+from grader.report.json_file import PAGE, REPORT, ReportError, read_report
+from grader.report.page import page, write_page
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What became of a report.json. Of the reports of one submission, which have one `key`, the latest whole one counts."""
+
+    submission: Submission
+    key: tuple[str, str] | None = None
+    is_whole: bool = False
+
+    def is_better(self, other: _Reading) -> bool:
+        mine, others = self.submission.started, other.submission.started
+        assert mine is not None
+        assert others is not None
+        return (self.is_whole, mine) > (other.is_whole, others)
+
+
+def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
+    """Write a page for each report.json below `folder` to the same place below `output`, and an index of them.
+
+    A report that cannot be read costs nobody else a page: `tell` takes a sentence about it, and the index names it too.
+
+    Returns:
+        The index, and the number of reports that count in it.
+
+    Raises:
+        ReportError: there is no report.
+        OSError: the index cannot be written.
+    """
+    unread: list[OSError] = []
+    paths = list(_reports(folder, unread.append))
+    if not paths and not unread:
+        words = "there is no report.json in it, at any depth; name a folder with reports of `grader run --output`"
+        raise ReportError(f"{folder}: {words}")
+    output.mkdir(parents=True, exist_ok=True)
+    readings = [_read(path, folder, output, redact, tell) for path in paths]
+    for error in unread:
+        where = Path(error.filename)
+        tell(f"{where}: cannot be read ({error.strerror})")
+        readings.append(_Reading(_unread(_name(where, folder), f"the folder cannot be read ({error.strerror})")))
+    submissions = _one_of_each(readings, folder, tell)
+    text = index(submissions, redact)
+    return write_page(text, output / INDEX), sum(one.counts for one in submissions)
+
+
+def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
+    """Every report.json, in the order of their folders."""
+    for at, folders, files in os.walk(folder, onerror=on_error):
+        folders.sort()
+        if REPORT in files:
+            yield Path(at, REPORT)
+
+
+def _read(path: Path, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
+    name = _name(path.parent, folder)
+    try:
+        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+            raise ReportError(f"{path}: is no file")
+        report = read_report(path)
+    except ReportError as error:
+        tell(str(error))
+        return _Reading(_unread(name, str(error).removeprefix(f"{path}: ")))
+    target = output / path.relative_to(folder).with_name(PAGE)
+    link = PurePosixPath("/", target.relative_to(output)).as_uri().removeprefix("file:///")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_page(page(report, redact), target)
+    except OSError as error:
+        tell(f"{target}: the page cannot be written ({error.strerror})")
+        link = ""
+    key = report.submission.path, report.submission.sha256
+    return _Reading(summary(report, name, link), key, not report.incomplete)
+
+
+def _name(place: Path, folder: Path) -> str:
+    """The name of a report's folder in the index: its path below `folder`."""
+    return (folder.resolve().name if place == folder else place.relative_to(folder).as_posix()) or "/"
+
+
+def _unread(name: str, fault: str) -> Submission:
+    return Submission(name, note="open: not read", faults=(fault,))
+
+
+def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], None]) -> list[Submission]:
+    """All submissions; of one with several reports, only the latest whole report counts."""
+    best: dict[tuple[str, str], _Reading] = {}
+    for one in readings:
+        if one.key is not None and (one.key not in best or one.is_better(best[one.key])):
+            best[one.key] = one
+    found = []
+    for one in readings:
+        counted = best[one.key] if one.key is not None else one
+        if counted is one:
+            found.append(one.submission)
+            continue
+        words = f"a report of the same submission as {counted.submission.name}, whose report is later, or whole: that one counts"
+        tell(f"{folder / one.submission.name / REPORT}: {words}")
+        found.append(Submission(one.submission.name, one.submission.link, note="counted once", faults=(words,)))
+    return found

@@ -1,0 +1,289 @@
+"""Many reports at a glance, `index.html`: points, what goes wrong for most, faults of machines, and a row for each submission.
+
+Points that a run could not grade are open: they are counted beside the others, never as zero.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from grader.report.model import UNDECIDED, CaseResult, Outcome, PartResult, Points, Report
+from grader.report.page import MAX_NAME, rendered
+from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
+from grader.verdict.causes import CONSISTENT, causes
+
+MAX_CAUSES = 12
+MAX_GROUPS = 30  # in the picture; the table beside it has more
+MAX_TABLE = 200
+MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
+BARS = 20
+MAX_LABEL = 69  # characters
+LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
+WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
+
+NO_POINTS = Points(earned=0, graded=0, possible=0)
+
+Place = tuple[str, ...]  # names of an assignment and, of several, its part; then a group's title
+
+
+@dataclass(frozen=True)
+class CauseSeen:
+    """A cause as one submission has it: how it ended, a sentence, and whether all words of the sentence are the grader's own."""
+
+    outcome: Outcome
+    words: str
+    by_grader: bool
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the index tells of a report.
+
+    name: the folder of the report.
+    link: to its page; empty if there is none.
+    note: why the report does not count; empty if it does.
+    parts: points for correctness and speed together.
+    groups: WRONG or RIGHT; OPEN where nothing was graded; NOTHING where no case of the part is right, so that this group tells nothing.
+    causes: by assignment and key.
+    faults: of the machine, the grader, or the report's file.
+    made_with: names and values in which all reports of a class should agree.
+    """
+
+    name: str
+    link: str = ""
+    note: str = ""
+    started: datetime | None = None
+    score: Points = NO_POINTS
+    parts: dict[Place, Points] = field(default_factory=dict)
+    groups: dict[Place, str] = field(default_factory=dict)
+    causes: dict[tuple[str, tuple[str, str]], CauseSeen] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    made_with: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> bool:
+        return not self.note
+
+
+def summary(report: Report, name: str, link: str) -> Submission:
+    """What the index tells of a report."""
+    parts: dict[Place, Points] = {}
+    groups: dict[Place, str] = {}
+    seen: dict[tuple[str, tuple[str, str]], CauseSeen] = {}
+    for place, part in _parts(report):
+        parts[place] = Points.total([part.points, part.speed.points])
+        usable = any(case.outcome == "passed" for case in part.cases)
+        groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
+        for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
+            example = cause.example
+            words = cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else example.message
+            by_grader = cause.sentence in example.diagnosis
+            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words[:MAX_WORDS], by_grader))
+    incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
+    at = report.environment
+    return Submission(
+        name,
+        link,
+        "",
+        report.started if report.started.tzinfo else report.started.replace(tzinfo=UTC),
+        report.score,
+        parts,
+        groups,
+        seen,
+        tuple(one[:MAX_WORDS] for one in (*report.infra_errors, *incomplete)),
+        {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
+    )
+
+
+def _parts(report: Report) -> Iterator[tuple[Place, PartResult]]:
+    for one in report.assignments:
+        for part in one.parts:
+            yield (one.name, part.name) if one.parts[1:] else (one.name,), part
+
+
+def _state(cases: Iterable[CaseResult], usable: bool) -> str:
+    """How a group of a part ended of which some case is right, or none."""
+    decided = {case.outcome for case in cases} - UNDECIDED
+    if not decided:
+        return OPEN
+    return NOTHING if not usable else RIGHT if decided == {"passed"} else WRONG
+
+
+def index(submissions: Sequence[Submission], redact: bool = False) -> str:
+    """The page of many reports, as HTML; redacted, without anything that belongs to one submission or to the machine."""
+    graded = [one for one in submissions if one.counts]
+    return rendered(
+        "index.html",
+        submissions=[] if redact else submissions,
+        graded=graded,
+        left_out=len(submissions) - len(graded),
+        open=sum(_is_open(one.score) for one in graded),
+        days=_days(graded),
+        made_with=_most(graded),
+        plots=[plot for plot in (points_plot(graded), groups_plot(graded)) if plot],
+        causes=common_causes(graded, by_grader=redact),
+        faults=[] if redact else faults(submissions),
+        columns=list(dict.fromkeys(place for one in graded for place in one.parts)),
+        redact=redact,
+    )
+
+
+def _days(graded: Sequence[Submission]) -> str:
+    """The first and the last day, once where they are one."""
+    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
+    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def points_plot(graded: Sequence[Submission]) -> Plot | None:
+    """How many submissions have how many points; those with open points have a colour and a column of their own."""
+    decided = [one.score for one in graded if one.score.graded > 0]
+    if not decided:
+        return None
+    top = max(score.graded for score in decided)
+    step = round_step(top / BARS)
+    bins = max(1, math.ceil(top / step - 1e-9))
+    counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), _is_open(one)) for one in decided)
+    pairs = [(counts[at, False], counts[at, True]) for at in range(bins)]
+    left, right, bottom = 40, WIDTH - 10, 240
+    x, y = Axis(0, bins * step, left, right), Axis(0, max(5, *map(sum, pairs)), bottom, 16)
+    marks, rows = [*levels(y, left, right)], []
+    for at, (whole, some) in enumerate(pairs):
+        name = f"{at * step:g} to {'under ' if at < bins - 1 else ''}{(at + 1) * step:g}"
+        rows.append((name, str(whole), str(some)))
+        place, width = x.at(at * step) + 1, round(x.at((at + 1) * step) - x.at(at * step) - 2, 1)
+        for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far")):
+            if high > low:
+                height = round(y.at(low) - y.at(high), 1)
+                tip = f"{name} points: {whole + some} submissions"
+                marks.append(rectangle(place, y.at(high), width, height, look, tip))
+    marks += [label(x.at(tick), bottom + 13, f"{tick:g}", "tick", "middle") for tick in x.ticks()]
+    marks.append(label((left + right) / 2, bottom + 32, "points", "tick", "middle"))
+    if undecided := len(graded) - len(decided):
+        rows.append(("nothing graded", "", str(undecided)))
+    told = _told_of_points(decided, top, undecided)
+    key: tuple[tuple[str, Mark], ...] = ()
+    if any(map(_is_open, decided)):
+        key = tuple((name, rectangle(1, 1, 10, 10, look)) for name, look in LOOKS)
+    head = ("points", *(name for name, _ in LOOKS))
+    return Plot("points", "Points", told, WIDTH, 282, marks, head, rows, key)
+
+
+def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
+    told = [f"Of {top:g} points at most."]
+    if whole := [one.earned for one in decided if not _is_open(one)]:
+        told.append(f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}.")
+    if some := len(decided) - len(whole):
+        told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
+    if undecided:
+        told.append(f"Of {undecided} nothing could be graded; they are not in the picture.")
+    return " ".join(told)
+
+
+def _is_open(score: Points) -> bool:
+    return score.graded < score.possible - 1e-9
+
+
+def groups_plot(graded: Sequence[Submission]) -> Plot | None:
+    """Of each group of cases the share of answers that fail it, the largest first."""
+    counts: dict[Place, Counter[str]] = {}
+    for one in graded:
+        for place, state in one.groups.items():
+            counts.setdefault(place, Counter())[state] += 1
+    shares = {place: found[WRONG] / max(1, found[WRONG] + found[RIGHT]) for place, found in counts.items()}
+    ordered = sorted(counts, key=lambda place: (-shares[place], -counts[place][WRONG]))[:MAX_TABLE]
+    failed = [place for place in ordered if counts[place][WRONG]]
+    if not ordered:
+        return None
+    left, right, row = 480, WIDTH - 80, 22
+    x, bottom = Axis(0, 100, left, right), row * len(failed[:MAX_GROUPS]) + 8
+    marks = grid(x, 4, bottom, "%")
+    for number, place in enumerate(failed[:MAX_GROUPS]):
+        wrong, tried = counts[place][WRONG], counts[place][WRONG] + counts[place][RIGHT]
+        words, middle = f"{wrong} of {tried}", number * row + row / 2 + 4
+        marks.append(label(left - 10, middle, _titled(place, MAX_LABEL), anchor="end"))
+        width, tip = round(x.at(100 * shares[place]) - left, 1), f"{words} fail {_titled(place)}"
+        marks.append(rectangle(left, middle - 6, width, 12, "bar wrong", tip))
+        marks.append(label(right + 10, middle, words))
+    rows = [
+        (" ".join(place[:-1]), place[-1], *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)))
+        for place in ordered
+    ]
+    told = "Of the submissions that pass some case of the part; those that pass none are in the table alone."
+    if not failed:
+        told, marks, bottom = "No answer fails any group.", [label(0, 14, "none", "tick")], 12
+    head = ("assignment", "group", WRONG, RIGHT, NOTHING, OPEN)
+    return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
+
+
+def _titled(place: Place, most: int = 200) -> str:
+    """A group and whose it is; the group is cut where there is no room for both."""
+    whose = " ".join(place[:-1])
+    return f"{shortened(place[-1], max(1, most - len(whose) - 3))} · {shortened(whose, most - 4)}"
+
+
+# Causes and faults ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Common:
+    """A cause, how many submissions have it, and the first of them as its example."""
+
+    assignment: str
+    seen: CauseSeen
+    count: int
+    example: Submission
+
+
+def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list[Common]:
+    """The causes that most submissions have; on request only those that are told in the grader's own words."""
+    found: dict[tuple[str, tuple[str, str]], list[Submission]] = {}
+    for one in graded:
+        for key, seen in one.causes.items():
+            if seen.by_grader or not by_grader:
+                found.setdefault(key, []).append(one)
+    ordered = sorted(found, key=lambda key: -len(found[key]))[:MAX_CAUSES]
+    return [Common(key[0], found[key][0].causes[key], len(found[key]), found[key][0]) for key in ordered]
+
+
+def faults(submissions: Sequence[Submission]) -> list[tuple[str, str]]:
+    """What went wrong but is no submission's fault, and what was made otherwise than most reports; each with the submissions."""
+    most = _most(submissions)
+    found: dict[str, list[str]] = {}
+    for one in submissions:
+        for fault in one.faults:
+            found.setdefault(fault, []).append(one.name)
+        for what, value in one.made_with.items():
+            if value and value != most[what]:
+                words = _DIFFERS[what](value, most[what])
+                found.setdefault(words, []).append(one.name)
+    return [(fault, _names(names)) for fault, names in sorted(found.items(), key=lambda pair: -len(pair[1]))]
+
+
+_DIFFERS: dict[str, Callable[[str, str], str]] = {
+    "grader": lambda own, most: f"graded by grader {own}, most by {most}",
+    "the course": lambda *_: "graded with another course, or with other code of the grader, than most",
+    "GPU": lambda own, most: f"graded on {own}, most on {most}: their speed cannot be compared",
+    "effort": lambda own, most: f"a {own} run, most are {most}",
+}
+
+
+def _most(submissions: Iterable[Submission]) -> dict[str, str]:
+    """What most reports were made with."""
+    counts: dict[str, Counter[str]] = {}
+    for one in submissions:
+        for what, value in one.made_with.items():
+            counts.setdefault(what, Counter())[value] += bool(value)
+    return {what: found.most_common(1)[0][0] for what, found in counts.items()}
+
+
+def _names(names: Sequence[str]) -> str:
+    told = ", ".join(shortened(one, MAX_NAME) for one in names[:MAX_NAMES])
+    return f"{told} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else told

@@ -1,0 +1,54 @@
+"""A report as its student may see it: without what belongs to the machine, to the staff or to others. docs/COMMANDS.md has the rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from grader.report.model import Report
+
+FAULT = "not graded, and no fault of the submission: the machine or the grader failed; no points are lost by it"
+UNSEEN_LOG = "left out: the submission ran without isolation, and may have printed files that are not its own"
+# A path from the root, or from somebody's home, with two names at least; its last name stays.
+PATH = re.compile(
+    r"(?<![\w.:/\\~…-])(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
+)
+
+
+def redacted(report: Report) -> Report:
+    """The report without the seed, the isolation, the system and the fingerprint (`page` shows nothing in their places), without folders
+    in paths, without the words of the machine's faults, and without the log of a submission that nothing kept from others' files.
+    """
+    data = report.model_dump(mode="json")
+    data |= {"seed": 0, "fingerprint": "", "isolation": {"jail": "none"}}
+    data["environment"]["platform"] = ""
+    data["infra_errors"] = [FAULT] if report.infra_errors else []
+    if not report.isolation.isolated:
+        for one in data["assignments"]:
+            if one["log"]["text"] or one["log"]["others"]:
+                one["log"] |= {"text": "", "others": [UNSEEN_LOG]}
+    path = PurePath(report.submission.path)
+    shortened = _rewritten(data, _without_folders(path))
+    shortened["submission"]["path"] = path.name or "submission"
+    return Report.model_validate(shortened)
+
+
+def _without_folders(submission: PurePath) -> Callable[[str], str]:
+    """A function that takes the folders out of the paths in a text. A folder's name may have spaces, so the submission's are looked for."""
+    own = re.compile(rf"(?<![\w.:/\\-]){re.escape(str(submission.parent))}[/\\]") if submission.parent.name else None
+    return lambda text: PATH.sub("…/", own.sub("…/", text) if own else text)
+
+
+def _rewritten(data: Any, rewrite: Callable[[str], str], key: str = "") -> Any:
+    """A copy of JSON with other words; the submission's source stays as it is, and a fault of the machine has no words."""
+    if isinstance(data, str):
+        return rewrite(data)
+    if isinstance(data, list):
+        return [_rewritten(one, rewrite, key) for one in data]
+    if not isinstance(data, dict) or key == "sources":
+        return data
+    if data.get("outcome") == "infra_error" and "message" in data:
+        data = data | {"message": FAULT, "diagnosis": [], "traceback": ""}
+    return {name: _rewritten(value, rewrite, name) for name, value in data.items()}

@@ -1,0 +1,224 @@
+"""Many reports on one page: points that are open, groups that fail, causes, faults, and hostile names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from grader.report.index import Submission, common_causes, faults, groups_plot, index, points_plot, summary
+from grader.report.model import CaseResult, GroupResult, Points, Report
+from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed, sample
+from tests.support.validator import mistakes, needs_tidy
+
+MakeCase, MakeReport = Callable[..., CaseResult], Callable[..., Report]
+MOST_BYTES = 1_000_000
+
+
+@pytest.fixture
+def make(make_case: MakeCase, make_part: Callable[..., Any], make_report: MakeReport) -> Callable[..., Submission]:
+    """A submission whose part has a group "Any size" with these outcomes, and a group "Sure" with `sure`."""
+
+    def make(
+        name: str, *outcomes: Any, points: tuple[float, float, float] = (4, 4, 4), sure: Any = "passed", **fields: Any
+    ) -> Submission:
+        cases = [one if isinstance(one, CaseResult) else make_case(f"n-{at}", one) for at, one in enumerate(outcomes)]
+        earned, graded, possible = points
+        whole = Points(earned=earned, graded=graded, possible=possible)
+        part = make_part(*cases, points=whole, speed=Points(earned=0, graded=0, possible=0))
+        nothing = Points(earned=0, graded=0, possible=0)
+        group = GroupResult(name="sure", title="Sure", points=nothing, cases=(make_case("sure", sure),))
+        part = part.model_copy(update={"groups": (*part.groups, group)})
+        return summary(make_report(part, **fields), name, quote(f"{name}/report.html"))
+
+    return make
+
+
+# Points ---------------------------------------------------------------------------------------------------------------
+
+
+def test_open_points_are_never_zeros(make: Any) -> None:
+    plot = points_plot(
+        [
+            make("a", "passed", points=(100, 100, 100)),
+            make("b", "failed", points=(0, 100, 100)),
+            make("c", "passed", points=(48, 50, 100)),
+            make("d", "infra_error", points=(0, 0, 100)),
+        ]
+    )
+    assert plot is not None
+    counted = {row[0]: row[1:] for row in plot.rows if row[1:] != ("0", "0")}
+    assert counted == {
+        "0 to under 5": ("1", "0"),
+        "45 to under 50": ("0", "1"),
+        "95 to 100": ("1", "0"),
+        "nothing graded": ("", "1"),
+    }
+    assert "The median of the 2 graded in full is 50." in plot.description
+    assert "1 have open points" in plot.description
+    assert "Of 1 nothing could be graded" in plot.description
+    bars = [mark.attributes["class"] for mark in plot.marks if mark.tag == "rect"]
+    assert bars == ["bar", "bar so-far", "bar"]
+
+
+def test_bars_are_as_high_as_their_counts(make: Any) -> None:
+    plot = points_plot([make(str(at), "passed", points=(at % 3, 2, 2)) for at in range(30)])
+    assert plot is not None
+    heights = [float(str(mark.attributes["height"])) for mark in plot.marks if mark.tag == "rect"]
+    assert heights == [pytest.approx(224)] * 3
+    assert points_plot([]) is None
+    assert points_plot([make("a", "skipped", points=(0, 0, 10))]) is None
+
+
+def test_marks_say_what_is_open(make: Any) -> None:
+    text = Parsed(index([make("a", "passed", points=(3, 4, 10)), make("b", "skipped", points=(0, 0, 10))])).text
+    assert "3/4 + 6 open" in text
+    assert "b 10 open10 open" in text
+    assert "0/" not in text
+    assert "2 of 2 have points that were not graded" in text
+
+
+# Groups, causes -------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_counted_among_answers_that_pass_something(make: Any) -> None:
+    plot = groups_plot(
+        [
+            make("a", "passed", "failed"),
+            make("b", "passed", "passed"),
+            make("c", "passed", "skipped"),
+            make("d", "crashed", sure="failed"),
+            make("e", "not_implemented", sure="not_implemented"),
+            make("f", "infra_error", sure="infra_error"),
+        ]
+    )
+    assert plot is not None
+    assert list(plot.rows) == [("softmax", "Any size", "1", "2", "2", "1"), ("softmax", "Sure", "0", "3", "2", "1")]
+    texts = [mark.text for mark in plot.marks if mark.tag == "text"]
+    assert "1 of 3" in texts
+    assert "Any size · softmax" in texts
+    assert not any("Sure" in text for text in texts)
+
+
+def test_a_cause_counts_once_for_each_submission_that_has_it(make: Any, make_case: MakeCase) -> None:
+    def wrong(rows: int, **fields: Any) -> CaseResult:
+        said = f"rows from {rows} on are wrong: consistent with a missing mask of {rows}"
+        return make_case(f"n-{rows}", "failed", message="y is wrong", diagnosis=(said,), **fields)
+
+    found = common_causes(
+        [
+            make("a", make_case("x", "failed", message="ValueError: bob's secret")),
+            make("b", wrong(3), wrong(4)),
+            make("c", wrong(5)),
+        ]
+    )
+    assert [(one.count, one.seen.words, one.example.name) for one in found] == [
+        (2, "consistent with a missing mask of 3", "b"),
+        (1, "ValueError: bob's secret", "a"),
+    ]
+
+
+def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: MakeCase) -> None:
+    spoken = make_case("x", "failed", message="ValueError: consistent with bob's secret")
+    judged = make_case("y", "failed", diagnosis=("rows 3-4: consistent with a missing mask",))
+    every = [
+        make("alice", spoken, judged, infra_errors=("host-7 was lost",)),
+        Submission("carol", note="open: not read"),
+    ]
+    whole, shown = index(every), index(every, redact=True)
+    for own in ("alice", "bob", "host-7", "carol", "rows 3-4"):
+        assert (own in whole) == (own != "rows 3-4")
+        assert own not in shown
+    for common in (
+        "1 submission<",
+        "consistent with a missing mask",
+        'id="points"',
+        'id="groups"',
+        "1 more report does not count",
+    ):
+        assert common in whole
+        assert common in shown
+    assert Parsed(shown).all("a") == []
+
+
+def test_a_machines_fault_is_nobodys_cause(make: Any) -> None:
+    assert common_causes([make("a", "passed", "infra_error")]) == []
+
+
+# Faults ---------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport) -> None:
+    usual = [make(f"s{at}", "passed", fingerprint="aa") for at in range(20)]
+    at = make_report().environment
+    odd = [
+        make("lost", "infra_error", infra_errors=("no driver",)),
+        make("lost too", "infra_error", infra_errors=("no driver",), incomplete=True),
+        make("old", "passed", environment=at.model_copy(update={"grader": "0.0.1"})),
+        make("other", "passed", fingerprint="bb"),
+        make("fast", "passed", environment=at.model_copy(update={"gpu": "H200"})),
+        make("quick", "passed", effort="quick"),
+        Submission("cut", note="open: not read", faults=("Invalid JSON",)),
+    ]
+    assert dict(faults([*usual, *odd])) == {
+        "no driver": "lost, lost too",
+        "the run was interrupted before everything was graded": "lost too",
+        "graded by grader 0.0.1, most by 0.1.0": "old",
+        "graded with another course, or with other code of the grader, than most": "other",
+        "graded on H200, most on no GPU: their speed cannot be compared": "fast",
+        "a quick run, most are full": "quick",
+        "Invalid JSON": "cut",
+    }
+    assert faults(usual) == []
+    before = [make(f"s{at}", "passed") for at in range(3)]  # reports of before fingerprints were recorded
+    assert faults([*before, usual[0]]) == []
+    many = [make(f"s{at}", "infra_error", infra_errors=("no driver",)) for at in range(12)]
+    assert faults(many) == [("no driver", "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more")]
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worst(make: Any, make_case: MakeCase) -> list[Submission]:
+    """300 submissions with the longest names and messages there are."""
+    return [
+        make(
+            f"{at} {HOSTILE[:40]}{'n' * 200}",
+            *(make_case(f"c{n}", "failed", message=f"{HOSTILE} {chr(97 + n)}{at}" * 20) for n in range(4)),
+            "passed",
+            points=(at / 6, 50, 100),
+            infra_errors=(f"{HOSTILE} {at}" * 20,),
+        )
+        for at in range(300)
+    ]
+
+
+def test_hostile_names_and_messages_stay_words_on_a_page_of_bounded_size(worst: list[Submission]) -> None:
+    text = index(worst)
+    parsed = Parsed(text)
+    assert {tag for tag, _ in parsed.elements} <= TAGS
+    assert {key for _, attributes in parsed.elements for key in attributes} <= ATTRIBUTES
+    assert parsed.comments == []
+    assert len(parsed.all("style")) == 1
+    assert len(parsed.all("a")) == 300 + 4
+    assert len(text.encode()) < MOST_BYTES
+    assert {letter for letter in text if not letter.isprintable()} == {"\n"}
+
+
+@pytest.mark.parametrize("number", [0, 1, 1e-300, 1e300])
+def test_any_numbers_make_an_index(make: Any, number: float) -> None:
+    odd = make("a", "passed", points=(number, number, 2 * number))
+    text = index([odd, summary(sample("gpu"), "b", "b/report.html")])
+    Parsed(text)
+    assert not re.search(r'"(nan|-?inf)"', text)
+
+
+@needs_tidy
+def test_the_index_is_valid(worst: list[Submission], make: Any) -> None:
+    for redact in (False, True):
+        for every in (worst, [], [Submission("x", note="open: not read", faults=("y",))], [make("a", "passed")]):
+            assert mistakes(index(every, redact)) == []
