@@ -48,8 +48,8 @@ points = 4
 cases = [
   {{ name = "run", tries = "it is run", n = 10 }},
   {{ name = "both", tries = "it is run and compiled", n = 11, compiled = true }},
-  {{ name = "compiled", tries = "it is compiled", n = 12, dtype = "bfloat16", compiled = true }},
-  {{ name = "neither", tries = "it is neither", n = 13, dtype = "bfloat16" }},
+  {{ name = "compiled", tries = "it is compiled", n = 12, dtype = "bfloat16", compiled = true, interpreted = false }},
+  {{ name = "neither", tries = "it is neither", n = 13, dtype = "bfloat16", interpreted = false }},
 ]
 """
 SOURCE = """
