@@ -21,6 +21,7 @@ MAX_CAUSES = 12
 MAX_GROUPS = 30  # in the picture; the table beside it has more
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
+MAX_STUDENTS_WORDS = 160  # of a cause whose words are not all the grader's own
 BARS = 20
 MAX_LABEL = 69  # characters
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
@@ -83,7 +84,8 @@ def summary(report: Report, name: str, link: str) -> Submission:
             example = cause.example
             words = cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else example.message
             by_grader = cause.sentence in example.diagnosis
-            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words[:MAX_WORDS], by_grader))
+            words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
+            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
     incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
     at = report.environment
     return Submission(
