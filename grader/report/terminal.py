@@ -65,10 +65,11 @@ MAX_PROBLEMS = 6
 
 
 class Progress:
-    """A live table of the parts during a grading; plain lines if the output is no terminal."""
+    """A live table of the parts during a grading; plain lines if the output is no terminal, or a dumb one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._parts: dict[tuple[str, str], tuple[str, int]] = {}
         self._counts: dict[tuple[str, str], Counter[Outcome]] = {}
         self._now: tuple[str, str, str] | None = None
@@ -77,7 +78,7 @@ class Progress:
         self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._table)
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.start()
         return self
 
@@ -100,7 +101,7 @@ class Progress:
                 key = (event.assignment, event.part)
                 counts = self._counts.setdefault(key, Counter())
                 counts[event.result.outcome] += 1
-                if not self._console.is_terminal and key in self._parts and counts.total() == self._parts[key][1]:
+                if not self._is_live and key in self._parts and counts.total() == self._parts[key][1]:
                     self._console.print(plain(f"{self._parts[key][0]}: ").append_text(_tally(counts)), soft_wrap=True)
             case _:
                 pass

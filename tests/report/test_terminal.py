@@ -629,6 +629,11 @@ def test_in_a_terminal_the_parts_are_a_live_table(make_case: MakeCase) -> None:
     assert "1 failed" in text
 
 
+def test_a_dumb_terminal_gets_the_lines_too(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert progress_of([make_case("n-1")], terminal=True) == "Softmax: Forward: 1 passed\n"
+
+
 def test_brackets_in_an_assignments_title_do_not_end_the_run(make_case: MakeCase) -> None:
     assert "Softmax [/]" in progress_of([make_case("n-1")], terminal=True, title="Softmax [/]: Forward")
 
