@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from grader.report.model import UNDECIDED, CaseResult, Outcome, PartResult, Points, Report
 from grader.report.page import MAX_NAME, rendered
 from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
-from grader.verdict.causes import CONSISTENT, causes
+from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
 MAX_GROUPS = 30  # in the picture; the table beside it has more
@@ -82,7 +82,9 @@ def summary(report: Report, name: str, link: str) -> Submission:
         groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
-            words = cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else example.message
+            words = (
+                cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else _without_place(example.message)
+            )
             by_grader = cause.sentence in example.diagnosis
             words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
             seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
@@ -100,6 +102,12 @@ def summary(report: Report, name: str, link: str) -> Submission:
         tuple(one[:MAX_WORDS] for one in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
     )
+
+
+def _without_place(message: str) -> str:
+    """The message of a case of which no cause is known; where it tells of one submission's elements, no more than the output."""
+    output, found, _ = message.partition(PLACE)
+    return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
 
 
 def _parts(report: Report) -> Iterator[tuple[Place, PartResult]]:

@@ -18,10 +18,11 @@ CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
 PLACE = " is the first wrong element"  # what a message says behind it is each case's own
 MAX_MAPS = 3  # of a part
-# General causes, which fit whatever is not finite: `diagnosis` names them beside a nearer one, or alone.
+# General causes, which fit whatever is not finite, or not contiguous: `diagnosis` names them beside a nearer one, or alone.
 OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
 OF_INFINITY = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
-GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY))
+OF_STRIDES = "an index that takes an input to be contiguous, or an output to have its strides"
+GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY, OF_STRIDES))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from grader.protocol import POISON_BYTE
-from grader.verdict.causes import OF_INFINITY, OF_NAN
+from grader.verdict.causes import OF_INFINITY, OF_NAN, OF_STRIDES
 from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -107,7 +107,7 @@ def _odd_strides(scene: Scene) -> str:
         if not tensor.is_contiguous():
             return (
                 f"in this case {name} is not contiguous, its strides are {tensor.stride()}: where the cases with contiguous "
-                "inputs pass, it is consistent with an index that takes it to be, or that takes an output's strides to be the same"
+                f"inputs pass, it is consistent with {OF_STRIDES}"
             )
     return ""
 
