@@ -14,12 +14,14 @@ from rich.text import Text
 
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.report.failures import shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, plain
 from grader.report.terminal import hints, kernels, printed
 from grader.verdict.cells import is_telling
 
+LETTERS = 2000  # see `Detail`
 NAMED = 6  # cases that a line names; of more cases the line gives the number
 
 
@@ -116,12 +118,13 @@ class CheckView:
             self._console.print(Text.assemble((mark, style), " ", (file, "bold"), "  ", plain(result.message), passed))
             return
         self.mistakes += 1
-        blocks: list[RenderableType] = [plain(result.message, "bold")]
+        blocks: list[RenderableType] = [plain(within(result.message, LETTERS), "bold")]
         if result.map is not None and is_telling(result.map):
             blocks.append(Padding(MapView(result.map), (1, 0, 0, 0)))
         blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
         if result.traceback:
-            blocks.append(Padding(plain(result.traceback.rstrip(), "dim"), (1, 0, 0, 0)))
+            frames = [shortened(line, LETTERS) for line in result.traceback.rstrip().splitlines()]
+            blocks.append(Padding(plain("\n".join(frames), "dim"), (1, 0, 0, 0)))
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"

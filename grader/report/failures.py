@@ -17,6 +17,7 @@ from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
 
 EVERYTHING = 10**9
+LINE = 60  # letters
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Detail:
     sentences: of an example, beside its message and the one that names the cause.
     map_lines: of the map of a part's first cause.
     traceback_lines, log_lines, names: at most.
+    letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
     others: every other case of a cause is told in full as well.
     asides: whether the compilers' findings, the reasons of skipped cases, and what libraries printed are told at length.
     right: whether groups without a failure have lines of their own, and skipped cases one.
@@ -38,6 +40,7 @@ class Detail:
     traceback_lines: int = EVERYTHING
     log_lines: int = LOG_LINES
     names: int = EVERYTHING
+    letters: int = EVERYTHING
     others: bool = False
     asides: bool = True
     right: bool = True
@@ -99,7 +102,7 @@ def case_view(
         head.append(f"  ({case.tries})", style="dim")
     others = [line for line in case.diagnosis if line != cause]
     kept = [line for line in case.diagnosis if line == cause or line in others[: detail.sentences]]
-    lines: list[RenderableType] = [plain(case.message), *map(plain, kept)]
+    lines: list[RenderableType] = [plain(within(case.message, detail.letters)), *map(plain, kept)]
     if with_map and case.map is not None and is_telling(case.map, rows_in(detail.map_lines)):
         lines.append(MapView(case.map, detail.map_lines))
     if case.traceback:
@@ -109,8 +112,28 @@ def case_view(
             if len(frames) > detail.traceback_lines
             else []
         )
-        lines.append(plain("\n".join([*left_out, *frames[-detail.traceback_lines :]]), "dim"))
+        frames = [shortened(line, detail.letters) for line in frames[-detail.traceback_lines :]]
+        lines.append(plain("\n".join([*left_out, *frames]), "dim"))
     return Group(head, *map(_indented, lines))
+
+
+def within(message: str, letters: int) -> str:
+    """A message that may be of any length: its first lines, and the first letters of each."""
+    lines, most = message.splitlines(), letters // LINE
+    more = [f"... {len(lines) - most} more lines"] if len(lines) > most else []
+    return "\n".join([*(shortened(line, letters) for line in lines[:most]), *more])
+
+
+def is_cut(case: CaseResult, detail: Detail) -> bool:
+    """Whether a case has more words than are told of it."""
+    lines = case.traceback.splitlines()
+    long = len(lines) > detail.traceback_lines or any(len(line) > detail.letters for line in lines)
+    return long or within(case.message, detail.letters) != "\n".join(case.message.splitlines())
+
+
+def shortened(line: str, letters: int) -> str:
+    """The first letters of a line; what is left out is counted."""
+    return line if len(line) <= letters else f"{line[:letters]}... {len(line) - letters} more characters"
 
 
 def named(case: CaseResult) -> str:

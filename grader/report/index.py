@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from grader.report.model import UNDECIDED, CaseResult, Outcome, PartResult, Points, Report
 from grader.report.page import MAX_NAME, rendered
 from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
-from grader.verdict.causes import CONSISTENT, causes
+from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
 MAX_GROUPS = 30  # in the picture; the table beside it has more
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
+MAX_STUDENTS_WORDS = 160  # of a cause whose words are not all the grader's own
 BARS = 20
 MAX_LABEL = 69  # characters
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
@@ -81,9 +82,12 @@ def summary(report: Report, name: str, link: str) -> Submission:
         groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
-            words = cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else example.message
+            words = (
+                cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else _without_place(example.message)
+            )
             by_grader = cause.sentence in example.diagnosis
-            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words[:MAX_WORDS], by_grader))
+            words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
+            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
     incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
     at = report.environment
     return Submission(
@@ -98,6 +102,12 @@ def summary(report: Report, name: str, link: str) -> Submission:
         tuple(one[:MAX_WORDS] for one in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
     )
+
+
+def _without_place(message: str) -> str:
+    """The message of a case of which no cause is known; where it tells of one submission's elements, no more than the output."""
+    output, found, _ = message.partition(PLACE)
+    return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
 
 
 def _parts(report: Report) -> Iterator[tuple[Place, PartResult]]:

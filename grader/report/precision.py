@@ -109,6 +109,7 @@ def share_words(share: float) -> str:
 MAP_WIDTH, MAP_HEIGHT = 640, 384  # in pixels, of the cells at most
 LARGEST_CELL = 14
 LEFT = 90
+ROOM = 16  # between numbers on an axis
 SAID = {
     **{level: f"10{'⁰¹²³⁴⁵⁶⁷⁸'[at]} to 10{'¹²³⁴⁵⁶⁷⁸'[at]} budgets" for at, level in enumerate(LEVELS[:-1])},
     LEVELS[0]: "up to 10 budgets",
@@ -148,15 +149,27 @@ def error_map(found: ErrorMap, name: str) -> Plot:
     return Plot(
         name,
         f"Where {found.output} is wrong{_which(found)}",
-        f"{found.rows} {'folded rows' if found.folded else 'rows'} from top to bottom, {found.columns} columns from left to right; "
-        f"{'a cell is one element' if one == 1 else f'a cell shows the worst of {found.cell_rows} × {found.cell_columns} elements'}.",
+        f"{_number(found.rows, 'folded row' if found.folded else 'row')} from top to bottom, "
+        f"{_number(found.columns, 'column')} from left to right; "
+        f"{'a cell is one element' if one == 1 else f'a cell shows the worst of {found.cell_rows} × {found.cell_columns} elements'}. "
+        "A budget is the error that is allowed.",
         WIDTH,
         int(bottom + 24),
         marks,
         ("mark", "cells", "rows", "columns"),
         [(SAID[mark], str(count), *_extent(found, mark)) for mark, count in counted.items() if count],
-        tuple((SAID[mark], rectangle(1, 1, 10, 10, f"cell mark-{mark}")) for mark, count in counted.items() if count),
+        _key(found, [mark for mark, count in counted.items() if count]),
     )
+
+
+def _key(found: ErrorMap, marks: Sequence[str]) -> tuple[tuple[str, Mark], ...]:
+    right = [("within budget", "fine")] if any(FINE in row for row in found.cells) else []
+    looks = [*right, *((SAID[mark], f"mark-{mark}") for mark in marks)]
+    return tuple((words, rectangle(1, 1, 10, 10, f"cell {look}")) for words, look in looks)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _which(found: ErrorMap) -> str:
@@ -171,7 +184,12 @@ def _row_axis(found: ErrorMap, top: float, bottom: float) -> Axis:
 
 
 def _whole(axis: Axis) -> list[float]:
-    return [tick for tick in axis.ticks() if tick == int(tick)]
+    """The axis' ticks that are whole numbers and have room beside each other."""
+    found: list[float] = []
+    for tick in axis.ticks():
+        if tick == int(tick) and (not found or abs(axis.at(tick) - axis.at(found[-1])) >= ROOM):
+            found.append(tick)
+    return found
 
 
 def _cells(rows: Sequence[str], left: int, top: int, width: int, height: int) -> list[Mark]:

@@ -11,9 +11,10 @@ from grader.report.model import Report
 
 FAULT = "not graded, and no fault of the submission: the machine or the grader failed; no points are lost by it"
 UNSEEN_LOG = "left out: the submission ran without isolation, and may have printed files that are not its own"
-# A path from the root, or from somebody's home, with two names at least; its last name stays.
+# A path from the root, or from somebody's home, with two names at least; its last name stays. Behind a colon too, as in PYTHONPATH, and
+# behind -I and -L of compilers.
 PATH = re.compile(
-    r"(?<![\w.:/\\~…-])(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
+    r"(?:(?<![\w./\\~…-])|(?<=[\s'\"]-[IL]))(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
 )
 
 

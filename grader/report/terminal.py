@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
-from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures, has_more
+from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures, has_more, is_cut
 from grader.report.model import (
     NEEDS_GPU,
     NOT_COMPILED,
@@ -46,18 +47,17 @@ class ReportConsole(Console):
 
 SCREEN = 45  # lines: the report of an assignment with failures, and the score, have room there in 80 columns
 OTHER_LINES = 3  # of a run on that screen: its command, its progress, the report's path
+_LEAST = Detail(causes=1, sentences=0, traceback_lines=3, log_lines=1, names=3, letters=240, asides=False, right=False)
 # What is told of an assignment with failures: the first of these that has room.
 DETAILS = (
-    Detail(causes=4),
-    Detail(causes=3, sentences=2, log_lines=6, names=12),
-    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, asides=False),
-    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, asides=False),
-    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, asides=False),
-    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, asides=False),
-    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=3, log_lines=1, names=4, asides=False, right=False),
-    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
-    Detail(causes=1, sentences=0, map_lines=5, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
-    Detail(causes=1, sentences=0, map_lines=4, traceback_lines=3, log_lines=1, names=3, asides=False, right=False),
+    Detail(causes=4, letters=2000),
+    Detail(causes=3, sentences=2, log_lines=6, names=12, letters=1000),
+    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, asides=False, letters=800),
+    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, asides=False, letters=500),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, asides=False, letters=400),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, asides=False, letters=400),
+    replace(_LEAST, map_lines=9, names=4),
+    *(replace(_LEAST, map_lines=lines) for lines in (7, 5, 4)),
 )
 MAX_KERNELS = 12
 MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
@@ -65,10 +65,11 @@ MAX_PROBLEMS = 6
 
 
 class Progress:
-    """A live table of the parts during a grading; plain lines if the output is no terminal."""
+    """A live table of the parts during a grading; plain lines if the output is no terminal, or a dumb one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._parts: dict[tuple[str, str], tuple[str, int]] = {}
         self._counts: dict[tuple[str, str], Counter[Outcome]] = {}
         self._now: tuple[str, str, str] | None = None
@@ -77,7 +78,7 @@ class Progress:
         self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._table)
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.start()
         return self
 
@@ -100,7 +101,7 @@ class Progress:
                 key = (event.assignment, event.part)
                 counts = self._counts.setdefault(key, Counter())
                 counts[event.result.outcome] += 1
-                if not self._console.is_terminal and key in self._parts and counts.total() == self._parts[key][1]:
+                if not self._is_live and key in self._parts and counts.total() == self._parts[key][1]:
                     self._console.print(plain(f"{self._parts[key][0]}: ").append_text(_tally(counts)), soft_wrap=True)
             case _:
                 pass
@@ -158,8 +159,9 @@ def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
     blocks += printed(result, "your code", "; more in report.json", detail)
     if result.kernels and detail.asides:
         blocks.append(kernels(result.kernels, {case.message for part in result.parts for case in part.cases}))
-    if found and not detail.others and (detail != DETAILS[0] or any(map(has_more, found))):
-        blocks.append(plain("all cases, sentences and prints: grader run --verbose, or report.json", "dim"))
+    cut = any(is_cut(cause.example, detail) for cause in found)
+    if found and not detail.others and (detail != DETAILS[0] or cut or any(map(has_more, found))):
+        blocks.append(plain("all cases, sentences and prints: report.html, or grader run --verbose", "dim"))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 

@@ -18,6 +18,11 @@ CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
 PLACE = " is the first wrong element"  # what a message says behind it is each case's own
 MAX_MAPS = 3  # of a part
+# General causes, which fit whatever is not finite, or not contiguous: `diagnosis` names them beside a nearer one, or alone.
+OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
+OF_INFINITY = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
+OF_STRIDES = "an index that takes an input to be contiguous, or an output to have its strides"
+GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY, OF_STRIDES))
 
 
 @dataclass(frozen=True)
@@ -43,18 +48,20 @@ class Cause:
 def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     """The cases that neither passed nor were skipped by their causes: the cause of the most cases first, then that of most of the rest.
 
-    Of causes of as many cases, that comes first which is told first.
+    Of causes of as many cases, that comes first which is told first. A general cause counts where a case has no other, and goes with a
+    nearer one that has it too: NaN in nine cases is seven times a missing maximum, and the two of which no more is known.
     """
     left = [(case, _sentences(case)) for case in cases if case.outcome not in ("passed", "skipped")]
     found = []
     while left:
-        counts = Counter(key for _, sentences in left for key in sentences)
+        counts = Counter(key for _, sentences in left for key in _near(sentences))
         key = max(counts, key=lambda one: counts[one])  # the first of the largest
         own = [(case, sentences[key]) for case, sentences in left if key in sentences]
         example, sentence = next((one for one in own if is_telling(one[0].map)), own[0])
-        others = tuple(case for case, _ in own if case is not example)
-        found.append(Cause(key, example, sentence, others))
-        left = [one for one in left if key not in one[1]]
+        besides = {one for _, sentences in left if key in sentences for one in sentences if _is_general(one)}
+        alike = [case for case, sentences in left if key in sentences or sentences.keys() <= besides]
+        found.append(Cause(key, example, sentence, tuple(case for case in alike if case is not example)))
+        left = [one for one in left if not any(one[0] is case for case in alike)]
     return found
 
 
@@ -65,6 +72,15 @@ def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:
         case if case.map is None or any(case is one for one in kept) else case.model_copy(update={"map": None})
         for case in cases
     ]
+
+
+def _is_general(key: tuple[str, str]) -> bool:
+    return key[1].startswith(GENERAL)
+
+
+def _near(sentences: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
+    """The causes of a case that are more than general, or all where none is."""
+    return [key for key in sentences if not _is_general(key)] or list(sentences)
 
 
 def _sentences(case: CaseResult) -> dict[tuple[str, str], str]:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from grader.protocol import POISON_BYTE
+from grader.verdict.causes import OF_INFINITY, OF_NAN, OF_STRIDES
 from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -106,7 +107,7 @@ def _odd_strides(scene: Scene) -> str:
         if not tensor.is_contiguous():
             return (
                 f"in this case {name} is not contiguous, its strides are {tensor.stride()}: where the cases with contiguous "
-                "inputs pass, it is consistent with an index that takes it to be, or that takes an output's strides to be the same"
+                f"inputs pass, it is consistent with {OF_STRIDES}"
             )
     return ""
 
@@ -261,11 +262,7 @@ def _not_finite(seen: Seen) -> str:
         return ""
     nans = int((seen.got64.isnan() & torch.isfinite(seen.expected)).sum())
     kind = "NaN" if nans == count else "infinite" if nans == 0 else "NaN or infinite"
-    cause = (
-        "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
-        if nans
-        else "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
-    )
+    cause = OF_NAN if nans else OF_INFINITY
     if count == seen.got.numel():
         what = f"no element is finite: all {count} are" if count > 1 else "it is"
         return f"{what} {kind} where the right answer is finite: consistent with {cause}"

@@ -121,6 +121,21 @@ def test_a_cause_counts_once_for_each_submission_that_has_it(make: Any, make_cas
     ]
 
 
+def test_what_a_student_wrote_takes_a_few_lines_among_the_causes(make: Any, make_case: MakeCase) -> None:
+    for words in ("ValueError: a\n" + "b\n" * 2000, "ValueError: a b " + "M" * 4000):
+        (found,) = common_causes([make("a", make_case("x", "failed", message=words))])
+        assert found.seen.words.startswith("ValueError: a b ")
+        assert found.seen.words.endswith("…")
+        assert 150 < len(found.seen.words) <= 160
+        assert found.seen.words.splitlines() == [found.seen.words]
+
+
+def test_of_a_wrong_element_without_a_cause_the_output_is_named(make: Any, make_case: MakeCase) -> None:
+    said = "y[{}, 599] is the first wrong element: expected 4e-07, got 5e-06; 5 of 20000 elements (0.025%) are wrong"
+    found = common_causes([make(str(at), make_case("x", "failed", message=said.format(at))) for at in range(2)])
+    assert [(one.count, one.seen.words) for one in found] == [(2, "y is wrong, in a way that has no name")]
+
+
 def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: MakeCase) -> None:
     spoken = make_case("x", "failed", message="ValueError: consistent with bob's secret")
     judged = make_case("y", "failed", diagnosis=("rows 3-4: consistent with a missing mask",))

@@ -208,6 +208,16 @@ def test_a_report_of_before_there_were_pages_is_shown(name: str) -> None:
     assert len(parsed.all("svg")) > (10 if name == "gpu" else 0)
 
 
+def test_cases_that_fail_in_the_same_words_have_them_once(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    same = {"message": "SyntaxError: y", "traceback": "where " * 2000}
+    cases = [make_case(f"n-{number}", "failed", **same) for number in range(40)]
+    text = page(make_report(make_part(*cases)))
+    assert text.count(same["traceback"].strip()) == 1
+    assert all(case.title in Parsed(text).text for case in cases)
+
+
 def test_a_long_log_is_cut(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
     text = page(make_report(make_part(make_case()), log="x" * 100_000))
     assert "x" * MAX_LOG in text
@@ -425,6 +435,18 @@ def test_a_maps_table_says_which_rows_and_columns() -> None:
         ("never written", "1", "10 to 19", "6 to 8"),
         ("written outside of the tensor", "1", "", ""),
     ]
+
+
+def test_a_maps_key_has_what_is_drawn_and_its_numbers_have_room() -> None:
+    one_row = ErrorMap(output="y", rows=1, columns=7, cell_rows=1, cell_columns=1, cells=(".555555",))
+    plot = error_map(one_row, "map")
+    assert plot.description.startswith("1 row from top to bottom, 7 columns from left to right")
+    assert [words for words, _ in plot.key] == ["within budget", "10⁴ to 10⁵ budgets"]
+    assert [words for words, _ in error_map(one_row.model_copy(update={"cells": ("5555555",)}), "map").key] == [
+        "10⁴ to 10⁵ budgets"
+    ]
+    beside = [mark for mark in plot.marks if mark.attributes.get("text-anchor") == "end"]
+    assert [mark.text for mark in beside] == ["0"]
 
 
 def test_the_largest_map_is_small() -> None:

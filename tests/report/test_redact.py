@@ -126,6 +126,8 @@ def test_no_field_of_a_report_is_forgotten() -> None:
         ("file:///etc/ssh/key ~/.ssh/id ~ta/x/y", "…/key …/id …/y"),
         (r"at C:\Users\ta\x.py", "at …/x.py"),
         ("(/a/b/c)", "(…/c)"),
+        ("PYTHONPATH=/home/bob:/srv/staff/x", "PYTHONPATH=…/bob:…/x"),
+        ("nvcc -I/srv/staff/include -L/opt/cuda/lib", "nvcc -I…/include -L…/lib"),
         (
             "a/b/c.py, 1/2/3, x / y / z, https://pytorch.org/docs/x",
             "a/b/c.py, 1/2/3, x / y / z, https://pytorch.org/docs/x",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -239,7 +240,41 @@ def test_whatever_goes_wrong_has_room_on_one_screen(
     ):
         assert words in " ".join(lines(text)), words
     assert "29 more cases, the same way: n-1" in text or "and 2" in text
-    assert "grader run --verbose, or report.json" in text
+    assert "report.html, or grader run --verbose" in text
+
+
+ENDLESS = {
+    "a line": {"message": "M" * 4000},
+    "lines": {"message": "a\n" * 2000},
+    "a source line": {"traceback": '  File "softmax.py", line 2\n    ' + "z" * 12000},
+    "both": {"message": "M\n" * 100 + "M" * 3800, "traceback": ("z" * 1000 + "\n") * 12},
+}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("fields", ENDLESS.values(), ids=ENDLESS)
+def test_words_without_end_have_room_on_one_screen(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, fields: dict[str, str], count: int, width: int
+) -> None:
+    cases = [make_case(f"n-{number}", "failed", **fields) for number in range(count)]
+    report = make_report(make_part(*cases, points=LOST))
+    text = shown(report, width=width)
+    assert len(text.splitlines()) + OTHER_LINES <= SCREEN
+    assert re.search(r"\.\.\. \d+ +more +(characters|lines)", " ".join(lines(text)))
+    assert "grader run --verbose" in text
+    everything = shown(report, width=width, verbose=True)
+    for words in fields.values():
+        assert all(everything.count(letter) >= words.count(letter) for letter in "Mz")
+
+
+def test_a_check_cuts_words_without_end(make_case: MakeCase) -> None:
+    out = io.StringIO()
+    with CheckView(Console(file=out, width=80)) as view:
+        for event in events_of(make_case("n-1", "failed", message="M" * 4000, traceback="z" * 12000)):
+            view(event)
+    assert len(out.getvalue().splitlines()) < 2 * SCREEN
+    assert "2000 more characters" in out.getvalue()
 
 
 def test_everything_is_told_where_it_is_asked_for(
@@ -592,6 +627,11 @@ def test_in_a_terminal_the_parts_are_a_live_table(make_case: MakeCase) -> None:
     assert "2/2" in text
     assert "1 passed" in text
     assert "1 failed" in text
+
+
+def test_a_dumb_terminal_gets_the_lines_too(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert progress_of([make_case("n-1")], terminal=True) == "Softmax: Forward: 1 passed\n"
 
 
 def test_brackets_in_an_assignments_title_do_not_end_the_run(make_case: MakeCase) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grader.report.model import CaseResult, ErrorMap
-from grader.verdict.causes import MAX_MAPS, causes, with_maps_of_causes
+from grader.verdict.causes import MAX_MAPS, OF_INFINITY, OF_NAN, OF_STRIDES, causes, with_maps_of_causes
 from grader.verdict.cells import is_telling, shrunk, worst_of
 
 MakeCase = Callable[..., CaseResult]
@@ -70,6 +70,25 @@ def test_the_cause_of_most_comes_first_and_takes_what_others_share_with_it(make_
 def test_of_causes_that_explain_as_many_the_earlier_sentence_counts(make_case: MakeCase) -> None:
     cases = [make_case(name, "failed", **wrong(1, "x: consistent with b", "x: consistent with a")) for name in "pq"]
     assert causes(cases)[0].sentence == "x: consistent with b"
+
+
+def test_a_general_cause_yields_to_a_nearer_one(make_case: MakeCase) -> None:
+    nan, infinite = (f"3 of 9 elements are so: consistent with {words}" for words in (OF_NAN, OF_INFINITY))
+    strides = f"in this case x is not contiguous: where the others pass, it is consistent with {OF_STRIDES}"
+    near, other = "y is so: consistent with a missing maximum", "y is so: consistent with a sum too many"
+    cases = [
+        make_case("a", "failed", **wrong(1, nan)),
+        make_case("b", "failed", **wrong(2, near, nan)),
+        make_case("c", "failed", **wrong(3, near, nan)),
+        make_case("d", "failed", **wrong(4, other, nan, strides)),
+        make_case("g", "failed", **wrong(4, strides)),
+        make_case("e", "failed", **wrong(5, infinite)),
+        make_case("f", "crashed", **wrong(6, nan)),
+    ]
+    found = causes(cases)
+    assert names(found) == [["b", "a", "c"], ["d", "g"], ["e"], ["f"]]
+    assert [cause.sentence for cause in found] == [near, other, infinite, nan]
+    assert [cause.sentence for cause in causes([cases[0], cases[5]])] == [nan, infinite]
 
 
 def test_failures_without_a_cause_go_by_their_messages(make_case: MakeCase) -> None:
