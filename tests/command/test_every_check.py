@@ -63,7 +63,7 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
 NEEDED = {
     "CheckFailed(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
     "CheckFailed(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
-    "CheckFailed(words, (_together_hint": Needed(
+    "CheckFailed(words, (hint, *failed.details)": Needed(
         "of call 3 of 3: y[0] is the first wrong", "COUNT.append(0); return x * 2 if len(COUNT) != 3 else x * 3", ("n = 10", "n = 10, together = 2")
     ),
     "CheckFailed(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
@@ -81,7 +81,7 @@ NEEDED = {
     "CheckFailed(f'{name} lies on": Needed("y lies on meta", "return (x * 2).to('meta')"),
     "CheckFailed(f'{name} is one of the inputs": Needed("y is one of the inputs", "return x.mul_(2)"),
     "CheckFailed(f'the input {changed[0]} was changed": Needed("the input x was changed", "y = x * 2; x.zero_(); return y"),
-    "CheckFailed(_describe_stray": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
+    "WroteOutside(_describe_stray": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
     "CaseRefused(words)": Needed("the reference kernel gave no answer in", "return x * 2.001", reference="raise ValueError(x)"),
     "CaseRefused(f'the reference kernel broke": Needed("broke the contract in", "return x * 2.001", reference="return None"),
     "CheckFailed(lines[0]": Needed("is the first wrong element", "return x * 2.001"),
@@ -96,6 +96,7 @@ NEEDED = {
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
 ELSEWHERE = (
+    "CheckFailed(found.message, found.details, shown)",  # tests/judge/test_trial.py: the check in `check_memory`, with a map
     "CaseRefused(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
     "ContenderFault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
     "CheckFailed(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py

@@ -15,7 +15,7 @@ MODULES = (
     "grader.judge.ownership",
     "grader.judge.properties",
 )
-ENDS = ("CheckFailed", "CaseRefused", "ContenderFault")
+ENDS = ("CheckFailed", "CaseRefused", "ContenderFault", "WroteOutside")
 
 
 @dataclass(frozen=True)
