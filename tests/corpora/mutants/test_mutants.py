@@ -27,7 +27,6 @@ SEEN_AT_A_GLANCE = {
         "static_blocks",
     ),
     "flash_attention": (
-        "batch_stride_of_the_keys",
         "causal_by_blocks",
         "causal_ignored",
         "causal_mask_by_multiplication",
