@@ -234,7 +234,7 @@ def test_no_verb_writes_into_the_students_folder(tmp_path: Path, words: str) -> 
     )
     assert process.stdout is not None
     for line in process.stdout:
-        if "--watch" in words and b"without a GPU" in line:
+        if "--watch" in words and b"waiting for the next save" in line:
             process.send_signal(signal.SIGINT)
     process.stdout.close()
     assert process.wait(timeout=120) in ((0, 1, 3) if "doctor" in words else (0, 1)), "it should have done its work"
