@@ -19,26 +19,36 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 import grader
 from grader.assignment import CourseError, load_course
+from grader.classroom.commands import classes
+from grader.console import (
+    EXIT_INFRA,
+    EXIT_INTERRUPTED,
+    EXIT_UNDER,
+    EXIT_USAGE,
+    catch_signals,
+    complaints,
+    console,
+    failures,
+    note,
+    stop_with,
+)
 from grader.course import own_course
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
-from grader.report.json_file import PAGE, ReportError, check_writable, read_report, write_report
+from grader.report.json_file import PAGE, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
 from grader.report.style import plain
-from grader.report.terminal import Progress, ReportConsole, print_report
+from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
-from grader.sandbox.base import InfraError, UsageError
 from grader.sandbox.place import DEFAULT_IMAGE, Place
-from grader.submission import SubmissionError
 from grader.workfolder import FolderError, make_folder
 
 app = typer.Typer(
@@ -50,10 +60,7 @@ app = typer.Typer(
 )
 images = typer.Typer(no_args_is_help=True, help="The grading image.")
 app.add_typer(images, name="image")
-console = ReportConsole(highlight=False, width=None if sys.stdout.isatty() else 120)
-complaints = Console(stderr=True, highlight=False, soft_wrap=True)
-
-EXIT_UNDER, EXIT_USAGE, EXIT_INFRA, EXIT_INTERRUPTED = 1, 2, 3, 130
+app.add_typer(classes, name="class")
 
 
 class Device(StrEnum):
@@ -77,7 +84,7 @@ def default_course() -> Path:
     """The course that GRADER_COURSE names, else the grader's own."""
     course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
     if course is None:
-        _stop(
+        stop_with(
             "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
             EXIT_USAGE,
         )
@@ -170,7 +177,7 @@ def run(
     """Grade a folder: correctness and speed, into a report."""
     from grader import doctor
 
-    _catch_signals()
+    catch_signals()
     if gpu and device is Device.auto:
         device = Device.cuda
     request = Request(
@@ -195,7 +202,7 @@ def run(
     )
     folder = _report_folder(output, submission)
     benchmarks: list[str] = []
-    with _failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
+    with failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
 
         def on_event(event: Event) -> None:
             if isinstance(event, Benchmarked):
@@ -214,17 +221,17 @@ def run(
         _print_table(benchmarks)
     try:
         with alone_in(folder):
-            path = write_report(report, folder, benchmarks[-1] if benchmarks else None, _note)
+            path = write_report(report, folder, benchmarks[-1] if benchmarks else None, note)
             _write_page(report, path.with_name(PAGE))
         console.print(f"report: {path}", soft_wrap=True, markup=False)
     except OSError as error:
-        _stop(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
+        stop_with(f"infra_error: the report could not be written: {error}", EXIT_INFRA)
     if report.incomplete:
-        _stop("interrupted: the report has what was graded by then, nothing else is left behind", EXIT_INTERRUPTED)
+        stop_with("interrupted: the report has what was graded by then, nothing else is left behind", EXIT_INTERRUPTED)
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
-        _stop(_under(report.score, fail_under), EXIT_UNDER)
+        stop_with(_under(report.score, fail_under), EXIT_UNDER)
 
 
 @app.command("check")
@@ -241,7 +248,7 @@ def check_(
     """Find the first mistake in each file, while you write. Needs no GPU."""
     from grader import check
 
-    _catch_signals()
+    catch_signals()
     request = Request(
         submission,
         course or default_course(),
@@ -256,7 +263,7 @@ def check_(
         folder = [str(submission)] if submission != Path() else []
         return CheckView(console, shlex.join(["grader", "check", *folder]))
 
-    with _failures("interrupted"):
+    with failures("interrupted"):
         if watch:
             with suppress(KeyboardInterrupt):  # the usual end of watching
                 check.check_and_watch(
@@ -295,8 +302,8 @@ def show(
     whole = report.is_dir()
     folder = report if whole else report.parent
     if redact and (output is None or output.resolve() == folder.resolve()):
-        _stop("--redact: name another folder by --output, or these pages would replace your own", EXIT_USAGE)
-    with _failures("interrupted: not every page was written"):
+        stop_with("--redact: name another folder by --output, or these pages would replace your own", EXIT_USAGE)
+    with failures("interrupted: not every page was written"):
         if whole:
             return _show_folder(folder, output or folder, redact)
         found = read_report(report)
@@ -315,7 +322,7 @@ def init_(
         assignments = load_course(course or default_course(), assignment or ())
         made = make_folder(course or default_course(), assignments, folder)
     except (CourseError, FolderError) as error:
-        _stop(str(error), EXIT_USAGE)
+        stop_with(str(error), EXIT_USAGE)
     for path in made:
         console.print(plain(f"  {folder / path}"))
     console.print(
@@ -329,7 +336,7 @@ def list_(course: Course = None) -> None:
     try:
         assignments = load_course(course or default_course())
     except CourseError as error:
-        _stop(str(error), EXIT_USAGE)
+        stop_with(str(error), EXIT_USAGE)
     table = Table(box=None, pad_edge=False)
     for heading in ("assignment", "file", "part", "cases", "correctness", "speed"):
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
@@ -366,14 +373,14 @@ def build_image(
     """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
     from grader.image import build
 
-    _catch_signals()
+    catch_signals()
     arguments = {"DEVICE": device.value} | ({"BASE_IMAGE": base_image} if base_image else {})
     for pair in build_arg or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            _stop(f"--build-arg {pair}: expected NAME=VALUE", EXIT_USAGE)
+            stop_with(f"--build-arg {pair}: expected NAME=VALUE", EXIT_USAGE)
         arguments[name] = value
-    with _failures("interrupted: no image was made"):
+    with failures("interrupted: no image was made"):
         digest = build(course or default_course(), tag, arguments, network, lambda words: console.print(plain(words)))
     console.print(plain(f"{tag} {digest}"), soft_wrap=True)
 
@@ -389,8 +396,8 @@ def doctor_(
     """Say what this machine has, lacks, and how to mend that. Then try small gradings."""
     from grader import doctor
 
-    _catch_signals()
-    with _failures("interrupted"), console.status("looking at this machine ..."):
+    catch_signals()
+    with failures("interrupted"), console.status("looking at this machine ..."):
         findings = doctor.examine(
             course or default_course(), image, self_test=not quick, on_finding=lambda one: doctor.show(one, console)
         )
@@ -405,7 +412,7 @@ def cleanup_() -> None:
     from grader.cleanup import cleanup
 
     removed = 0
-    with _failures("interrupted"):
+    with failures("interrupted"):
         for words in cleanup():
             removed += 1
             console.print(plain(f"removed {words}"), soft_wrap=True)
@@ -425,7 +432,7 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     folder = output or Path("grader-report")
     if folder.resolve().is_relative_to(inside) and inside.is_dir():
         if output is not None:
-            _stop(
+            stop_with(
                 f"{output}: lies inside the submission, where nothing is ever written; choose another --output",
                 EXIT_USAGE,
             )
@@ -433,7 +440,9 @@ def _report_folder(output: Path | None, submission: Path) -> Path:
     try:
         check_writable(folder)
     except OSError as error:
-        _stop(f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE)
+        stop_with(
+            f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE
+        )
     return folder
 
 
@@ -471,10 +480,6 @@ def _print_table(records: list[str]) -> None:
     console.print(plain(done.stdout if done.returncode == 0 else done.stderr), soft_wrap=True)
 
 
-def _note(words: str) -> None:
-    console.print(plain(f"note: {words}", "yellow"), soft_wrap=True)
-
-
 def _under(score: Points, limit: float) -> str:
     """The message of a run that `--fail-under` ends with 1."""
     left = score.possible - score.graded
@@ -495,11 +500,6 @@ def options(
     ] = False,
 ) -> None:
     """Options before the verb."""
-
-
-def _catch_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
 
 
 @contextmanager
@@ -529,25 +529,3 @@ def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterat
         set_to(before)
         raise
     set_to(dict.fromkeys(before, signal.SIG_IGN) if stopped else before)
-
-
-@contextmanager
-def _failures(interrupted: str) -> Iterator[None]:
-    """Turn the exceptions of a verb into a message and an exit code."""
-    try:
-        yield
-    except (CourseError, ReportError, SubmissionError, UsageError) as error:
-        _stop(str(error), EXIT_USAGE)
-    except (InfraError, OSError) as error:
-        _stop(f"infra_error: {error}", EXIT_INFRA)
-    except KeyboardInterrupt:
-        _stop(interrupted, EXIT_INTERRUPTED)
-
-
-def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    complaints.print(plain(message))
-    raise typer.Exit(code)

@@ -1,0 +1,132 @@
+"""The folder of a class, RUN: everything that is known of it, as files.
+
+    RUN/run.json                                how hand-ins are graded (`Run`)
+    RUN/students.json                           who handed in what (`Students`)
+    RUN/handins/<hand-in>/                      read-only copies of the files, by a hash of names and contents
+    RUN/tasks/<hand-in>/attempt.<n>/            one grading: attempt.json, output.txt, and report.json with its page if there is a report
+    RUN/decisions.jsonl                         what people decided (`Decision`), a line each
+
+A file or folder with another's name appears there whole or not at all: it is written under a name that begins with a dot, and renamed.
+Whatever else is made of these files can be made again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from grader.classroom.model import Attempt, Decision, Run, Strict, Students
+from grader.sandbox.base import UsageError
+
+T = TypeVar("T", bound=Strict)
+ATTEMPT = re.compile(r"attempt\.([1-9][0-9]{0,5})")
+
+
+class ClassError(UsageError):
+    """The folder of a class, or a file that was given for it, cannot be used; the message says why."""
+
+
+class RunFolder:
+    """The folder of one class. Methods that read raise ClassError where a file is missing or is not what the grader writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def handins(self) -> Path:
+        return self.path / "handins"
+
+    @property
+    def decisions_file(self) -> Path:
+        return self.path / "decisions.jsonl"
+
+    def tasks(self, handin: str) -> Path:
+        return self.path / "tasks" / handin
+
+    def run(self) -> Run:
+        return self._read("run.json", Run)
+
+    def students(self) -> Students:
+        return self._read("students.json", Students)
+
+    def write(self, found: Run | Students) -> None:
+        """Replace run.json or students.json. Raises OSError."""
+        name = "run.json" if isinstance(found, Run) else "students.json"
+        write_whole(self.path / name, found.model_dump_json(indent=1) + "\n")
+
+    def attempts(self, handin: str) -> dict[Attempt, Path]:
+        """The ended attempts at a hand-in with their folders, in their order. One that was cut off is none."""
+        found: dict[int, Path] = {}
+        if self.tasks(handin).is_dir():
+            for path in self.tasks(handin).iterdir():
+                if named := ATTEMPT.fullmatch(path.name):
+                    found[int(named[1])] = path
+        return {
+            self._read(str((found[number] / "attempt.json").relative_to(self.path)), Attempt): found[number]
+            for number in sorted(found)
+        }
+
+    def decisions(self) -> list[Decision]:
+        """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
+        try:
+            text = self.decisions_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise ClassError(f"{self.decisions_file}: cannot be read ({error})") from None
+        return [
+            self._parsed(line, f"{self.decisions_file}:{number}", Decision)
+            for number, line in enumerate(text.splitlines(keepends=True), 1)
+            if line.endswith("\n")
+        ]
+
+    def decide(self, decision: Decision) -> None:
+        """Add a decision. Raises OSError."""
+        with self.decisions_file.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)  # without a line that was cut off
+            file.write(decision.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ClassError(
+                f"{self.path}: there is no {name} in it; `grader class new` makes the folder of a class"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ClassError(f"{path}: cannot be read ({error})") from None
+        return self._parsed(text, str(path), kind)
+
+    def _parsed(self, text: str, where: str, kind: type[T]) -> T:
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the text"
+            raise ClassError(f"{where}: is not what this grader writes; {place}: {first['msg']}") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all, and is on the disk then. Raises OSError."""
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(draft, 0o644)  # noqa: PTH101
+        os.replace(draft, path)  # noqa: PTH105
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,106 @@
+"""The vocabulary of a class: its students, their hand-ins, the attempts at grading one, and what people decide."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+HandInId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[\w.@+-]{1,100}$")]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Run(Strict):
+    """How every hand-in of a class is graded (`RUN/run.json`).
+
+    course: the course's folder; empty for the grader's own.
+    fingerprint: of the grader's code and the course (`grader.fingerprint`), when the class was made.
+    assignments: names; empty for all.
+    seed: of the inputs, one for all hand-ins, so that no student has easier numbers.
+    gpu: the model on which the class is graded, as `NVIDIA H100 80GB HBM3`; empty until the first grading ends, and without a GPU.
+    image_digest: of the container's image; empty until the first grading ends, and on the host.
+    """
+
+    version: Literal[1] = 1
+    made: datetime
+    grader: str
+    fingerprint: str
+    course: str = ""
+    assignments: tuple[str, ...] = ()
+    seed: int = Field(ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    sandbox: Literal["auto", "host", "docker"] = "auto"
+    image: str = ""
+    require_isolation: bool = False
+    speed: bool = True
+    effort: Literal["quick", "full"] = "full"
+    gpu: str = ""
+    image_digest: str = ""
+
+
+class Student(Strict):
+    """One person of the class (`RUN/students.json`).
+
+    key: names the student in commands and files; no two students have the same.
+    ids: by column or platform, as `email`, `sid`, `canvas`, `moodle`, `gradescope`, `login`.
+    alias: the name on the leaderboard; empty for none.
+    handin: the hand-in that counts; empty where nothing was handed in.
+    notes: sentences about the intake, as "softmax.py was handed in twice: softmax-1.py is the later one".
+    """
+
+    key: Key
+    name: str = ""
+    ids: dict[str, str] = {}
+    alias: str = ""
+    handin: HandInId | Literal[""] = ""
+    late: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Students(Strict):
+    """All students, in the order of the roster, and sentences about what the intake could not use."""
+
+    version: Literal[1] = 1
+    students: tuple[Student, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Attempt(Strict):
+    """One grading of a hand-in (`RUN/tasks/<hand-in>/attempt.<n>/attempt.json`, beside the report).
+
+    exit_code: of `grader run`; negative for a signal.
+    place: the machine and the GPU, as `node3 GPU-1234`; `node3 cpu` without one.
+    fault: why there is no grade, one sentence; empty where there is one.
+    """
+
+    number: int = Field(ge=1)
+    started: datetime
+    ended: datetime
+    exit_code: int
+    place: str
+    fault: str = ""
+
+
+class Decision(Strict):
+    """What a person decided (a line of `RUN/decisions.jsonl`, to which lines are only added).
+
+    who: a student's key.
+    kind: `points` overrides the points; `counts` says which attempt counts; `regrade` asks for one attempt more of the student's hand-in.
+    points: of `points`; None takes an earlier override back.
+    counts: of `counts`: the latest attempt, the best, or the attempt of that number.
+    handin: of `counts` and `regrade`, the hand-in that the student had then.
+    """
+
+    at: datetime
+    by: str
+    who: Key
+    kind: Literal["points", "counts", "regrade"]
+    reason: str
+    points: float | None = None
+    counts: Literal["latest", "best"] | int | None = None
+    handin: HandInId | Literal[""] = ""
