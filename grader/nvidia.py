@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
@@ -11,6 +14,58 @@ DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
 
 def driver_is_loaded() -> bool:
     return any(Path(node).exists() for node in DRIVER_NODES)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as `nvidia-smi -L` lists it; `name` is its model."""
+
+    uuid: str
+    name: str
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that programs started here may use; none without a driver. Raises OSError: there is a driver, and no GPU answers."""
+    import pynvml
+
+    every, why = [], "lists no GPU"
+    try:
+        pynvml.nvmlInit()
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):  # of a GPU that is lost; others still work
+                handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+                every.append(Gpu(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)))
+    except pynvml.NVMLError as error:
+        why = f"does not answer ({error})"
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    found = visible(every, setting)
+    if not found and setting != "" and driver_is_loaded():
+        words = (
+            f"CUDA_VISIBLE_DEVICES={setting} names none of this machine's GPUs" if every else f"NVIDIA's driver {why}"
+        )
+        raise OSError(f"{words}; `grader doctor` says more")
+    return found
+
+
+def visible(every: Sequence[Gpu], setting: str | None) -> list[Gpu]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves: by index, or by the beginning of a UUID, up to the first word that names none."""
+    if setting is None:
+        return list(every)
+    found: list[Gpu] = []
+    for word in setting.split(","):
+        named = [
+            gpu
+            for number, gpu in enumerate(every)
+            if (
+                word.strip() == str(number)
+                if word.strip().isdigit()
+                else word.strip() and gpu.uuid.startswith(word.strip())
+            )
+        ]
+        if len(named) != 1 or named[0] in found:
+            break
+        found += named
+    return found
 
 
 def free_gib() -> float:

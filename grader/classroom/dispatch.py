@@ -1,0 +1,233 @@
+"""Hands the tasks of a class to the stations of this machine, until all are graded.
+
+One process without threads does that: a grading dies with the thread that started it (see `grading.LEASH`). Nothing that counts is in its
+memory. Started again after any end it reads the attempts, claims a task that is left, removes what a killed run left of it, and goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from grader.classroom import grading
+from grader.classroom.claim import NAME, Claim, claim
+from grader.classroom.differences import settle
+from grader.classroom.folder import RunFolder
+from grader.classroom.grading import Command, Grading
+from grader.classroom.model import Attempt
+from grader.classroom.station import Station
+from grader.classroom.task import Task, read_again, spoilt
+from grader.sandbox.base import InfraError
+
+TICK_S = 0.1
+ELSEWHERE_S = 2.0  # until a task that another run has is asked for again
+FULL_MIB = 64  # a disk with less free space counts as full: every grading would fail
+
+
+class Watcher(Protocol):
+    """Shows a run to people."""
+
+    def say(self, words: str) -> None: ...
+
+    def ended(self, task: Task, attempt: Attempt) -> None:
+        """`task` has the attempt already."""
+
+    def draw(self, dispatch: Dispatch) -> None: ...
+
+
+class Dispatch:
+    """The run of a class on one machine.
+
+    Args:
+        command: makes the command of a grading.
+        why_unusable: why a hand-in cannot be graded; "" if it can.
+        begun: whether an attempt has been graded.
+        anyway: mix what one class must not mix, and work without locks.
+        limit: of the gradings that are started; None for no limit.
+        limit_s: of one grading.
+        clean_up: see `grading.clean_up`.
+
+    Attributes:
+        tasks: by hand-in, as the files have them; those to be graded first are first.
+        started: gradings so far.
+        seconds: of the gradings that have ended.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        tasks: Sequence[Task],
+        stations: Sequence[Station],
+        command: Command,
+        why_unusable: Callable[[Path], str],
+        watcher: Watcher,
+        *,
+        begun: bool = False,
+        anyway: bool = False,
+        limit: int | None = None,
+        limit_s: float = grading.LIMIT_S,
+        clean_up: Callable[[], str] = grading.clean_up,
+    ) -> None:
+        self.folder = folder
+        self.tasks = {one.handin: one for one in tasks}
+        self.stations = stations
+        self.started = 0
+        self.seconds: list[float] = []
+        self._command = command
+        self._why_unusable = why_unusable
+        self._watcher = watcher
+        self._begun = begun
+        self._anyway = anyway
+        self._limit = limit
+        self._limit_s = limit_s
+        self._clean_up = clean_up
+        self._claims: dict[str, tuple[Claim, ...]] = {}  # by the name of a station
+        self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
+        self._said: set[str] = set()
+
+    @property
+    def left(self) -> list[Task]:
+        return [one for one in self.tasks.values() if one.state == "left"]
+
+    @property
+    def in_service(self) -> list[Station]:
+        return [one for one in self.stations if not one.out]
+
+    def run(self) -> None:
+        """Grade what is left. Whatever ends this, no grading goes on afterwards, and no draft of this run is left.
+
+        Raises:
+            ClassError: this machine must not grade the class; see `settle`.
+            UsageError: `grader run` grades no hand-in in this way.
+            InfraError: no station is left, or the disk is full.
+            OSError: RUN cannot be written.
+        """
+        try:
+            while self._step():
+                self._watcher.draw(self)
+                time.sleep(TICK_S)
+        finally:
+            self._end()
+
+    def _step(self) -> bool:
+        """End the gradings that have ended, start others. False when there is nothing to wait for."""
+        for station in self.stations:
+            if station.grading is not None and station.grading.poll() is not None:
+                self._finish(station, station.grading)
+        wanted = [task.handin for task in self.left]
+        if self._limit is None or self.started < self._limit:
+            for station in self.in_service:
+                if station.grading is None and wanted:
+                    self._start(station)
+        elif not self._busy:
+            return False
+        if wanted and not self.in_service:
+            raise InfraError(f"nothing is left to grade on; {'; '.join(one.out for one in self.stations)}")
+        return bool(self._busy or self.left)
+
+    @property
+    def _busy(self) -> list[Grading]:
+        return [one.grading for one in self.stations if one.grading is not None]
+
+    def _start(self, station: Station) -> None:
+        """Start a grading at a free station, if there is a task for it that nobody else has."""
+        if (gpu := station.claim()) is None:
+            return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
+        try:
+            task, own = self._next(station)
+            if task is None or own is None:
+                return gpu.release()
+            self._claims[station.name] = (gpu, own)
+            grading.remove_drafts(self.folder.tasks(task.handin))
+            free_mib = shutil.disk_usage(self.folder.path).free >> 20
+            if free_mib < FULL_MIB:
+                raise InfraError(
+                    f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again"
+                )
+            self.started += 1
+            station.grading = Grading(
+                self.folder,
+                task,
+                self._command,
+                station.gpu.uuid if station.gpu else None,
+                station.place,
+                (*gpu.descriptors, *own.descriptors),
+                self._limit_s,
+            )
+        finally:
+            if station.grading is None:
+                gpu.release()
+        return None
+
+    def _next(self, station: Station) -> tuple[Task | None, Claim | None]:
+        """A task that is left and that this run has claimed now, with the claim. What failed here last goes to others, if there are."""
+        now = time.monotonic()
+        others = [one for one in self.in_service if one is not station and not one.waits]
+        running = {one.task.handin for one in self._busy}
+        for task in self.left:
+            failed_here = bool(task.attempts) and spoilt(task.attempts[-1]) and task.attempts[-1].place == station.place
+            if task.handin in running or self._later.get(task.handin, 0) > now or (failed_here and others):
+                continue
+            self.folder.tasks(task.handin).mkdir(parents=True, exist_ok=True)
+            held = claim(self.folder.tasks(task.handin) / NAME, station.place, unlocked=self._anyway)
+            if held is None:
+                self._later[task.handin] = now + ELSEWHERE_S
+                self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
+                continue
+            task = self.tasks[task.handin] = read_again(self.folder, task)  # another run may have ended it
+            if task.state == "left":
+                return task, held
+            held.release()
+        return None, None
+
+    def _finish(self, station: Station, ended: Grading) -> None:
+        attempt, report = ended.result(self._why_unusable)
+        if report is not None:
+            settle(self.folder, report, self._begun, self._anyway)
+            self._begun = True
+        published = ended.publish(attempt)
+        station.grading = None
+        task = read_again(self.folder, ended.task)
+        self.tasks.pop(task.handin)
+        self.tasks[task.handin] = task  # at the end: others come before a second attempt
+        self._release(station)
+        if not published:
+            return self._watcher.say(f"{task.words}: another run has graded it in the meantime; that grading counts")
+        if attempt.exit_code < 0 and (fault := self._clean_up()):
+            self._watcher.say(fault)
+        if spoilt(attempt):
+            station.note(task.handin, attempt.fault)
+        elif report is not None:
+            station.note(task.handin, "")
+            self.seconds.append((attempt.ended - attempt.started).total_seconds())
+        self._watcher.ended(task, attempt)
+        if station.out:
+            self._watcher.say(station.out)
+        return None
+
+    def _end(self) -> None:
+        """End what still goes on. A second Ctrl-C ends it at once."""
+        try:
+            for one in self._busy:
+                one.ask_to_end()
+            deadline = time.monotonic() + grading.STOP_LIMIT_S
+            while any(one.poll() is None for one in self._busy) and time.monotonic() < deadline:
+                time.sleep(TICK_S)
+        finally:
+            for station in self.stations:
+                if station.grading is not None:
+                    station.grading.discard()
+                    station.grading = None
+                self._release(station)
+
+    def _release(self, station: Station) -> None:
+        for one in self._claims.pop(station.name, ()):
+            one.release()
+
+    def _say_once(self, words: str) -> None:
+        if words not in self._said:
+            self._said.add(words)
+            self._watcher.say(words)

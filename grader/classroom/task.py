@@ -1,0 +1,91 @@
+"""What is to be graded and how far that is, from the files of a class alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.model import Attempt, Student
+
+MAX_FAULTS = 3  # attempts at one grading that the machine spoils
+UNUSABLE = 2  # the exit code of `grader run` for a submission that nobody can grade
+
+State = Literal["graded", "unusable", "failed", "left"]
+
+
+def spoilt(attempt: Attempt) -> bool:
+    """Whether the machine, or the grader, spoilt the attempt: such an attempt grades nothing and is made again."""
+    return bool(attempt.fault) and attempt.exit_code != UNUSABLE
+
+
+@dataclass(frozen=True)
+class Task:
+    """The gradings of one hand-in.
+
+    students: keys of those whose hand-in it is, in the order of the roster.
+    wanted: how many attempts are to come to an end: one, and one more for each regrade.
+    attempts: the published ones.
+    """
+
+    handin: str
+    students: tuple[str, ...]
+    wanted: int
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def graded(self) -> tuple[Attempt, ...]:
+        return tuple(one for one in self.attempts if not spoilt(one))
+
+    @property
+    def spoilt(self) -> tuple[Attempt, ...]:
+        return tuple(one for one in self.attempts if spoilt(one))
+
+    @property
+    def state(self) -> State:
+        """`unusable`: nobody can grade the hand-in; `failed`: the machine spoilt too many attempts; `left`: still to be graded."""
+        if len(self.graded) < self.wanted:
+            return "failed" if self._spoilt_lately >= MAX_FAULTS * (self.wanted - len(self.graded)) else "left"
+        return "unusable" if self.graded[-1].exit_code == UNUSABLE else "graded"
+
+    @property
+    def _spoilt_lately(self) -> int:
+        """The spoilt attempts after the last that was graded."""
+        lately = [one for one in self.attempts if not self.graded or one.number > self.graded[-1].number]
+        return len(lately)
+
+    @property
+    def words(self) -> str:
+        """The students, for people."""
+        named = ", ".join(self.students[:3])
+        return named if len(self.students) <= 3 else f"{named} and {len(self.students) - 3} more"
+
+
+def read_again(folder: RunFolder, task: Task) -> Task:
+    """The task with the attempts that are published now."""
+    return Task(task.handin, task.students, task.wanted, tuple(folder.attempts(task.handin)))
+
+
+def read_tasks(folder: RunFolder) -> list[Task]:
+    """The task of every hand-in that counts for a student, in the order of the roster. Raises ClassError."""
+    owners: dict[str, list[str]] = {}
+    for student in folder.students().students:
+        if student.handin:
+            owners.setdefault(student.handin, []).append(student.key)
+    regrades = Counter(one.handin for one in folder.decisions() if one.kind == "regrade")
+    return [read_again(folder, Task(one, tuple(keys), 1 + regrades[one])) for one, keys in owners.items()]
+
+
+def chosen(tasks: list[Task], only: Collection[str]) -> list[Task]:
+    """The tasks of these hand-ins or students; all if `only` is empty. Raises ClassError."""
+    named = {name for one in tasks for name in (one.handin, *one.students)}
+    if unknown := [name for name in only if name not in named]:
+        raise ClassError(f"{', '.join(unknown)}: no hand-in that counts, and no student who has one")
+    return [one for one in tasks if not only or {one.handin, *one.students} & set(only)]
+
+
+def without_handin(students: Iterable[Student]) -> list[str]:
+    """Keys of the students of whom nothing is to be graded."""
+    return [one.key for one in students if not one.handin]
