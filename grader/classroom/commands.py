@@ -48,3 +48,33 @@ def status_(run: ClassFolder) -> None:
 
     with failures("interrupted"):
         print_status(RunFolder(run), console)
+
+
+@classes.command("submit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def submit_(
+    run: ClassFolder,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- OPTION ...]", help="options of sbatch, as --partition=gpu --time=30"),
+    ] = None,
+    each: Annotated[int, typer.Option(min=1, metavar="N", help="hand-ins of one array task")] = 1,
+    at_once: Annotated[int | None, typer.Option(min=1, metavar="N", help="array tasks that run at a time")] = None,
+    only_write: Annotated[
+        bool, typer.Option("--only-write", help="write the job's script and submit nothing: for another scheduler")
+    ] = False,
+) -> None:
+    """Have Slurm grade every hand-in that is left, one GPU for each. Submit again what is missing afterwards."""
+    from grader.classroom.slurm import submit
+
+    with failures("interrupted: jobs that were submitted go on"):
+        done = submit(RunFolder(run), options or (), each, at_once, only_write)
+    if done.waiting:
+        console.print(f"{done.waiting} in the queue already")
+    if done.batch is None:
+        console.print("nothing else is left to submit")
+    elif done.job:
+        console.print(
+            f"job {done.job}: {done.handins} hand-ins; `grader class status {run}` says how far it is", soft_wrap=True
+        )
+    else:
+        console.print(f"{done.batch}: {done.handins} hand-ins, not submitted", soft_wrap=True)

@@ -1,0 +1,164 @@
+"""A class on a cluster: one task of a Slurm job array for each hand-in that is left, or for a few of them.
+
+Slurm is the queue; the folder of the class is the memory. `submit` writes a batch, RUN/slurm/batch.<n>/: the hand-ins of each array task,
+and the job's script, which runs `grader class run RUN --only ...` on a node. A job's name says its class and its batch, so that `submit`
+can ask the queue which hand-ins still wait there or are graded; the others that are left go into the next batch. A grading that Slurm
+starts twice, or that two jobs have, is made once: `class run` claims the hand-in, and grades nothing that is graded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.task import read_tasks
+from grader.sandbox.base import InfraError
+
+FOLDER, TASKS, SCRIPT = "slurm", "tasks.txt", "job.sh"
+BATCH = re.compile(r"batch\.([1-9][0-9]*)")
+MOST_TASKS = 1000  # of an array, as Slurm's MaxArraySize allows if nobody has changed it
+LIMIT_S = 60.0  # of sbatch and squeue
+Ask = Callable[[Sequence[str]], str]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What `submit` did.
+
+    batch: the folder with the job's script; None where nothing was left.
+    job: Slurm's number of the job; empty where none was submitted.
+    handins: how many hand-ins the batch has.
+    waiting: how many others are in the queue already.
+    """
+
+    batch: Path | None
+    job: str
+    handins: int
+    waiting: int
+
+
+def ask(command: Sequence[str]) -> str:
+    """The output of one of Slurm's programs. Raises ClassError: it is not here; InfraError: it failed."""
+    if shutil.which(command[0]) is None:
+        raise ClassError(
+            f"there is no {command[0]} on this machine; submit where Slurm is, or use `grader class run` on a machine with GPUs"
+        )
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise InfraError(f"{command[0]} gave no answer within {LIMIT_S:g} s") from None
+    if done.returncode != 0:
+        raise InfraError(f"{command[0]} failed: {' '.join((done.stderr or done.stdout).split())[:500]}")
+    return done.stdout
+
+
+def submit(
+    folder: RunFolder,
+    options: Sequence[str] = (),
+    each: int = 1,
+    at_once: int | None = None,
+    only_write: bool = False,
+    ask: Ask = ask,
+) -> Submitted:
+    """Submit what is left of a class and is not in the queue.
+
+    Args:
+        options: of sbatch, as `--partition=gpu`; they come after the grader's own, so they prevail.
+        each: how many hand-ins an array task has; more where an array would be larger than MOST_TASKS.
+        at_once: how many array tasks run at a time; None for no limit.
+        only_write: write the batch, submit nothing and ask no queue.
+        ask: runs one of Slurm's programs.
+
+    Raises:
+        ClassError: the folder is no class, or Slurm is not here.
+        InfraError: Slurm failed.
+        OSError: the batch cannot be written.
+    """
+    left = [one.handin for one in read_tasks(folder) if one.state == "left"]
+    queued = set[str]() if only_write else in_queue(folder, ask)
+    new = [one for one in left if one not in queued]
+    waiting = len(left) - len(new)
+    if not new:
+        return Submitted(None, "", 0, waiting)
+    size = max(each, -(-len(new) // MOST_TASKS))
+    lines = [new[at : at + size] for at in range(0, len(new), size)]
+    batch = _new_batch(folder)
+    write_whole(batch / TASKS, "".join(" ".join(line) + "\n" for line in lines))
+    write_whole(batch / SCRIPT, script(folder, batch))
+    if only_write:
+        return Submitted(batch, "", len(new), waiting)
+    limit = f"%{at_once}" if at_once else ""
+    command = ["sbatch", "--parsable", f"--job-name={_name(folder, batch)}", f"--array=1-{len(lines)}{limit}"]
+    command += ["--gres=gpu:1", "--requeue", f"--output={batch / 'task-%a.txt'}", "--open-mode=append"]
+    job = ask([*command, *options, str(batch / SCRIPT)]).strip().split(";")[0]  # "number;cluster" of a federation
+    return Submitted(batch, job, len(new), waiting)
+
+
+def script(folder: RunFolder, batch: Path) -> str:
+    """The script of a batch's array tasks. JOB_COMPLETION_INDEX, which counts from 0, is that of a Kubernetes Indexed Job."""
+    run, tasks = folder.path.resolve(), batch.resolve() / TASKS
+    return f"""\
+#!/bin/sh
+# Made by `grader class submit`: an array task grades the hand-ins of its line in {TASKS}.
+set -eu
+number=${{SLURM_ARRAY_TASK_ID:-$((JOB_COMPLETION_INDEX + 1))}}
+set --
+for handin in $(sed -n "${{number}}p" {shlex.quote(str(tasks))}); do
+    set -- "$@" --only "$handin"
+done
+[ $# -gt 0 ] || {{ echo "no line $number in {TASKS}" >&2; exit 2; }}
+exec {shlex.quote(sys.executable)} -m grader class run {shlex.quote(str(run))} "$@"
+"""
+
+
+def in_queue(folder: RunFolder, ask: Ask = ask) -> set[str]:
+    """The hand-ins of this class that wait in Slurm's queue, or are graded by it now. Raises ClassError, InfraError."""
+    names = {_name(folder, one): one for one in _batches(folder).values()}
+    found: set[str] = set()
+    for line in ask(["squeue", "--noheader", "--array", "--format=%K %j"]).splitlines() if names else ():
+        number, _, name = line.strip().partition(" ")
+        if (batch := names.get(name)) is not None and number.isdigit():
+            lines = _lines(batch)
+            found.update(lines[int(number) - 1].split() if 0 < int(number) <= len(lines) else ())
+    return found
+
+
+def _lines(batch: Path) -> list[str]:
+    try:
+        return (batch / TASKS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _name(folder: RunFolder, batch: Path) -> str:
+    """The name of a batch's job: no other class and no other batch has it."""
+    owner = hashlib.sha256(os.fsencode(folder.path.resolve())).hexdigest()[:12]
+    return f"grader-{owner}-{batch.name}"
+
+
+def _batches(folder: RunFolder) -> dict[int, Path]:
+    place = folder.path / FOLDER
+    paths = place.iterdir() if place.is_dir() else ()
+    return {int(named[1]): path for path in paths if (named := BATCH.fullmatch(path.name))}
+
+
+def _new_batch(folder: RunFolder) -> Path:
+    """A new folder for a batch; two `submit` at the same time get two."""
+    number = 1 + max(_batches(folder), default=0)
+    while True:
+        path = folder.path / FOLDER / f"batch.{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return path

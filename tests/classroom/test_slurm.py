@@ -1,0 +1,180 @@
+"""What is left of a class goes to Slurm, each hand-in once; a node that dies costs nobody a grade."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import grader
+from grader.classroom import slurm
+from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.model import Attempt, Run, Student, Students
+from grader.classroom.slurm import MOST_TASKS, in_queue, script, submit
+from grader.fingerprint import fingerprint
+from grader.sandbox.base import InfraError
+from tests.conftest import IMPORTS, Course
+from tests.support.slurm import Cluster, cluster, why_not
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+
+
+def handin(number: int) -> str:
+    return f"{number:016x}"
+
+
+def a_class(path: Path, count: int, course: str = "") -> RunFolder:
+    """A class with so many students and hand-ins, of which nothing is graded."""
+    (path / "handins").mkdir(parents=True)
+    folder = RunFolder(path)
+    known = {"grader": grader.__version__, "fingerprint": fingerprint(Path(course))}
+    folder.write(Run(made=NOW, course=course, seed=1, device="cpu", speed=False, **known))
+    folder.write(Students(students=tuple(Student(key=f"s{one}", handin=handin(one)) for one in range(count))))
+    return folder
+
+
+def graded(folder: RunFolder, number: int) -> None:
+    path = folder.tasks(handin(number)) / "attempt.1"
+    path.mkdir(parents=True)
+    attempt = Attempt(number=1, started=NOW, ended=NOW, exit_code=0, place="here cpu")
+    (path / "attempt.json").write_text(attempt.model_dump_json())
+
+
+class Slurm:
+    """Slurm's programs without Slurm. queue: names and indexes of array tasks."""
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[str, int]] = []
+        self.submitted: list[Sequence[str]] = []
+
+    def __call__(self, command: Sequence[str]) -> str:
+        if command[0] == "squeue":
+            return "".join(f"{index} {name}\n" for name, index in [("other", 1), *self.queue]) + "N/A alone\n"
+        self.submitted.append(command)
+        options = dict(one.removeprefix("--").split("=") for one in command if "=" in one)
+        last = int(options["array"].partition("%")[0].removeprefix("1-"))
+        self.queue += [(options["job-name"], index) for index in range(1, last + 1)]
+        return f"{len(self.submitted)};cluster\n"
+
+
+def tasks_of(batch: Path | None) -> list[str]:
+    assert batch is not None
+    return (batch / "tasks.txt").read_text().splitlines()
+
+
+def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path) -> None:
+    folder, queue = a_class(tmp_path / "run", 5), Slurm()
+    graded(folder, 0)
+    first = submit(folder, ["--partition=gpu"], ask=queue)
+    assert (first.job, first.handins, first.waiting) == ("1", 4, 0)
+    assert tasks_of(first.batch) == [handin(one) for one in (1, 2, 3, 4)]
+    assert queue.submitted[0][-2:] == ["--partition=gpu", str(first.batch / "job.sh")]
+    assert "--array=1-4" in queue.submitted[0]
+    assert submit(folder, ask=queue) == slurm.Submitted(None, "", 0, 4), "all is in the queue"
+    del queue.queue[1:3]  # these have ended, one without a grade
+    graded(folder, 2)
+    second = submit(folder, ask=queue)
+    assert (second.handins, second.waiting, tasks_of(second.batch)) == (1, 2, [handin(3)])
+    assert second.batch != first.batch
+    for number in (1, 3, 4):
+        graded(folder, number)
+    assert submit(folder, ask=queue) == slurm.Submitted(None, "", 0, 0)
+
+
+def test_an_array_is_never_larger_than_slurm_takes(tmp_path: Path) -> None:
+    folder, queue = a_class(tmp_path / "run", 2 * MOST_TASKS + 1), Slurm()
+    lines = tasks_of(submit(folder, at_once=8, ask=queue).batch)
+    assert len(lines) == 667
+    assert "--array=1-667%8" in queue.submitted[0]
+    assert [one for line in lines for one in line.split()] == [handin(one) for one in range(2 * MOST_TASKS + 1)]
+
+
+def test_another_classs_jobs_are_not_this_ones(tmp_path: Path) -> None:
+    queue = Slurm()
+    mine, others = a_class(tmp_path / "mine", 2), a_class(tmp_path / "others", 2)
+    submit(others, ask=queue)
+    assert in_queue(mine, queue) == set()
+    assert submit(mine, ask=queue).handins == 2
+
+
+@pytest.mark.parametrize(
+    "index", [{"SLURM_ARRAY_TASK_ID": "2"}, {"JOB_COMPLETION_INDEX": "1"}], ids=["slurm", "kubernetes"]
+)
+def test_an_array_task_grades_the_hand_ins_of_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: dict[str, str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/echo")
+    folder = a_class(tmp_path / "a class's run", 5)
+    batch = submit(folder, each=2, only_write=True).batch
+    assert batch is not None
+    done = subprocess.run(["sh", batch / "job.sh"], env={"PATH": os.defpath} | index, capture_output=True, text=True)
+    words = f"-m grader class run {folder.path} --only {handin(2)} --only {handin(3)}"
+    assert (done.returncode, done.stdout.strip()) == (0, words), done.stderr
+    beyond = subprocess.run(["sh", batch / "job.sh"], env={"SLURM_ARRAY_TASK_ID": "9"}, capture_output=True, text=True)
+    assert (beyond.returncode, beyond.stderr) == (2, "no line 9 in tasks.txt\n")
+    assert (batch / "job.sh").read_text() == script(folder, batch)
+
+
+def test_without_slurm_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_class(tmp_path / "run", 1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        ClassError, match="there is no sbatch on this machine; submit where Slurm is, or use `grader class run`"
+    ):
+        submit(folder)
+
+
+def test_slurms_own_words_are_told_where_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sbatch"
+    program.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: moon' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
+    with pytest.raises(InfraError, match="sbatch failed: sbatch: error: invalid partition specified: moon"):
+        submit(a_class(tmp_path / "run", 1))
+
+
+@pytest.fixture
+def nodes() -> Iterator[Cluster]:
+    if why := why_not():
+        pytest.skip(why)
+    with cluster() as found:
+        yield found
+
+
+@pytest.mark.grading
+def test_a_node_that_dies_in_the_middle_costs_nobody_a_grade(course: Course, nodes: Cluster, tmp_path: Path) -> None:
+    """With a real slurmctld and two real slurmd. Slurm waits two minutes before it starts a job again, so the test asks for it at once."""
+    course.add("task")
+    folder = a_class(tmp_path / "run", 6, str(course.folder))
+    for number in range(6):
+        (folder.handins / handin(number)).mkdir()
+        (folder.handins / handin(number) / "task.py").write_text(f"def double(x):  # {number}\n    return x * 2\n")
+
+    def type_(*words: str) -> str:
+        command = [sys.executable, "-m", "grader", "class", words[0], str(folder.path), *words[1:]]
+        environment = nodes.environment | {"PYTHONPATH": IMPORTS}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "job 1: 6 hand-ins" in type_("submit", "--", "--cpus-per-task=1")
+    assert "6 in the queue already" in type_("submit"), "nothing is submitted twice"
+    nodes.wait(lambda: "n2" in nodes.running().values())
+    nodes.wait(lambda: any(folder.path.glob("tasks/*/.attempt.*")))
+    lost = next(index for index, node in nodes.running().items() if node == "n2")
+    nodes.kill_node("n2")
+    nodes.ask("scontrol", "update", "nodename=n2", "state=down", "reason=dead")
+    nodes.wait(lambda: f"1_{lost} PENDING" in nodes.ask("squeue", "--noheader", "--array", "--format=%F_%K %T"))
+    nodes.ask("scontrol", "update", f"jobid=1_{lost}", "starttime=now")
+    nodes.wait(lambda: not nodes.ask("squeue", "--noheader"))
+    found = {number: list(folder.attempts(handin(number))) for number in range(6)}
+    codes = {number: [one.exit_code for one in attempts] for number, attempts in found.items()}
+    assert codes == {number: [0] for number in range(6)}
+    assert "nothing else is left to submit" in type_("submit")
+    output = folder.path / "slurm/batch.1" / f"task-{lost}.txt"
+    assert output.is_file(), "what each array task said is kept"
