@@ -72,7 +72,7 @@ class Dispatch:
         clean_up: Callable[[], str] = grading.clean_up,
     ) -> None:
         self.folder = folder
-        self.tasks = {one.handin: one for one in tasks}
+        self.tasks = {one.handin: one for one in sorted(tasks, key=lambda one: len(one.spoilt))}
         self.stations = stations
         self.started = 0
         self.seconds: list[float] = []
@@ -117,16 +117,18 @@ class Dispatch:
         for station in self.stations:
             if station.grading is not None and station.grading.poll() is not None:
                 self._finish(station, station.grading)
-        wanted = [task.handin for task in self.left]
-        if self._limit is None or self.started < self._limit:
-            for station in self.in_service:
-                if station.grading is None and wanted:
-                    self._start(station)
-        elif not self._busy:
-            return False
-        if wanted and not self.in_service:
+        for station in self.in_service:
+            if station.grading is None and self.left and not self._at_limit:
+                self._start(station)
+        if self._at_limit:
+            return bool(self._busy)
+        if self.left and not self.in_service:
             raise InfraError(f"nothing is left to grade on; {'; '.join(one.out for one in self.stations)}")
         return bool(self._busy or self.left)
+
+    @property
+    def _at_limit(self) -> bool:
+        return self._limit is not None and self.started >= self._limit
 
     @property
     def _busy(self) -> list[Grading]:
