@@ -39,7 +39,7 @@ class View:
         self._counts: Counter[State] = Counter()
         self._drawn = 0.0
         is_live = console.is_terminal and not console.is_dumb_terminal
-        # Without a thread of its own; see grader/classroom/dispatch.py.
+        # Drawn by `draw` alone: another thread would look into the middle of a step.
         self._live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
 
     def __enter__(self) -> View:
