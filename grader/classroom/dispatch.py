@@ -53,6 +53,7 @@ class Dispatch:
     Attributes:
         tasks: by hand-in, as the files have them; those to be graded first are first.
         started: gradings so far.
+        killed: gradings that ended by a signal, so that their judges ended after them.
         seconds: of the gradings that have ended.
     """
 
@@ -75,6 +76,7 @@ class Dispatch:
         self.tasks = {one.handin: one for one in sorted(tasks, key=lambda one: len(one.spoilt))}
         self.stations = stations
         self.started = 0
+        self.killed = 0
         self.seconds: list[float] = []
         self._command = command
         self._why_unusable = why_unusable
@@ -198,8 +200,10 @@ class Dispatch:
         self._release(station)
         if not published:
             return self._watcher.say(f"{task.words}: another run has graded it in the meantime; that grading counts")
-        if attempt.exit_code < 0 and (fault := self._clean_up()):
-            self._watcher.say(fault)
+        if attempt.exit_code < 0:
+            self.killed += 1
+            if fault := self._clean_up():
+                self._watcher.say(fault)
         if spoilt(attempt):
             station.note(task.handin, attempt.fault)
         elif report is not None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from grader.assignment import CourseError
 from grader.classroom import grading
 from grader.classroom.folder import ClassError
-from grader.classroom.running import grade_class
+from grader.classroom.running import Options, grade_class
 from grader.nvidia import Gpu
 from grader.sandbox.base import InfraError
 from tests.conftest import Course
@@ -32,10 +32,10 @@ class Room:
     def make(self, scripts: dict[str, str], **fields: object) -> Scripted:
         return Scripted(self.folder, self.course, scripts, **fields)
 
-    def grade(self, made: Scripted, *arguments: object, **options: object) -> bool:
+    def grade(self, made: Scripted, **options: object) -> bool:
         console = Console(file=self.output, width=200, highlight=False)
         options = {"command": made.command, "found": lambda: self.gpus, "locks": self.folder} | options
-        return grade_class(made.run, console, *arguments, **options)  # type: ignore[arg-type]
+        return grade_class(made.run, console, Options(**options))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def test_a_class_is_graded_and_told(room: Room) -> None:
 
 def test_one_task_alone(room: Room) -> None:
     made = room.make({"alice": "graded", "bob": "true; graded"})
-    assert room.grade(made, (), ["bob"])
+    assert room.grade(made, only=("bob",))
     assert [handin for handin, _ in made.started] == [made.handin("bob")]
     assert room.output.getvalue().splitlines()[-1] == "1 hand-in: 1 graded"
     with pytest.raises(ClassError, match="zoe: no hand-in that counts"):
-        room.grade(made, (), ["zoe"])
+        room.grade(made, only=("zoe",))
 
 
 def test_one_gpu_alone(room: Room) -> None:
@@ -69,7 +69,7 @@ def test_one_gpu_alone(room: Room) -> None:
     made = room.make({name: f"true {name}; graded_on T4" for name in ("alice", "bob")})
     with pytest.raises(ClassError, match=r"several models \(H100, T4\)"):
         room.grade(made)
-    room.grade(made, ["GPU-2"])
+    room.grade(made, gpus=("GPU-2",))
     assert {gpu for _, gpu in made.started} == {"GPU-2"}
 
 
@@ -132,7 +132,7 @@ def test_a_hand_in_without_its_files_is_no_empty_hand_in(room: Room) -> None:
     lost.rename(room.folder / "elsewhere")
     with pytest.raises(ClassError, match=f"{lost.name}: the files of a hand-in that counts are not there"):
         room.grade(made)
-    assert room.grade(made, (), ["alice"])
+    assert room.grade(made, only=("alice",))
 
 
 def test_without_locks_a_run_is_refused_or_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
