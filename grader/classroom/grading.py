@@ -87,10 +87,10 @@ class Grading:
     """A grading that goes on. The folder of the attempt is a draft until `publish`, and is removed by `discard`.
 
     Args:
-        folder, task: the class, and what is graded; the caller has claimed the task.
+        folder, task: the class, and what is graded; the caller has locked the task.
         command: see `Command`.
         place: for `Attempt`.
-        holds: descriptors of claims that the process is to hold until its end.
+        holds: descriptors of locks that the process is to hold until its end.
         limit_s: of the whole grading.
     """
 
@@ -220,7 +220,7 @@ def last_words(output: Path) -> str:
 
 
 def remove_drafts(attempts: Path) -> None:
-    """Remove what killed runs left in the folder of a task that the caller has claimed."""
+    """Remove what killed runs left in the folder of a task that the caller has locked."""
     for draft in attempts.glob(DRAFTS):
         remove(draft)
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom import grading
-from grader.classroom.claim import NAME, claim
 from grader.classroom.differences import LOCK, course_of, of_grader, of_stations, refuse
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grading import Command, Handins, grader_run
+from grader.classroom.lock import NAME, lock
 from grader.classroom.station import stations
-from grader.classroom.task import Task, chosen, read_tasks
+from grader.classroom.task import Task, chosen, read_tasks, spoilt
 from grader.classroom.view import View, count, tally
 from grader.nvidia import Gpu
 
@@ -47,7 +47,7 @@ class Options:
 
 
 def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
-    """Grade what is left of a class on this machine. Returns whether the machine spoilt no grading for good.
+    """Grade what is left of a class on this machine. Returns whether no hand-in is without a grade because of the machine.
 
     Raises:
         ClassError, CourseError, UsageError: the class cannot be graded, or not here; the message says why.
@@ -61,7 +61,8 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
     if lost := [one.handin for one in tasks if not (folder.handins / one.handin).is_dir()]:
         raise ClassError(f"{folder.handins}: {', '.join(lost)}: the files of a hand-in that counts are not there")
     here = stations(run, () if run.device == "cpu" else options.found(), options.gpus, options.locks)
-    begun = any(not attempt.fault for one in everything for attempt in one.attempts)
+    graded = any(not attempt.fault for one in everything for attempt in one.attempts)
+    begun = graded or bool(run.gpu or run.image_digest)
     differences = [*of_grader(run, course), *of_stations(run, here, begun)]
     if not options.anyway:
         refuse(differences)
@@ -88,7 +89,9 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             console.print(tally(counts), soft_wrap=True)
         if has_drafts or dispatch.killed:
             _clean_up(view.say)  # after the judges of what was killed
-    return not counts["failed"]
+    return not any(
+        one.state in ("failed", "left") and one.attempts and spoilt(one.attempts[-1]) for one in dispatch.tasks.values()
+    )
 
 
 def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callable[[str], None]) -> bool:
@@ -96,14 +99,14 @@ def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callab
 
     Raises ClassError: there are no locks.
     """
-    probe = claim(folder.path / LOCK, unlocked=anyway)
+    probe = lock(folder.path / LOCK, unlocked=anyway)
     if probe is not None:
         if not probe.descriptors:
             say(f"warning: {folder.path} lies on a file system without locks: see to it that one run alone is at work")
         probe.release()
     drafted = [path for one in tasks if any((path := folder.tasks(one.handin)).glob(grading.DRAFTS))]
     for attempts in drafted:
-        if held := claim(attempts / NAME, unlocked=anyway):  # not a running grading's
+        if held := lock(attempts / NAME, unlocked=anyway):  # not a running grading's
             with held:
                 grading.remove_drafts(attempts)
     if any(one.state == "left" for one in tasks):

@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from grader.classroom.claim import NAME, Holder, holder
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import DRAFTS
+from grader.classroom.lock import NAME, Holder, holder
 from grader.classroom.model import Attempt
 from grader.classroom.task import MAX_FAULTS, State, Task, read_tasks, spoilt, without_handin
 from grader.report.style import plain

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.classroom.claim import NAME, claim
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import ClassError
+from grader.classroom.lock import NAME, lock
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
 from grader.classroom.task import Task, read_tasks
@@ -216,7 +216,7 @@ def test_what_another_run_grades_is_waited_for(room: Room) -> None:
     made = room.make({"alice": "graded", "bob": "true; graded"})
     folder = made.run.tasks(made.handin("alice"))
     folder.mkdir(parents=True)
-    other = claim(folder / NAME, "node7 cpu")
+    other = lock(folder / NAME, "node7 cpu")
     assert other is not None
 
     def look(dispatch: Dispatch) -> None:
@@ -235,7 +235,7 @@ def test_what_another_run_was_killed_over_is_graded_here(room: Room) -> None:
     made = room.make({"alice": "graded"})
     folder = made.run.tasks(made.handin("alice"))
     (folder / ".attempt.1-killed" / "inside").mkdir(parents=True)
-    other = claim(folder / NAME)
+    other = lock(folder / NAME)
     assert other is not None
     begun = time.monotonic()
     room.seen.each_tick = lambda _: other.release() if time.monotonic() > begun + 0.5 else None
@@ -246,7 +246,7 @@ def test_what_another_run_was_killed_over_is_graded_here(room: Room) -> None:
 
 def test_a_gpu_of_another_run_is_waited_for(room: Room) -> None:
     made = room.make({"alice": "graded", "bob": "true; graded"})
-    other = Station(Gpu("GPU-1", H100), room.folder).claim()
+    other = Station(Gpu("GPU-1", H100), room.folder).lock()
     assert other is not None
 
     def look(dispatch: Dispatch) -> None:
@@ -310,7 +310,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_draft(room: Room, monkeypat
     assert states(made) == {"left": 2}
     assert made.leftovers == []
     for name in ("alice", "bob"):
-        assert claim(made.run.tasks(made.handin(name)) / NAME) is not None
+        assert lock(made.run.tasks(made.handin(name)) / NAME) is not None
 
 
 def test_a_hung_grading_is_a_fault_of_the_machine(room: Room) -> None:

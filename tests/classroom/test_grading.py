@@ -15,6 +15,7 @@ import pytest
 
 from grader.classroom import grading as module
 from grader.classroom.grading import Grading, Handins, grader_run, last_words, remove_drafts
+from grader.classroom.lock import lock
 from grader.classroom.model import Attempt, Run
 from grader.classroom.task import Task
 from grader.report.model import Report
@@ -207,6 +208,17 @@ import signal; signal.pause()
     program.wait()
     psutil.wait_procs([grading], timeout=10)
     assert not grading.is_running() or grading.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: Path) -> None:
+    """So its hand-in and its GPU stay locked until its own end, if the program that started it is killed."""
+    held = lock(tmp_path / "x.lock")
+    assert held is not None
+    grading = start(scripted("sleep 100"), holds=held.descriptors)
+    held.release()
+    assert lock(tmp_path / "x.lock") is None
+    grading.discard()
+    assert lock(tmp_path / "x.lock") is not None
 
 
 def test_the_gpu_of_the_environment_is_not_taken(scripted: Make, monkeypatch: pytest.MonkeyPatch) -> None:

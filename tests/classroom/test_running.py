@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_class_is_graded_and_told(room: Room) -> None:
     made = room.make({"alice": "graded_on H100", "bob": "graded_on H100; true", "nina": ""})
     assert room.grade(made)
     assert room.output.getvalue().splitlines()[-1] == "2 hand-ins: 2 graded"
-    assert "alice: graded in 0 s on " in room.output.getvalue()
+    assert re.search(r"^alice: graded in \d+ s on \S+ GPU-\d$", room.output.getvalue(), re.MULTILINE)
     assert room.grade(made)
     assert len(made.started) == 2
 
@@ -80,6 +81,14 @@ def test_grades_that_the_machine_spoilt_for_good_are_a_fault_of_the_machine(room
     assert room.output.getvalue().splitlines()[-1].endswith("1 graded, 1 failed: the machine spoilt 3 attempts")
 
 
+def test_a_limited_run_tells_that_the_machine_spoilt_its_grading(room: Room) -> None:
+    """A cluster starts the task again then, on another node."""
+    made = room.make({"alice": "once && spoilt 'no memory'; graded"})
+    assert not room.grade(made, limit=1)
+    assert room.output.getvalue().splitlines()[-1] == "1 hand-in: 1 left"
+    assert room.grade(made, limit=1)
+
+
 def test_the_tally_is_told_when_a_run_ends_early(room: Room) -> None:
     made = room.make({f"s{number}": f"true {number}; spoilt 'no CUDA'" for number in range(4)})
     with pytest.raises(InfraError, match="nothing is left to grade on"):
@@ -98,6 +107,15 @@ def test_another_machine_is_refused_or_told(room: Room) -> None:
     room.grade(made, anyway=True)
     assert "warning: the class has been graded on H100 so far, and this is H200" in room.output.getvalue()
     assert room.output.getvalue().splitlines()[-1] == "2 hand-ins: 2 graded"
+
+
+def test_another_machine_is_refused_before_its_first_grading(room: Room) -> None:
+    """Where another machine's first grading has just ended, or was cut off after it completed run.json."""
+    made = room.make({"alice": "graded_on H200"}, gpu="H100")
+    room.gpus = [Gpu("GPU-1", "H200")]
+    with pytest.raises(ClassError, match="and this is H200"):
+        room.grade(made)
+    assert made.started == []
 
 
 def test_another_grader_is_refused_or_told(room: Room) -> None:

@@ -52,19 +52,19 @@ def test_what_is_not_here(device: str, found: list[Gpu], wanted: list[str], erro
 
 def test_two_runs_of_a_machine_do_not_meet_on_a_gpu(tmp_path: Path) -> None:
     mine, other, elsewhere = Station(ONE, tmp_path), Station(ONE, tmp_path), Station(TWO, tmp_path)
-    held = mine.claim()
+    held = mine.lock()
     assert held is not None
-    assert other.claim() is None
+    assert other.lock() is None
     assert other.waits
-    assert elsewhere.claim() is not None
+    assert elsewhere.lock() is not None
     held.release()
-    assert other.claim() is not None
+    assert other.lock() is not None
     assert not other.waits
 
 
 def test_two_runs_share_a_cpu() -> None:
-    assert Station(None).claim() is not None
-    assert Station(None).claim() is not None
+    assert Station(None).lock() is not None
+    assert Station(None).lock() is not None
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grader.classroom.claim import NAME, claim
 from grader.classroom.dispatch import Dispatch
+from grader.classroom.lock import NAME, lock
 from grader.classroom.model import Attempt, Decision
 from grader.classroom.station import Station
 from grader.classroom.task import read_tasks
@@ -81,7 +81,7 @@ def test_the_status_tells_what_another_process_grades_and_not_what_a_killed_one_
     for key in ("anna", "bert"):
         (made.run.tasks(made.handin(key)) / ".attempt.1-x").mkdir(parents=True)
     path = made.run.tasks(made.handin("anna")) / NAME
-    code = f"from pathlib import Path; from grader.classroom.claim import claim; c = claim(Path({str(path)!r}), 'node3 GPU-7')"
+    code = f"from pathlib import Path; from grader.classroom.lock import lock; c = lock(Path({str(path)!r}), 'node3 GPU-7')"
     with subprocess.Popen(
         [sys.executable, "-c", f"{code}; print(1, flush=True); input()"], stdin=-1, stdout=-1
     ) as other:
@@ -89,7 +89,7 @@ def test_the_status_tells_what_another_process_grades_and_not_what_a_killed_one_
         assert other.stdout.readline()
         assert "  running: anna on node3 GPU-7 for 0 s\n" in shown(made)
         assert "bert on" not in shown(made)
-        assert claim(path) is None  # the look took nothing away, and gave nothing
+        assert lock(path) is None  # the look took nothing away, and gave nothing
         other.kill()
     assert "running" not in shown(made)
 
@@ -134,8 +134,8 @@ def test_a_live_table_on_a_terminal(made: Scripted) -> None:
 
 def test_the_table_has_a_row_for_each_station(made: Scripted, tmp_path: Path) -> None:
     works, waits, out = (Station(Gpu(f"GPU-{number}", "H100"), tmp_path) for number in (1, 2, 3))
-    other = Station(Gpu("GPU-2", "H100"), tmp_path).claim()
-    waits.claim()
+    other = Station(Gpu("GPU-2", "H100"), tmp_path).lock()
+    waits.lock()
     for handin in "abc":
         out.note(handin, "no CUDA")
 

@@ -90,5 +90,5 @@ class Scripted:
     @property
     def leftovers(self) -> list[str]:
         """Drafts below the class."""
-        hidden = {path for path in self.run.path.rglob(".*") if path.name not in (".claim", ".lock")}
+        hidden = {path for path in self.run.path.rglob(".*") if path.name not in (".lock", ".lock")}
         return sorted(str(path.relative_to(self.run.path)) for path in hidden)

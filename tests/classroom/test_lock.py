@@ -1,4 +1,4 @@
-"""Claims: who has one, who gets one, and when it ends."""
+"""Locks: who has one, who gets one, and when it ends."""
 
 from __future__ import annotations
 
@@ -11,57 +11,60 @@ from pathlib import Path
 
 import pytest
 
-from grader.classroom import claim as module
-from grader.classroom.claim import claim, holder, lock_of
+from grader.classroom import lock as module
 from grader.classroom.folder import ClassError
+from grader.classroom.lock import holder, lock, lock_of
 
 
-def test_one_has_a_claim_until_its_release(tmp_path: Path) -> None:
-    path = tmp_path / ".claim"
-    first = claim(path, "node3 GPU-1")
+def test_one_has_a_lock_until_its_release(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    first = lock(path, "node3 GPU-1")
     assert first is not None
-    assert claim(path) is None
+    assert lock(path) is None
     by = holder(path)
     assert by is not None
     assert (by.pid, by.place) == (os.getpid(), "node3 GPU-1")
     first.release()
     assert holder(path) is None
-    with claim(path) or pytest.fail("it is free"):
-        assert claim(path) is None
+    with lock(path) or pytest.fail("it is free"):
+        assert lock(path) is None
     assert path.exists()
 
 
-def test_nobody_holds_what_was_never_claimed(tmp_path: Path) -> None:
-    assert holder(tmp_path / ".claim") is None
+def test_nobody_holds_what_was_never_locked(tmp_path: Path) -> None:
+    assert holder(tmp_path / ".lock") is None
 
 
-def test_a_process_that_has_the_descriptor_holds_the_claim_until_it_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / ".claim"
-    held = claim(path)
+def test_a_process_that_has_the_descriptor_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    held = lock(path)
     assert held is not None
     with subprocess.Popen(["sleep", "100"], pass_fds=held.descriptors) as process:
         held.release()
-        assert claim(path) is None
+        assert lock(path) is None
         process.kill()
-    assert claim(path) is not None
+    assert lock(path) is not None
 
 
-def test_a_killed_process_holds_no_claim(tmp_path: Path) -> None:
-    path = tmp_path / ".claim"
-    code = f"from pathlib import Path; from grader.classroom.claim import claim; c = claim(Path({str(path)!r})); print(1, flush=True)"
+def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    code = f"from pathlib import Path; from grader.classroom.lock import lock; c = lock(Path({str(path)!r})); print(1, flush=True)"
     with subprocess.Popen([sys.executable, "-c", f"{code}; input()"], stdin=-1, stdout=-1) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
-        assert claim(path) is None
+        assert lock(path) is None
         process.kill()
-    assert claim(path) is not None
+    assert lock(path) is not None
 
 
 def test_a_look_at_the_holder_takes_nothing_away(tmp_path: Path) -> None:
-    path = tmp_path / ".claim"
-    path.touch()
-    assert holder(path) is None
-    assert claim(path) is not None
+    path = tmp_path / ".lock"
+    with lock(path) or pytest.fail("it is free"):
+        pass
+    with path.open() as another_look:
+        fcntl.flock(another_look, fcntl.LOCK_SH)
+        assert holder(path) is None
+    assert lock(path) is not None
 
 
 def test_without_locks_a_class_is_refused_or_taken_as_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +73,11 @@ def test_without_locks_a_class_is_refused_or_taken_as_held(tmp_path: Path, monke
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(ClassError, match=r"without locks \(No locks available\).*--anyway"):
-        claim(tmp_path / ".claim")
-    held = claim(tmp_path / ".claim", unlocked=True)
+        lock(tmp_path / ".lock")
+    held = lock(tmp_path / ".lock", unlocked=True)
     assert held is not None
     assert held.descriptors == ()
-    assert holder(tmp_path / ".claim") is None
+    assert holder(tmp_path / ".lock") is None
 
 
 def test_another_fault_of_the_file_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +87,7 @@ def test_another_fault_of_the_file_system_is_told(tmp_path: Path, monkeypatch: p
     before = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        claim(tmp_path / ".claim", unlocked=True)
+        lock(tmp_path / ".lock", unlocked=True)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -101,15 +104,15 @@ def test_the_lock_of_a_gpu_that_another_user_has_made_is_enough(
         return real(name, flags, *mode, **options)  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr(os, "open", as_another_user)
-    held = claim(path)
+    held = lock(path)
     assert held is not None
-    assert claim(path) is None
+    assert lock(path) is None
 
 
 def test_every_user_can_open_the_lock_of_a_gpu(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        claim(tmp_path / "x.lock")
+        lock(tmp_path / "x.lock")
     finally:
         os.umask(before)
     assert (tmp_path / "x.lock").stat().st_mode & 0o777 == 0o644
@@ -118,7 +121,7 @@ def test_every_user_can_open_the_lock_of_a_gpu(tmp_path: Path) -> None:
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "x.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"x\.lock"):
-        claim(tmp_path / "x.lock")
+        lock(tmp_path / "x.lock")
     assert not (tmp_path / "elsewhere").exists()
 
 
