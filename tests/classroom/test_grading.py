@@ -77,7 +77,9 @@ WORDS = "infra_error: the disk is full"
         ("echo '{}' > $output/report.json", 0, "`grader run` ended with 0: .*is no report of this grader"),
         (f"echo '{WORDS}'; echo more; exit 3", 3, "^the disk is full$"),
         ("echo Traceback; echo 'ValueError: x'; exit 1", 1, "`grader run` ended with 1: ValueError: x"),
-        ("kill -SEGV $$", -11, "`grader run` was killed by SIGSEGV"),
+        ("kill -SEGV $$", -11, r"`grader run` was ended by signal 11 \(Segmentation fault\)"),
+        ("kill -35 $$", -35, r"was ended by signal 35"),
+        ("rm $output/output.txt; : > $output/output.txt; exit 3", 3, "`grader run` ended with 3: .*cannot be read"),
         ("cp $notes/faulty.json $output/report.json; exit 3", 3, "^the GPU fell off; no memory$"),
         ("cp $notes/cut.json $output/report.json; echo interrupted; exit 130", 130, "ended with 130: interrupted"),
         ("cp $notes/cut.json $output/report.json; exit 0", 0, "ended with 0"),
@@ -178,6 +180,14 @@ def test_a_discarded_grading_leaves_no_process_and_no_draft(scripted: Make) -> N
     pid = wait_for(made.notes / "pid")
     grading.discard()
     assert not psutil.pid_exists(pid)
+    assert made.leftovers == []
+
+
+def test_a_grading_that_cannot_start_leaves_no_draft(scripted: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = scripted("graded")
+    monkeypatch.setattr(made, "command", lambda *_: ["/bin/true", "\0"])
+    with pytest.raises(ValueError, match="null byte"):
+        start(made)
     assert made.leftovers == []
 
 
