@@ -33,11 +33,11 @@ def run_(
     ] = False,
 ) -> None:
     """Grade every hand-in that is left, on all GPUs of this machine. Start it again after whatever ended it."""
-    from grader.classroom.running import grade_class
+    from grader.classroom.running import Options, grade_class
 
     catch_signals()
     with failures(f"interrupted: what is graded stays; `grader class run {run}` goes on"):
-        if not grade_class(RunFolder(run), console, gpu or (), only or (), limit=limit, anyway=anyway):
+        if not grade_class(RunFolder(run), console, Options(tuple(gpu or ()), tuple(only or ()), limit, anyway)):
             raise typer.Exit(EXIT_INFRA)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import grader
-from grader.classroom.claim import claim
 from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.lock import lock
 from grader.classroom.model import Run
 from grader.classroom.station import Station
 from grader.course import own_course
@@ -71,7 +71,7 @@ def refuse(found: Sequence[str]) -> None:
 
 def settle(folder: RunFolder, report: Report, begun: bool, anyway: bool) -> None:
     """Hold a report against run.json, and complete run.json by the first. Raises ClassError, OSError."""
-    held = claim(folder.path / LOCK, wait=True, unlocked=True)
+    held = lock(folder.path / LOCK, wait=True, unlocked=True)
     assert held is not None
     with held:
         run = folder.run()

@@ -1,7 +1,7 @@
 """Hands the tasks of a class to the stations of this machine, until all are graded.
 
 One process without threads does that: a grading dies with the thread that started it (see `grading.LEASH`). Nothing that counts is in its
-memory. Started again after any end it reads the attempts, claims a task that is left, removes what a killed run left of it, and goes on.
+memory. Started again after any end it reads the attempts, locks a task that is left, removes what a killed run left of it, and goes on.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from grader.classroom import grading
-from grader.classroom.claim import NAME, Claim, claim
 from grader.classroom.differences import settle
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import Command, Grading
+from grader.classroom.lock import NAME, Lock, lock
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
 from grader.classroom.task import Task, read_again, spoilt
@@ -53,6 +53,7 @@ class Dispatch:
     Attributes:
         tasks: by hand-in, as the files have them; those to be graded first are first.
         started: gradings so far.
+        killed: gradings that ended by a signal, so that their judges ended after them.
         seconds: of the gradings that have ended.
     """
 
@@ -72,9 +73,10 @@ class Dispatch:
         clean_up: Callable[[], str] = grading.clean_up,
     ) -> None:
         self.folder = folder
-        self.tasks = {one.handin: one for one in tasks}
+        self.tasks = {one.handin: one for one in sorted(tasks, key=lambda one: len(one.spoilt))}
         self.stations = stations
         self.started = 0
+        self.killed = 0
         self.seconds: list[float] = []
         self._command = command
         self._why_unusable = why_unusable
@@ -84,7 +86,7 @@ class Dispatch:
         self._limit = limit
         self._limit_s = limit_s
         self._clean_up = clean_up
-        self._claims: dict[str, tuple[Claim, ...]] = {}  # by the name of a station
+        self._locks: dict[str, tuple[Lock, ...]] = {}  # by the name of a station
         self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
         self._said: set[str] = set()
 
@@ -117,16 +119,18 @@ class Dispatch:
         for station in self.stations:
             if station.grading is not None and station.grading.poll() is not None:
                 self._finish(station, station.grading)
-        wanted = [task.handin for task in self.left]
-        if self._limit is None or self.started < self._limit:
-            for station in self.in_service:
-                if station.grading is None and wanted:
-                    self._start(station)
-        elif not self._busy:
-            return False
-        if wanted and not self.in_service:
+        for station in self.in_service:
+            if station.grading is None and self.left and not self._at_limit:
+                self._start(station)
+        if self._at_limit:
+            return bool(self._busy)
+        if self.left and not self.in_service:
             raise InfraError(f"nothing is left to grade on; {'; '.join(one.out for one in self.stations)}")
         return bool(self._busy or self.left)
+
+    @property
+    def _at_limit(self) -> bool:
+        return self._limit is not None and self.started >= self._limit
 
     @property
     def _busy(self) -> list[Grading]:
@@ -134,13 +138,13 @@ class Dispatch:
 
     def _start(self, station: Station) -> None:
         """Start a grading at a free station, if there is a task for it that nobody else has."""
-        if (gpu := station.claim()) is None:
+        if (gpu := station.lock()) is None:
             return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
         try:
             task, own = self._next(station)
             if task is None or own is None:
                 return gpu.release()
-            self._claims[station.name] = (gpu, own)
+            self._locks[station.name] = (gpu, own)
             grading.remove_drafts(self.folder.tasks(task.handin))
             free_mib = shutil.disk_usage(self.folder.path).free >> 20
             if free_mib < FULL_MIB:
@@ -162,8 +166,8 @@ class Dispatch:
                 gpu.release()
         return None
 
-    def _next(self, station: Station) -> tuple[Task | None, Claim | None]:
-        """A task that is left and that this run has claimed now, with the claim. What failed here last goes to others, if there are."""
+    def _next(self, station: Station) -> tuple[Task | None, Lock | None]:
+        """A task that is left and that this run has locked now, with the lock. What failed here last goes to others, if there are."""
         now = time.monotonic()
         others = [one for one in self.in_service if one is not station and not one.waits]
         running = {one.task.handin for one in self._busy}
@@ -172,7 +176,7 @@ class Dispatch:
             if task.handin in running or self._later.get(task.handin, 0) > now or (failed_here and others):
                 continue
             self.folder.tasks(task.handin).mkdir(parents=True, exist_ok=True)
-            held = claim(self.folder.tasks(task.handin) / NAME, station.place, unlocked=self._anyway)
+            held = lock(self.folder.tasks(task.handin) / NAME, station.place, unlocked=self._anyway)
             if held is None:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
@@ -196,8 +200,10 @@ class Dispatch:
         self._release(station)
         if not published:
             return self._watcher.say(f"{task.words}: another run has graded it in the meantime; that grading counts")
-        if attempt.exit_code < 0 and (fault := self._clean_up()):
-            self._watcher.say(fault)
+        if attempt.exit_code < 0:
+            self.killed += 1
+            if fault := self._clean_up():
+                self._watcher.say(fault)
         if spoilt(attempt):
             station.note(task.handin, attempt.fault)
         elif report is not None:
@@ -224,7 +230,7 @@ class Dispatch:
                 self._release(station)
 
     def _release(self, station: Station) -> None:
-        for one in self._claims.pop(station.name, ()):
+        for one in self._locks.pop(station.name, ()):
             one.release()
 
     def _say_once(self, words: str) -> None:

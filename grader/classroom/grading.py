@@ -43,9 +43,8 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])
 """
 
-Command = Callable[
-    [Path, Path, str | None], Sequence[str]
-]  # of a hand-in's folder, a folder for the report, a GPU's UUID
+# Makes the command of a grading, of a hand-in's folder, a folder for the report, and a GPU's UUID.
+Command = Callable[[Path, Path, str | None], Sequence[str]]
 
 
 def grader_run(run: Run, course: Path) -> Command:
@@ -87,10 +86,10 @@ class Grading:
     """A grading that goes on. The folder of the attempt is a draft until `publish`, and is removed by `discard`.
 
     Args:
-        folder, task: the class, and what is graded; the caller has claimed the task.
+        folder, task: the class, and what is graded; the caller has locked the task.
         command: see `Command`.
         place: for `Attempt`.
-        holds: descriptors of claims that the process is to hold until its end.
+        holds: descriptors of locks that the process is to hold until its end.
         limit_s: of the whole grading.
     """
 
@@ -110,22 +109,15 @@ class Grading:
         self._begun = time.monotonic()
         self._limit_s = limit_s
         self._number = 1 + max((one.number for one in task.attempts), default=0)
-        self._attempts = folder.tasks(task.handin)
+        self._attempts = folder.tasks(task.handin).absolute()
         self._late = False
-        self._handin = folder.handins / task.handin
+        self._handin = (folder.handins / task.handin).absolute()
         self.draft = Path(tempfile.mkdtemp(prefix=f".attempt.{self._number}-", dir=self._attempts))
-        words = command(self._handin, self.draft, gpu)
-        environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
-        with (self.draft / OUTPUT).open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                process_group=0,
-                pass_fds=holds,
-            )
+        try:
+            self._process = _start(command(self._handin, self.draft, gpu), self.draft / OUTPUT, holds)
+        except BaseException:
+            remove(self.draft)
+            raise
 
     @property
     def seconds(self) -> float:
@@ -195,12 +187,13 @@ class Grading:
         if self._late:
             return None, f"the grading took more than {self._limit_s:g} s and was ended"
         if code < 0:
-            return None, f"`grader run` was killed by {signal.Signals(-code).name}"
+            return None, f"`grader run` was ended by signal {-code} ({signal.strsignal(-code)})"
         last = last_words(self.draft / OUTPUT)
         try:
             report = read_report(self.draft / REPORT)
         except ReportError as error:
-            return None, last if code in (UNUSABLE, EXIT_INFRA) else f"`grader run` ended with {code}: {last or error}"
+            told = last if code in (UNUSABLE, EXIT_INFRA) else ""
+            return None, told or f"`grader run` ended with {code}: {last or error}"
         if code == 0 and not report.incomplete:
             return report, ""
         return report, "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
@@ -208,6 +201,20 @@ class Grading:
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def _start(words: Sequence[str], output: Path, holds: Sequence[int]) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            process_group=0,
+            pass_fds=holds,
+        )
 
 
 def last_words(output: Path) -> str:
@@ -220,7 +227,7 @@ def last_words(output: Path) -> str:
 
 
 def remove_drafts(attempts: Path) -> None:
-    """Remove what killed runs left in the folder of a task that the caller has claimed."""
+    """Remove what killed runs left in the folder of a task that the caller has locked."""
     for draft in attempts.glob(DRAFTS):
         remove(draft)
 

@@ -3,47 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom import grading
-from grader.classroom.claim import NAME, claim
 from grader.classroom.differences import LOCK, course_of, of_grader, of_stations, refuse
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grading import Command, Handins, grader_run
+from grader.classroom.lock import NAME, lock
 from grader.classroom.station import stations
-from grader.classroom.task import Task, chosen, read_tasks
+from grader.classroom.task import Task, chosen, read_tasks, spoilt
 from grader.classroom.view import View, count, tally
-from grader.nvidia import Gpu, gpus
+from grader.nvidia import Gpu
 
 
-def grade_class(
-    folder: RunFolder,
-    console: Console,
-    wanted: Sequence[str] = (),
-    only: Sequence[str] = (),
-    *,
-    limit: int | None = None,
-    anyway: bool = False,
-    limit_s: float = grading.LIMIT_S,
-    command: Command | None = None,
-    found: Callable[[], Sequence[Gpu]] = gpus,
-    locks: Path | None = None,
-) -> bool:
-    """Grade what is left of a class on this machine. Returns whether the machine spoilt no grading for good.
+@dataclass(frozen=True)
+class Options:
+    """What of a class is graded here, and how.
 
-    Args:
-        wanted: UUIDs of the GPUs; all if empty.
-        only: hand-ins or students; all if empty.
-        limit: of the gradings that are started; None for no limit.
-        anyway: grade in spite of differences that would be refused.
-        limit_s: of one grading.
-        command: makes the command of a grading; None is `grader run`.
-        found: lists this machine's GPUs.
-        locks: the folder of the locks of GPUs; None for the machine's.
+    gpus: UUIDs of those to be used; all if empty.
+    only: hand-ins or students; all if empty.
+    limit: of the gradings that are started; None for no limit.
+    anyway: grade in spite of differences that would be refused.
+    limit_s: of one grading.
+    command: makes the command of a grading; None is `grader run`.
+    found: lists this machine's GPUs.
+    locks: the folder of the locks of GPUs; None for the machine's.
+    """
+
+    gpus: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    limit: int | None = None
+    anyway: bool = False
+    limit_s: float = grading.LIMIT_S
+    command: Command | None = None
+    found: Callable[[], Sequence[Gpu]] = nvidia.gpus
+    locks: Path | None = None
+
+
+def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
+    """Grade what is left of a class on this machine. Returns whether no hand-in is without a grade because of the machine.
 
     Raises:
         ClassError, CourseError, UsageError: the class cannot be graded, or not here; the message says why.
@@ -53,51 +57,63 @@ def grade_class(
     course = course_of(run)
     load_course(course, run.assignments)
     everything = read_tasks(folder)
-    tasks = chosen(everything, only)
+    tasks = chosen(everything, options.only)
     if lost := [one.handin for one in tasks if not (folder.handins / one.handin).is_dir()]:
         raise ClassError(f"{folder.handins}: {', '.join(lost)}: the files of a hand-in that counts are not there")
-    here = stations(run, () if run.device == "cpu" else found(), wanted, locks)
-    begun = any(not attempt.fault for one in everything for attempt in one.attempts)
+    here = stations(run, () if run.device == "cpu" else options.found(), options.gpus, options.locks)
+    graded = any(not attempt.fault for one in everything for attempt in one.attempts)
+    begun = graded or bool(run.gpu or run.image_digest)
     differences = [*of_grader(run, course), *of_stations(run, here, begun)]
-    if not anyway:
+    if not options.anyway:
         refuse(differences)
     with View(console) as view:
         for words in differences:
             view.say(f"warning: {words}")
-        _prepare(folder, everything, anyway, view.say)
-        handins = Handins(course, run.assignments)
-        make = command or grader_run(run, course)
+        has_drafts = _prepare(folder, everything, options.anyway, view.say)
         dispatch = Dispatch(
             folder,
             tasks,
             here,
-            make,
-            handins.why_unusable,
+            options.command or grader_run(run, course),
+            Handins(course, run.assignments).why_unusable,
             view,
             begun=begun,
-            anyway=anyway,
-            limit=limit,
-            limit_s=limit_s,
+            anyway=options.anyway,
+            limit=options.limit,
+            limit_s=options.limit_s,
         )
         try:
             dispatch.run()
         finally:
             counts = count(dispatch.tasks.values())
             console.print(tally(counts), soft_wrap=True)
-    return not counts["failed"]
+        if has_drafts or dispatch.killed:
+            _clean_up(view.say)  # after the judges of what was killed
+    return not any(
+        one.state in ("failed", "left") and one.attempts and spoilt(one.attempts[-1]) for one in dispatch.tasks.values()
+    )
 
 
-def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callable[[str], None]) -> None:
-    """Remove what killed runs left, in the class and on this machine. Raises ClassError where there are no locks."""
-    probe = claim(folder.path / LOCK, unlocked=anyway)
+def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callable[[str], None]) -> bool:
+    """Remove what killed runs left, in the class and on this machine. Returns whether there are drafts.
+
+    Raises ClassError: there are no locks.
+    """
+    probe = lock(folder.path / LOCK, unlocked=anyway)
     if probe is not None:
         if not probe.descriptors:
             say(f"warning: {folder.path} lies on a file system without locks: see to it that one run alone is at work")
         probe.release()
-    for task in tasks:
-        attempts = folder.tasks(task.handin)
-        if any(attempts.glob(grading.DRAFTS)) and (held := claim(attempts / NAME, unlocked=anyway)):
+    drafted = [path for one in tasks if any((path := folder.tasks(one.handin)).glob(grading.DRAFTS))]
+    for attempts in drafted:
+        if held := lock(attempts / NAME, unlocked=anyway):  # not a running grading's
             with held:
                 grading.remove_drafts(attempts)
-    if any(one.state == "left" for one in tasks) and (fault := grading.clean_up()):
+    if any(one.state == "left" for one in tasks):
+        _clean_up(say)
+    return bool(drafted)
+
+
+def _clean_up(say: Callable[[str], None]) -> None:
+    if fault := grading.clean_up():
         say(f"warning: {fault}")

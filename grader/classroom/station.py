@@ -6,8 +6,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader.classroom.claim import Claim, claim, lock_of
 from grader.classroom.grading import Grading
+from grader.classroom.lock import Lock, lock, lock_of
 from grader.classroom.model import Run
 from grader.nvidia import Gpu
 from grader.sandbox.base import InfraError, UsageError
@@ -38,9 +38,9 @@ class Station:
         self._lock = lock_of(gpu.uuid, locks) if gpu else None
         self._row: list[str] = []
 
-    def claim(self) -> Claim | None:
+    def lock(self) -> Lock | None:
         """The station for one grading; None while another run on this machine has the GPU. Two runs may share a CPU."""
-        held = claim(self._lock, self.place) if self._lock else Claim(None)
+        held = lock(self._lock, self.place) if self._lock else Lock(None)
         self.waits = held is None
         return held
 

@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from grader.classroom.claim import NAME, Holder, holder
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import DRAFTS
+from grader.classroom.lock import NAME, Holder, holder
 from grader.classroom.model import Attempt
 from grader.classroom.task import MAX_FAULTS, State, Task, read_tasks, spoilt, without_handin
 from grader.report.style import plain
@@ -39,7 +39,7 @@ class View:
         self._counts: Counter[State] = Counter()
         self._drawn = 0.0
         is_live = console.is_terminal and not console.is_dumb_terminal
-        # Without a thread of its own; see grader/classroom/dispatch.py.
+        # Drawn by `draw` alone: another thread would look into the middle of a step.
         self._live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
 
     def __enter__(self) -> View:

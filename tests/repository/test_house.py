@@ -49,7 +49,7 @@ TRIED_ELSEWHERE = {
     "contender/worker.py worker/__main__.py worker/errors.py",
     "contender/test_jail.py": "course.py",
     "contender/test_processes.py": "contender/usage.py",
-    "doctor/test_doctor.py": "nvidia.py doctor/containers.py doctor/examine.py doctor/finding.py doctor/gpus.py "
+    "doctor/test_doctor.py": "doctor/containers.py doctor/examine.py doctor/finding.py doctor/gpus.py "
     "doctor/selftest.py doctor/show.py doctor/software.py doctor/space.py doctor/walls.py",
     "judge/test_race.py": "judge/batches.py judge/track.py",
     "judge/test_results.py": "judge/evidence.py",

@@ -1,0 +1,147 @@
+"""A class of sixty with real gradings, of which some are killed or stopped, and whose run is killed twice: each is counted once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grader.classroom.grading import DRAFTS
+from grader.classroom.task import read_tasks
+from grader.report.json_file import read_report
+from tests.conftest import IMPORTS, Course, open_to_workers
+from tests.support.gradings import Scripted
+
+pytestmark = [pytest.mark.grading, pytest.mark.alone, pytest.mark.timeout(1500)]
+
+STUDENTS = 60
+LIMIT_S = 60  # of a grading that takes three to six on idle cores
+# `grader class run` on a machine with two GPUs, whose gradings run on the CPU.
+RUN = """
+import sys
+from pathlib import Path
+from grader.classroom.differences import course_of
+from grader.classroom.folder import RunFolder
+from grader.classroom.grading import grader_run
+from grader.classroom.running import Options, grade_class
+from grader.console import console
+from grader.nvidia import Gpu
+
+folder, notes = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
+run = grader_run(folder.run(), course_of(folder.run()))
+
+def command(handin, output, gpu):
+    with (notes / "commands").open("a") as file:
+        file.write(f"{handin.name} {gpu}\\n")
+    return run(handin, output, None)
+
+gpus = [Gpu("GPU-1", ""), Gpu("GPU-2", "")]
+options = Options(limit_s=float(sys.argv[3]), command=command, found=lambda: gpus, locks=notes)
+sys.exit(not grade_class(folder, console, options))
+"""
+
+
+class Graded:
+    """The class, and the run of it that goes on."""
+
+    def __init__(self, made: Scripted, folder: Path) -> None:
+        self.made = made
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        open_to_workers(folder)
+        self.output = folder / "output"
+        self.run = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with self.output.open("ab") as output:
+            self.run = subprocess.Popen(
+                [sys.executable, "-c", RUN, str(self.made.run.path), str(self.made.notes), str(LIMIT_S)],
+                env=os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": IMPORTS, "COLUMNS": "200"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self.run
+
+    def wait_for(self, condition: Callable[[], object], limit_s: float = 600) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, self.output.read_text()
+            assert self.run.poll() is None, self.output.read_text()
+            time.sleep(0.05)
+
+    def wait_for_graded(self, number: int) -> None:
+        tasks = self.made.run.path / "tasks"
+        self.wait_for(lambda: len(list(tasks.glob("*/attempt.*"))) >= number)
+
+    def processes(self, words: str) -> list[psutil.Process]:
+        """Those of the class with these words in their command, without the run itself."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                mine = str(self.temporary) in " ".join(process.environ().values()) and process.pid != self.run.pid
+                if mine and process.status() != psutil.STATUS_ZOMBIE and words in " ".join(process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def one(self, words: str) -> psutil.Process:
+        self.wait_for(lambda: self.processes(words))
+        return self.processes(words)[0]
+
+    def kill_the_run(self) -> int:
+        """Kill it in the middle of two gradings. Returns how many were cut off."""
+        self.wait_for(lambda: len(self.processes("grader.judge")) == 2)
+        self.run.kill()
+        self.run.wait()
+        return len(list((self.made.run.path / "tasks").glob(f"*/{DRAFTS}")))
+
+
+def test_each_is_counted_once_whatever_is_killed(tmp_path: Path, course: Course) -> None:
+    course.add("double")
+    scripts = {f"s{number}": f"# {number}" for number in range(STUDENTS)}
+    made = Scripted(tmp_path, course.folder, scripts, speed=False)
+    graded = Graded(made, tmp_path)
+
+    graded.wait_for_graded(4)
+    graded.one("grader run").kill()
+    graded.wait_for_graded(8)
+    graded.one("grader.judge").kill()
+    graded.wait_for_graded(12)
+    graded.one("grader run").send_signal(signal.SIGSTOP)
+    cut_off = graded.kill_the_run()
+    graded.start()
+    graded.wait_for_graded(20)
+    graded.one("grader run").send_signal(signal.SIGSTOP)
+    graded.wait_for(lambda: "and was ended" in graded.output.read_text())
+    cut_off += graded.kill_the_run()
+    graded.start()
+    assert graded.run.wait(timeout=900) == 0, graded.output.read_text()
+
+    tasks = read_tasks(made.run)
+    assert len(tasks) == STUDENTS
+    assert {(one.state, len(one.graded)) for one in tasks} == {("graded", 1)}, graded.output.read_text()
+    faults = [attempt.fault for one in tasks for attempt in one.spoilt]
+    assert sum("ended by signal 9" in fault for fault in faults) == 1
+    assert sum("the judge ended without a report" in fault for fault in faults) == 1
+    assert sum(f"more than {LIMIT_S} s" in fault for fault in faults) == 1
+    assert len(faults) == 3
+    for one in tasks:
+        path = made.run.tasks(one.handin) / f"attempt.{one.graded[0].number}"
+        report = read_report(path / "report.json")
+        assert (report.score.earned, report.score.possible, report.seed) == (4, 4, 1)
+        assert (path / "report.html").is_file()
+    # Nothing but what was spoilt or cut off was started twice.
+    assert 2 <= cut_off <= 4
+    assert len((made.notes / "commands").read_text().splitlines()) == STUDENTS + len(faults) + cut_off
+    assert made.leftovers == []
+    assert graded.processes("") == []
+    assert list(graded.temporary.glob("grader-run-*")) == []

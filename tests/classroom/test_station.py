@@ -1,0 +1,92 @@
+"""Stations: which a machine has, who uses a GPU, and when it is taken out."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from grader.classroom.model import Run
+from grader.classroom.station import Station, stations
+from grader.nvidia import Gpu
+from grader.sandbox.base import InfraError, UsageError
+from tests.support.gradings import AT
+
+ONE, TWO = Gpu("GPU-1", "H100"), Gpu("GPU-2", "H100")
+
+
+def a_run(device: str = "auto") -> Run:
+    return Run(made=AT, grader="1", fingerprint="f", seed=1, device=device)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("device", "found", "wanted", "names"),
+    [
+        ("auto", [ONE, TWO], [], ["GPU-1", "GPU-2"]),
+        ("auto", [ONE, TWO], ["GPU-2"], ["GPU-2"]),
+        ("cuda", [ONE], [], ["GPU-1"]),
+        ("auto", [], [], ["cpu"]),
+        ("cpu", [], [], ["cpu"]),
+    ],
+)
+def test_a_machine_has_its_gpus_or_its_cpu(device: str, found: list[Gpu], wanted: list[str], names: list[str]) -> None:
+    made = stations(a_run(device), found, wanted)
+    assert [one.name for one in made] == names
+    assert [one.place for one in made] == [f"{socket.gethostname()} {name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("device", "found", "wanted", "error", "words"),
+    [
+        ("auto", [ONE], ["GPU-7"], UsageError, r"--gpu GPU-7: no such GPU; this machine has: GPU-1 \(H100\)"),
+        ("auto", [], ["GPU-7"], UsageError, "this machine has: none"),
+        ("cpu", [ONE], ["GPU-1"], UsageError, "graded on the CPU"),
+        ("cuda", [], [], InfraError, "this machine has none"),
+    ],
+)
+def test_what_is_not_here(device: str, found: list[Gpu], wanted: list[str], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        stations(a_run(device), found, wanted)
+
+
+def test_two_runs_of_a_machine_do_not_meet_on_a_gpu(tmp_path: Path) -> None:
+    mine, other, elsewhere = Station(ONE, tmp_path), Station(ONE, tmp_path), Station(TWO, tmp_path)
+    held = mine.lock()
+    assert held is not None
+    assert other.lock() is None
+    assert other.waits
+    assert elsewhere.lock() is not None
+    held.release()
+    assert other.lock() is not None
+    assert not other.waits
+
+
+def test_two_runs_share_a_cpu() -> None:
+    assert Station(None).lock() is not None
+    assert Station(None).lock() is not None
+
+
+@pytest.mark.parametrize(
+    ("row", "out"),
+    [
+        ("abc", True),
+        ("ab", False),
+        ("aaaa", False),
+        ("aabb", False),
+        ("aabac", True),
+        ("ab-c", False),
+        ("ab-cab", True),
+        ("-abc", True),
+    ],
+)
+def test_three_faults_in_a_row_under_different_hand_ins_take_a_station_out(row: str, out: bool) -> None:
+    """A letter is a hand-in with a fault, a dash is one without."""
+    station = Station(ONE)
+    for letter in row:
+        assert not station.out
+        station.note(letter, "" if letter == "-" else "no CUDA")
+    assert bool(station.out) == out
+    if out:
+        assert "GPU-1 is taken out" in station.out
+        assert "the last: no CUDA" in station.out
