@@ -76,10 +76,7 @@ def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
     at = {name.strip(): place for place, name in reversed(list(enumerate(sheet.header)))}
     if not {"Student", "ID"} <= at.keys():
         raise ClassError(f"{sheet.name}:1: a gradebook of Canvas has the columns Student and ID; export it there anew")
-    after = at.get("Section", at["ID"])
-    assignments = [
-        place for place, name in enumerate(sheet.header) if place > after and CANVAS_COLUMN.fullmatch(name.strip())
-    ]
+    assignments = [place for place, name in enumerate(sheet.header) if CANVAS_COLUMN.fullmatch(name.strip())]
     place = _canvas_column(sheet, assignments, column)
     ids = (("ID", CANVAS_IDS), ("SIS User ID", SIS_IDS), ("SIS Login ID", LOGINS), ("Integration ID", SIS_IDS))
 

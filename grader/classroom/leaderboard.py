@@ -94,7 +94,7 @@ def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[Spe
 
 def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
     """Whether a part is right in full, and its speed beyond doubt."""
-    full = part.points.graded >= part.points.possible - 1e-9 and part.points.earned >= part.points.possible - 1e-9
+    full = part.points.earned >= part.points.possible - 1e-9
     return full and all(
         one.outcome == "passed" and one.measured is not None and one.measured.corroborated and not one.measured.flags
         for one in cases

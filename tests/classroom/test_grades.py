@@ -82,6 +82,7 @@ def test_an_override_stands_until_it_is_taken_back(made: MadeClass) -> None:
     assert grade.override.reason == "copied"
     made.decide(student, "points", points=None)
     assert Grades(made.folder).of(student).earned is None
+    assert Grades(made.folder).of(student).override is None
 
 
 def test_points_that_were_not_graded_are_open_and_no_zero(made: MadeClass) -> None:
