@@ -75,16 +75,12 @@ class RunFolder:
     def decisions(self) -> list[Decision]:
         """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
         try:
-            text = self.decisions_file.read_text(encoding="utf-8")
+            *lines, _ = self.decisions_file.read_bytes().split(b"\n")
         except FileNotFoundError:
             return []
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise ClassError(f"{self.decisions_file}: cannot be read ({error})") from None
-        return [
-            self._parsed(line, f"{self.decisions_file}:{number}", Decision)
-            for number, line in enumerate(text.splitlines(keepends=True), 1)
-            if line.endswith("\n")
-        ]
+        return [self._parsed(line, f"{self.decisions_file}:{number}", Decision) for number, line in enumerate(lines, 1)]
 
     def decide(self, decision: Decision) -> None:
         """Add a decision. Raises OSError."""
@@ -108,7 +104,7 @@ class RunFolder:
             raise ClassError(f"{path}: cannot be read ({error})") from None
         return self._parsed(text, str(path), kind)
 
-    def _parsed(self, text: str, where: str, kind: type[T]) -> T:
+    def _parsed(self, text: str | bytes, where: str, kind: type[T]) -> T:
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
