@@ -212,5 +212,5 @@ def _choices(shared: Sequence[Grade], texts: dict[str, str]) -> Iterable[dict[st
 def _people(student: Student) -> Iterable[str]:
     """A student as Gradescope may name the owner of a submission."""
     for kind, value in (*student.ids.items(), ("name", student.name)):
-        if value and (named := {"gradescope": "id"}.get(folded(kind), folded(kind))) in lookup.KINDS:
+        if value and (named := {"gradescope": "submission"}.get(folded(kind), folded(kind))) in lookup.KINDS:
             yield f"{named}:{folded(value)}"

@@ -22,7 +22,7 @@ from grader.submission import AS_IT_IS, SubmissionError, stage, survey
 
 ROOT = "AUTOGRADER_ROOT"  # the environment's name of Gradescope's folder, for trials elsewhere
 INDEX = "handins.json"
-KINDS = ("email", "id", "name")  # of what Gradescope knows of a submission's owners, the surest first
+KINDS = ("email", "sid", "submission", "name")  # of what Gradescope knows of a submission's owners, the surest first
 
 
 def content_hash(folder: Path, wanted: Sequence[str], known: Sequence[str]) -> str:
@@ -61,12 +61,14 @@ def results_for(index: dict[str, Any], digest: str, people: Sequence[str]) -> tu
 
 
 def owners(metadata: Path) -> list[str]:
-    """The people in Gradescope's submission_metadata.json, as `email:ada@x.edu`; none if there is no such file."""
+    """Whose submission it is by Gradescope's submission_metadata.json, as `email:ada@x.edu`; nobody's if there is no such file."""
     try:
-        users = json.loads(metadata.read_text(encoding="utf-8"))["users"]
-        return [f"{kind}:{_folded(str(user[kind]))}" for user in users for kind in KINDS if user.get(kind)]
+        told = json.loads(metadata.read_text(encoding="utf-8"))
+        known = [(kind, user.get(kind)) for user in told["users"] for kind in KINDS]
+        known.append(("submission", told.get("id")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
+    return [f"{kind}:{_folded(str(value))}" for kind, value in known if value]
 
 
 def _folded(text: str) -> str:

@@ -46,8 +46,8 @@ def test_metadata_that_is_none_names_nobody(tmp_path: Path, text: str) -> None:
 
 def test_the_owners_are_those_of_the_metadata(tmp_path: Path) -> None:
     users = [{"email": "Ada@X.edu", "name": "  Ada  L ", "id": 12, "assignment": {}}, {"name": None}]
-    (tmp_path / "m.json").write_text(json.dumps({"users": users}))
-    assert lookup.owners(tmp_path / "m.json") == ["email:ada@x.edu", "id:12", "name:ada l"]
+    (tmp_path / "m.json").write_text(json.dumps({"users": users, "id": 99}))
+    assert lookup.owners(tmp_path / "m.json") == ["email:ada@x.edu", "name:ada l", "submission:99"]
 
 
 def test_the_hash_of_a_copy_is_that_of_the_original(tmp_path: Path) -> None:
