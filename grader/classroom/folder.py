@@ -75,11 +75,13 @@ class RunFolder:
     def decisions(self) -> list[Decision]:
         """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
         try:
-            *lines, _ = self.decisions_file.read_bytes().split(b"\n")
+            content = self.decisions_file.read_bytes()
+            text = content[: content.rfind(b"\n") + 1].decode()
         except FileNotFoundError:
             return []
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ClassError(f"{self.decisions_file}: cannot be read ({error})") from None
+        lines = text.split("\n")[:-1]  # `splitlines` would split a reason too
         return [self._parsed(line, f"{self.decisions_file}:{number}", Decision) for number, line in enumerate(lines, 1)]
 
     def decide(self, decision: Decision) -> None:
@@ -104,7 +106,7 @@ class RunFolder:
             raise ClassError(f"{path}: cannot be read ({error})") from None
         return self._parsed(text, str(path), kind)
 
-    def _parsed(self, text: str | bytes, where: str, kind: type[T]) -> T:
+    def _parsed(self, text: str, where: str, kind: type[T]) -> T:
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
