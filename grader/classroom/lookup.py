@@ -26,13 +26,13 @@ KINDS = ("email", "sid", "submission", "name")  # of what Gradescope knows of a 
 
 
 def content_hash(folder: Path, wanted: Sequence[str], known: Sequence[str]) -> str:
-    """SHA-256 over names and contents of the files that the grader would take of a folder. Raises SubmissionError."""
+    """SHA-256 over names and contents of the files that a class keeps of a folder; a hand-in's id begins it. Raises SubmissionError."""
     try:
         found = survey(folder, wanted, known)
     except SubmissionError:
         found = AS_IT_IS
     with tempfile.TemporaryDirectory(prefix="grader-lookup-") as scratch:
-        return stage(folder, Path(scratch, "copy"), tuple(wanted), found).info.sha256
+        return stage(folder, Path(scratch, "copy"), tuple(wanted), found, misnamed=True).info.sha256
 
 
 def results_for(index: dict[str, Any], digest: str, people: Sequence[str]) -> tuple[str, str]:
