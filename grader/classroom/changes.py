@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from grader.report.json_file import REPORT, read_report
 from grader.report.model import Outcome, Points, Report, SpeedCaseResult
 
 ABSENT = "not there"
+MAX_CASES = 10  # that are counted at the end
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,9 @@ def told(found: Differences) -> Iterable[str]:
             yield from (f"    {case.name}: {case.before} → {case.after}" for case in group.cases)
             if not group.cases:
                 yield "    each case ended as before: the course gives other points"
+    for name, count in list(by_case(found.changed).items())[:MAX_CASES]:
+        if count > 1:
+            yield f"{count} students: {name}"
     yield f"{len(found.changed)} changed, {found.same} the same"
 
 
@@ -168,10 +173,9 @@ def _points(points: Points | None) -> str:
     return f"{number(points.earned)} of {number(points.possible)}{opened}"
 
 
-def by_cases(found: Sequence[Change]) -> dict[str, int]:
-    """How many students' points changed with each case."""
-    counted: dict[str, int] = {}
-    for change in found:
-        for name in {f"{group.title}: {case.name}" for group in change.groups for case in group.cases}:
-            counted[name] = counted.get(name, 0) + 1
+def by_case(found: Sequence[Change]) -> dict[str, int]:
+    """How many students' points changed with each case, the most first."""
+    counted = Counter(
+        f"{group.title}: {case.name}" for change in found for group in change.groups for case in group.cases
+    )
     return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))

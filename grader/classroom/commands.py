@@ -111,7 +111,10 @@ def decide_(
         else:
             made = decisions.decide_points(folder, student, points, reason, by)
         console.print(plain(f"{named(student)}: {decisions.told(made)}"), soft_wrap=True)
-        console.print(plain(f"grade: {told_grade(Grades(folder).of(student))}"), soft_wrap=True)
+        grade = Grades(folder).of(student)
+        console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
+        if points is not None and grade.points is not None and points > grade.points.possible:
+            note(f"there are {grade.points.possible:g} points in all")
 
 
 def _which(counts: str) -> Literal["latest", "best"] | int:

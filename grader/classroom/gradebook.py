@@ -28,8 +28,8 @@ CANVAS_COLUMN = re.compile(r"(?P<title>.+?) \((?P<id>\d+)\)\s*")
 NO_STUDENT = ("points possible", "manual posting")  # rows below Canvas' header that have no ids
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\d+,\d+"), re.compile(r"\d+\.\d+")
 
-# What a row says about its student, the strongest first: a name for messages, a value, and the ids that it may be.
-Clue = tuple[str, str, Callable[[Student], set[str]]]
+# What a row says about its student: a word for messages, a value, and the kinds of ids that the value may be; none: it is a name.
+Clue = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
 
     def clues(row: Row) -> list[Clue]:
         values = dict(enumerate(row.values))
-        found = [(name, values.get(at[name], ""), _ids(kinds)) for name, kinds in ids if name in at]
-        return [*found, ("Student", values.get(at["Student"], ""), _names)]
+        found = [(name, values.get(at[name], ""), kinds) for name, kinds in ids if name in at]
+        return [*found, ("Student", values.get(at["Student"], ""), ())]
 
     def is_students(row: Row) -> bool:
         *others, (_, name, _) = clues(row)
@@ -130,10 +130,10 @@ def fill_moodle(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
         values = row.values
         found: list[Clue] = []
         if match := re.search(r"(\d+)\s*$", values[0]):
-            found.append((header[0], match[1], _ids(MOODLE_IDS)))
+            found.append((header[0], match[1], MOODLE_IDS))
         others = [(header[one], values[one]) for one in range(2, min(place, len(values))) if values[one].strip()]
-        found += [(name, value, _ids(EMAILS if "@" in value else (*SIS_IDS, *LOGINS))) for name, value in others]
-        return [*found, (header[1], values[1] if len(values) > 1 else "", _names)]
+        found += [(name, value, EMAILS if "@" in value else (*SIS_IDS, *LOGINS)) for name, value in others]
+        return [*found, (header[1], values[1] if len(values) > 1 else "", ())]
 
     most = [row.values[place + 1] for row in rows[:1] if place + 1 < len(row.values)]
     return _filled(sheet, place, rows, clues, grades, most)
@@ -164,38 +164,42 @@ def _only(sheet: Sheet, fits: Sequence[int], names: Sequence[str], column: str) 
 # Who a row is ---------------------------------------------------------------------------------------------------------
 
 
-def _ids(kinds: Sequence[str]) -> Callable[[Student], set[str]]:
+class _Owners:
+    """The students of a class by what a row may say of them."""
+
+    def __init__(self, students: Sequence[Student]) -> None:
+        self._students = students
+        self._by: dict[tuple[str, ...], dict[str, list[Student]]] = {}
+
+    def of(self, value: str, kinds: tuple[str, ...]) -> list[Student]:
+        """The students with an id of these kinds and this value; without kinds, of this name."""
+        if kinds not in self._by:
+            index = self._by.setdefault(kinds, {})
+            for student in self._students:
+                for own in _ids(student, kinds) if kinds else {name_of(student.name)}:
+                    index.setdefault(own, []).append(student)
+        said = folded(value) if kinds else name_of(value)
+        return self._by[kinds].get(said, []) if said else []
+
+    def whose(self, sheet: Sheet, row: Row, clues: Sequence[Clue]) -> Student | None:
+        """The student of a row; None if the class has none. Raises ClassError where clues are about several students."""
+        *ids, name = clues
+        found: dict[str, tuple[Student, list[str]]] = {}
+        for some in (ids, [name]):
+            for word, value, kinds in some if not found else ():
+                for student in self.of(value, kinds):
+                    found.setdefault(student.key, (student, []))[1].append(f"{word} {value!r}")
+        if len(found) > 1:
+            words = " and ".join(f"{shown(one)} by {', '.join(why)}" for one, why in list(found.values())[:3])
+            raise ClassError(f"{sheet.name}:{row.line}: this row may be {words}: mend the roster, or the row's ids")
+        return next((one for one, _ in found.values()), None)
+
+
+def _ids(student: Student, kinds: tuple[str, ...]) -> set[str]:
     """The student's ids of these kinds, as they are compared; a key stands for a login."""
-
-    def of(student: Student) -> set[str]:
-        own = {re.sub(r"[\W_]", "", folded(kind)): folded(value) for kind, value in student.ids.items()}
-        found = {own[kind] for kind in kinds if kind in own}
-        return (found | {folded(student.key)} if "login" in kinds else found) - {""}
-
-    return of
-
-
-def _names(student: Student) -> set[str]:
-    return {name_of(student.name)} - {""}
-
-
-def _whose(sheet: Sheet, row: Row, clues: Sequence[Clue], students: Sequence[Student]) -> Student | None:
-    """The student of a row; None if the class has none. Raises ClassError where clues are about several students."""
-    found: dict[str, list[str]] = {}
-    by_key = {one.key: one for one in students}
-    *ids, (name, value, of) = clues
-    for kind, text, own in ids:
-        for one in students:
-            if folded(text) and folded(text) in own(one):
-                found.setdefault(one.key, []).append(f"{kind} {text!r}")
-    if not found:
-        for one in students:
-            if name_of(value) and name_of(value) in of(one):
-                found.setdefault(one.key, []).append(f"{name} {value!r}")
-    if len(found) > 1:
-        words = " and ".join(f"{shown(by_key[key])} by {', '.join(why)}" for key, why in list(found.items())[:3])
-        raise ClassError(f"{sheet.name}:{row.line}: this row may be {words}: mend the roster, or the row's ids")
-    return by_key[next(iter(found))] if found else None
+    own = {re.sub(r"[\W_]", "", folded(kind)): folded(value) for kind, value in student.ids.items()}
+    found = {own[kind] for kind in kinds if kind in own}
+    return found | {folded(student.key)} if "login" in kinds else found
 
 
 def _filled(
@@ -211,8 +215,8 @@ def _filled(
     Args:
         most: cells that have the column's highest points.
     """
-    students = [one.student for one in grades]
-    of_row = {row.line: one for row in rows if (one := _whose(sheet, row, clues(row), students))}
+    owners = _Owners([one.student for one in grades])
+    of_row = {row.line: one for row in rows if (one := owners.whose(sheet, row, clues(row)))}
     lines: dict[str, int] = {}
     for line, student in of_row.items():
         if student.key in lines:

@@ -78,9 +78,9 @@ def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, names: Name
         if one.student.handin and one.earned is not None
     }
     (into / "results").mkdir(parents=True, exist_ok=True)
-    for old in (into / "results").glob("*.json"):  # of students who have no grade any more
-        if old.stem not in texts:
-            old.unlink()
+    for student in folder.students().students:  # of an earlier export
+        if student.key not in texts:
+            (into / "results" / f"{student.key}.json").unlink(missing_ok=True)
     for key, text in texts.items():
         write_whole(into / "results" / f"{key}.json", text)
     write_whole(into / "autograder.zip", _autograder(folder, grades, texts, names))

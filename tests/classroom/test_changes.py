@@ -132,3 +132,7 @@ def test_two_students_of_one_hand_in_are_both_told(tmp_path: Path) -> None:
     made.attempt(ada, GPU)
     made.student("bob", handin=ada.handin)
     assert [one.student.key for one in differences(Grades(made.folder)).changed] == ["ada", "bob"]
+    assert lines(made)[-2:] == [
+        "2 students: Row softmax in Triton: Any number of rows and columns: 1x1",
+        "2 changed, 0 the same",
+    ]

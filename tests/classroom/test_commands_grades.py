@@ -41,9 +41,17 @@ def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> No
     decided = typed("decide", run, "s0", "--points", "99.5", "--reason", "half of it", "--by", "ta")
     assert "s0 (First0 Last0): 20" in decided.output
     assert "grade: 99.5 points by decision instead of 98 of 100" in decided.output
+    assert "in all" not in decided.output
+    assert "there are 100 points in all" in typed("decide", run, "s1", "--points", "995", "--reason", "x").output
     assert "grade: 98 of 100" in typed("decide", run, "s0", "--withdraw", "--reason", "no").output
     kinds = [(one.kind, one.who, one.by == "ta") for one in made.folder.decisions()]
-    assert kinds == [("regrade", "s0", True), ("counts", "s0", False), ("points", "s0", True), ("points", "s0", False)]
+    assert kinds == [
+        ("regrade", "s0", True),
+        ("counts", "s0", False),
+        ("points", "s0", True),
+        ("points", "s1", False),
+        ("points", "s0", False),
+    ]
 
 
 def test_the_whole_class_is_graded_again(made: MadeClass) -> None:

@@ -251,9 +251,10 @@ def test_the_archive_is_as_gradescope_wants_it_and_old_results_go(made: MadeClas
         assert archive.testzip() is None
         modes = {one.filename: one.external_attr >> 16 & 0o777 for one in archive.infolist()}
     assert (modes["run_autograder"], modes["setup.sh"], modes["lookup.py"]) == (0o755, 0o755, 0o644)
+    (first.parent / "results" / "notes.json").write_text("a person's")
     shutil.rmtree(made.folder.tasks(ada.handin) / f"attempt.{number}")
     exported(made)
-    assert list((first.parent / "results").iterdir()) == []
+    assert [one.name for one in (first.parent / "results").iterdir()] == ["notes.json"]
 
 
 def test_a_hand_in_that_is_gone_is_told(made: MadeClass) -> None:
