@@ -453,6 +453,8 @@ def _write_page(report: Report, path: Path, redact: bool = False) -> None:
 
 
 def _show_folder(folder: Path, output: Path, redact: bool) -> None:
+    from grader.classroom.folder import RunFolder
+    from grader.classroom.index import is_class, show_class
     from grader.report.folder import show_folder
 
     told = []
@@ -462,7 +464,10 @@ def _show_folder(folder: Path, output: Path, redact: bool) -> None:
         complaints.print(plain(words))
 
     with console.status("making pages ..."):
-        path, count = show_folder(folder, output, redact, tell)
+        if is_class(folder):
+            path, count = show_class(RunFolder(folder), output, redact, tell)
+        else:
+            path, count = show_folder(folder, output, redact, tell)
     console.print(plain(f"index of {count} submission{'s' if count != 1 else ''}: {path}"), soft_wrap=True)
     if told:
         raise typer.Exit(EXIT_UNDER)

@@ -75,16 +75,14 @@ class RunFolder:
     def decisions(self) -> list[Decision]:
         """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
         try:
-            text = self.decisions_file.read_text(encoding="utf-8")
+            content = self.decisions_file.read_bytes()
+            text = content[: content.rfind(b"\n") + 1].decode()
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
             raise ClassError(f"{self.decisions_file}: cannot be read ({error})") from None
-        return [
-            self._parsed(line, f"{self.decisions_file}:{number}", Decision)
-            for number, line in enumerate(text.splitlines(keepends=True), 1)
-            if line.endswith("\n")
-        ]
+        lines = text.split("\n")[:-1]  # `splitlines` would split a reason too
+        return [self._parsed(line, f"{self.decisions_file}:{number}", Decision) for number, line in enumerate(lines, 1)]
 
     def decide(self, decision: Decision) -> None:
         """Add a decision. Raises OSError."""
@@ -117,12 +115,12 @@ class RunFolder:
             raise ClassError(f"{where}: is not what this grader writes; {place}: {first['msg']}") from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that appears whole or not at all, and is on the disk then. Raises OSError."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(draft, 0o644)  # noqa: PTH101

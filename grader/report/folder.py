@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -29,6 +29,36 @@ class _Reading:
         return (self.is_whole, mine) > (other.is_whole, others)
 
 
+@dataclass(frozen=True)
+class Named:
+    """A report that the index is to have under a name; without a path, why there is none."""
+
+    name: str
+    path: Path | None
+    fault: str = ""
+
+
+def show_named(
+    named: Sequence[Named], folder: Path, output: Path, redact: bool, tell: Callable[[str], None]
+) -> tuple[Path, int]:
+    """Write a page for each of these reports, which lie below `folder`, to the same place below `output`, and an index by their names.
+
+    Returns:
+        The index, and the number of reports that count in it.
+
+    Raises:
+        OSError: the index cannot be written.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    found = [
+        _unread(one.name, one.fault, "open: no report")
+        if one.path is None
+        else _read(one.path, one.name, folder, output, redact, tell).submission
+        for one in named
+    ]
+    return write_page(index(found, redact), output / INDEX), sum(one.counts for one in found)
+
+
 def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
     """Write a page for each report.json below `folder` to the same place below `output`, and an index of them.
 
@@ -47,7 +77,7 @@ def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], 
         words = "there is no report.json in it, at any depth; name a folder with reports of `grader run --output`"
         raise ReportError(f"{folder}: {words}")
     output.mkdir(parents=True, exist_ok=True)
-    readings = [_read(path, folder, output, redact, tell) for path in paths]
+    readings = [_read(path, _name(path.parent, folder), folder, output, redact, tell) for path in paths]
     for error in unread:
         where = Path(error.filename)
         tell(f"{where}: cannot be read ({error.strerror})")
@@ -65,8 +95,7 @@ def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path
             yield Path(at, REPORT)
 
 
-def _read(path: Path, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
-    name = _name(path.parent, folder)
+def _read(path: Path, name: str, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for ever
             raise ReportError(f"{path}: is no file")
@@ -91,8 +120,8 @@ def _name(place: Path, folder: Path) -> str:
     return (folder.resolve().name if place == folder else place.relative_to(folder).as_posix()) or "/"
 
 
-def _unread(name: str, fault: str) -> Submission:
-    return Submission(name, note="open: not read", faults=(fault,))
+def _unread(name: str, fault: str, note: str = "open: not read") -> Submission:
+    return Submission(name, note=note, faults=(fault,))
 
 
 def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], None]) -> list[Submission]:

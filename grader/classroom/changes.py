@@ -1,0 +1,181 @@
+"""Whose points changed, and by which case: between two attempts at a hand-in, also with another course between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from grader.classroom.grades import Ended, Grades, changes_of_counting, number
+from grader.classroom.model import Student
+from grader.report.json_file import REPORT, read_report
+from grader.report.model import Outcome, Points, Report, SpeedCaseResult
+
+ABSENT = "not there"
+MAX_CASES = 10  # that are counted at the end
+
+
+@dataclass(frozen=True)
+class CaseChange:
+    """A case or check that ended in two ways; ABSENT of one that the course of that attempt did not have."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """A group of cases, or a speed case, whose points changed."""
+
+    title: str
+    before: Points | None
+    after: Points | None
+    cases: tuple[CaseChange, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changed for a student between two attempts."""
+
+    student: Student
+    before: Ended
+    after: Ended
+    groups: tuple[GroupChange, ...]
+    is_overridden: bool = False
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The students whose points changed, how many kept theirs, and sentences about those who cannot be compared."""
+
+    changed: tuple[Change, ...]
+    same: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What a group of cases, or a speed case, came to."""
+
+    title: str
+    points: Points
+    cases: dict[str, tuple[str, Outcome, str]]  # by name: title, outcome, and what is told beside it
+
+
+def differences(grades: Grades, start: int | None = None, to: int | None = None) -> Differences:
+    """Compare the attempt that counted before with the one that counts now, or attempts of these numbers. Raises ReportError."""
+    changed: list[Change] = []
+    notes: list[str] = []
+    same = 0
+    for student in grades.students:
+        pair = _pair(grades, student, start, to)
+        if isinstance(pair, str):
+            notes += [f"{student.key}: {pair}"] * bool(pair)
+            continue
+        before, after = pair
+        groups = tuple(compared(read_report(before.folder / REPORT), read_report(after.folder / REPORT)))
+        if before.points == after.points and not groups:
+            same += 1
+            continue
+        changed.append(Change(student, before, after, groups, grades.of(student).override is not None))
+    return Differences(tuple(changed), same, tuple(notes))
+
+
+def _pair(grades: Grades, student: Student, start: int | None, to: int | None) -> tuple[Ended, Ended] | str:
+    """The two attempts to compare, or why there are not two; "" where there is nothing to say."""
+    attempts = grades.ended(student.handin)
+    by_number = {one.number: one for one in attempts if one.points}
+    for wanted in (start, to):
+        if wanted is not None and wanted not in by_number:
+            return f"there is no report of attempt {wanted}" if student.handin else ""
+    history = [one for one in changes_of_counting(attempts, grades.decisions, student) if one is not None]
+    after = by_number[to] if to is not None else history[-1] if history else None
+    earlier = [one for one in history if one != after]
+    before = by_number[start] if start is not None else earlier[-1] if earlier else None
+    if before is None or after is None:
+        return ""
+    return before, after
+
+
+def compared(before: Report, after: Report) -> Iterator[GroupChange]:
+    """The groups and speed cases whose points changed, in the order of the reports."""
+    old, new = _scored(before), _scored(after)
+    for key in [*new, *(key for key in old if key not in new)]:
+        was, now = old.get(key), new.get(key)
+        if was and now and was.points == now.points:
+            continue
+        names = dict.fromkeys([*(now.cases if now else ()), *(was.cases if was else ())])
+        cases = [_case(name, was, now) for name in names]
+        ended = tuple(one for one in cases if one.before != one.after)
+        yield GroupChange((new | old)[key].title, was.points if was else None, now.points if now else None, ended)
+
+
+def _case(name: str, was: _Scored | None, now: _Scored | None) -> CaseChange:
+    old, new = (one.cases.get(name) if one else None for one in (was, now))
+    title = (new or old or (name,))[0]
+    if old and new and old[1] != new[1]:  # the outcomes alone tell it
+        return CaseChange(title, *(_outcome(one[1]) for one in (old, new)))
+    return CaseChange(title, *(f"{_outcome(one[1])}{one[2]}" if one else ABSENT for one in (old, new)))
+
+
+def _outcome(outcome: Outcome) -> str:
+    return outcome.replace("_", " ")
+
+
+def _scored(report: Report) -> dict[tuple[str, ...], _Scored]:
+    found: dict[tuple[str, ...], _Scored] = {}
+    for one in report.assignments:
+        for part in one.parts:
+            title = f"{one.title}, {part.title}" if one.parts[1:] else one.title
+            for group in part.groups:
+                cases = {case.name: (case.title, case.outcome, "") for case in group.cases}
+                found[one.name, part.name, "group", group.name] = _Scored(
+                    f"{title}: {group.title}", group.points, cases
+                )
+            for speed in part.speed.cases:
+                ended = {speed.name: (speed.name, speed.outcome, _speed(speed))}
+                found[one.name, part.name, "speed", speed.name] = _Scored(f"{title}: speed", speed.points, ended)
+    return found
+
+
+def _speed(case: SpeedCaseResult) -> str:
+    """The measured speed-ups over the baselines of the bands."""
+    if case.measured is None:
+        return ""
+    wanted = dict.fromkeys(band.vs for band in case.bands)
+    ratios = {one.name: one.speedup.median for one in case.measured.contenders if one.speedup and one.name in wanted}
+    return "".join(f", {ratio:.3g}× {name}" for name, ratio in ratios.items())
+
+
+def told(found: Differences) -> Iterable[str]:
+    """The differences in lines."""
+    for change in found.changed:
+        name = f"{change.student.key} ({change.student.name})" if change.student.name else change.student.key
+        held = "; the override holds" if change.is_overridden else ""
+        attempts = f"attempt {change.before.number} → {change.after.number}"
+        yield f"{name}: {_points(change.before.points)} → {_points(change.after.points)} points ({attempts}{held})"
+        for group in change.groups:
+            yield f"  {group.title}: {_points(group.before)} → {_points(group.after)}"
+            yield from (f"    {case.name}: {case.before} → {case.after}" for case in group.cases)
+            if not group.cases:
+                yield "    each case ended as before: the course gives other points"
+    for name, count in list(by_case(found.changed).items())[:MAX_CASES]:
+        if count > 1:
+            yield f"{count} students: {name}"
+    yield f"{len(found.changed)} changed, {found.same} the same"
+
+
+def _points(points: Points | None) -> str:
+    if points is None:
+        return ABSENT
+    opened = f", {number(points.possible - points.graded)} open" if points.graded < points.possible - 1e-9 else ""
+    return f"{number(points.earned)} of {number(points.possible)}{opened}"
+
+
+def by_case(found: Sequence[Change]) -> dict[str, int]:
+    """How many students' points changed with each case, the most first."""
+    counted = Counter(
+        f"{group.title}: {case.name}" for change in found for group in change.groups for case in group.cases
+    )
+    return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -1,0 +1,104 @@
+"""Grades on their way out of a class, in one of the formats that gradebooks read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from grader.assignment import load_course
+from grader.classroom import gradebook, gradescope
+from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.grades import Basis, Grade, Grades
+from grader.classroom.sheet import read_sheet
+
+
+class Format(StrEnum):
+    gradescope = "gradescope"
+    canvas = "canvas"
+    moodle = "moodle"
+    csv = "csv"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is exported, and how.
+
+    into: a file, of gradescope a folder; None for a place in the folder of the class.
+    template: the CSV file that Canvas or Moodle gave.
+    column: the column of it that takes the grades; empty for the only one that fits.
+    without_open: leave out the grades that the format cannot say.
+    """
+
+    form: Format
+    into: Path | None = None
+    template: Path | None = None
+    column: str = ""
+    without_open: bool = False
+    basis: Basis = "all"
+
+
+def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[str]]:
+    """Write the grades; return what was written, and sentences about it.
+
+    Raises:
+        ClassError: the format cannot say all grades, or the template is none.
+        OSError: the file cannot be written.
+    """
+    every = list(Grades(folder, wanted.basis))
+    ending = "" if wanted.form is Format.gradescope else ".csv"
+    into = wanted.into or folder.path / "exports" / f"{wanted.form.value}{ending}"
+    if (wanted.template is None) == (wanted.form in (Format.canvas, Format.moodle)):
+        words = (
+            "needs the CSV file that the platform gave, by --template"
+            if wanted.template is None
+            else "takes no --template"
+        )
+        raise ClassError(f"{wanted.form.value} {words}")
+    if wanted.template is not None and into.resolve() == wanted.template.resolve():
+        raise ClassError(f"{into}: is the template, which stays as the platform gave it; name another file by --into")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    if wanted.form is Format.csv:
+        write_whole(into, gradebook.table(every))
+        return into, [*_counted(every), *_overrides(every, wanted.basis)]
+    is_gradescope = wanted.form is Format.gradescope
+    said = gradebook.refuse_open(every, wanted.form.value.capitalize(), wanted.without_open, also_missing=is_gradescope)
+    left_out = len(every) - len(said)
+    notes = [*_counted(said), *_overrides(said, wanted.basis)]
+    notes += [f"{left_out} left out, whose points are not all graded"] * bool(left_out)
+    if is_gradescope:
+        gradescope.export(folder, said, wanted.basis, file_names(folder, course), into)
+        return into, [*notes, gradescope.UNKNOWN_FILES]
+    assert wanted.template is not None
+    fill = gradebook.fill_canvas if wanted.form is Format.canvas else gradebook.fill_moodle
+    shown = said + [Grade(one.student, missing=one.why) for one in every if one not in said]  # whose cells are emptied
+    filled = fill(read_sheet(wanted.template), shown, wanted.column)
+    write_whole(into, filled.content)
+    return into, [f"{filled.graded} grades written", *notes, *filled.notes]
+
+
+def file_names(folder: RunFolder, course: Path) -> gradescope.Names:
+    """The files that the class grades, and the course's others. Raises ClassError, CourseError."""
+    names = folder.run().assignments
+    every = load_course(course)
+    wanted = [one.spec.file for one in every if not names or one.name in names]
+    return gradescope.Names(tuple(wanted), tuple(one.spec.file for one in every if one.spec.file not in wanted))
+
+
+def _counted(grades: Iterable[Grade]) -> list[str]:
+    every = list(grades)
+    graded = sum(one.earned is not None for one in every)
+    missing: dict[str, int] = {}
+    for one in every:
+        if one.earned is None:
+            why = one.missing.partition(":")[0] or "nothing of it could be graded"
+            missing[why] = missing.get(why, 0) + 1
+    reasons = "; ".join(f"{count} without: {why}" for why, count in missing.items())
+    return [f"{graded} students with a grade{f'; {reasons}' if reasons else ''}"]
+
+
+def _overrides(grades: Iterable[Grade], basis: Basis) -> list[str]:
+    count = sum(one.override is not None for one in grades)
+    asked = " also in an export of correctness alone" if basis == "correctness" else ""
+    return [f"{count} by decision, which stands instead of the graded points{asked}"] * bool(count)

@@ -1,0 +1,179 @@
+"""The grade of each student: which attempt counts, what it earned, what people decided, or why there is no grade.
+
+Grades are derived from the folder of a class each time. Points that could not be graded are open, and are never counted as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from grader.classroom.folder import RunFolder
+from grader.classroom.model import Attempt, Decision, Student
+from grader.console import EXIT_USAGE
+from grader.report.json_file import REPORT, ReportError, read_report
+from grader.report.model import Points
+
+Basis = Literal["all", "correctness"]
+NOTHING_HANDED_IN, NOT_GRADED_YET = "nothing was handed in", "not graded yet"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An ended attempt with its points.
+
+    folder: with the report, if there is one.
+    points: of the basis that was asked for; None if there is no report.
+    fault: why the attempt does not count by itself; empty for a whole one.
+    """
+
+    attempt: Attempt
+    folder: Path
+    points: Points | None
+    fault: str = ""
+
+    @property
+    def number(self) -> int:
+        return self.attempt.number
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The grade of a student.
+
+    counting: the attempt that counts; None if there is none.
+    override: the decision that stands in place of the graded points; None if there is none.
+    missing: why no attempt counts; empty if one does.
+    """
+
+    student: Student
+    counting: Ended | None = None
+    override: Decision | None = None
+    missing: str = ""
+
+    @property
+    def points(self) -> Points | None:
+        return self.counting.points if self.counting else None
+
+    @property
+    def earned(self) -> float | None:
+        """The points that count; None if nothing was graded and nobody decided."""
+        if self.override is not None:
+            return self.override.points
+        return self.points.earned if self.points and self.points.graded else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the grade has points that were not graded."""
+        return self.override is None and self.points is not None and is_open(self.points)
+
+    @property
+    def why(self) -> str:
+        """Why the points are not all known; empty if they are."""
+        if self.override is not None:
+            return ""
+        if self.points is None:
+            return self.missing
+        if self.is_open:
+            return f"{number(self.points.possible - self.points.graded)} of {number(self.points.possible)} points are not graded"
+        return ""
+
+
+def is_open(points: Points) -> bool:
+    return points.graded < points.possible - 1e-9
+
+
+def number(value: float) -> str:
+    """A number as gradebooks read it: decimal, without an exponent, four places at most."""
+    return f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+class Grades:
+    """The grades of a class, for each student of `students.json` in its order. Raises ClassError."""
+
+    def __init__(self, folder: RunFolder, basis: Basis = "all") -> None:
+        self.folder, self.basis = folder, basis
+        self.students = folder.students().students
+        self.decisions = folder.decisions()
+        self._ended: dict[str, tuple[Ended, ...]] = {}
+
+    def __iter__(self) -> Iterator[Grade]:
+        return map(self.of, self.students)
+
+    def of(self, student: Student) -> Grade:
+        override = override_of(self.decisions, student)
+        if not student.handin:
+            return Grade(student, None, override, NOTHING_HANDED_IN)
+        attempts = self.ended(student.handin)
+        counting = counts(attempts, self.decisions, student)
+        return Grade(student, counting, override, "" if counting else _missing(attempts))
+
+    def ended(self, handin: str) -> tuple[Ended, ...]:
+        """The ended attempts at a hand-in in their order; read once."""
+        if handin not in self._ended:
+            attempts = self.folder.attempts(handin) if handin else {}
+            self._ended[handin] = tuple(self._read(attempt, path) for attempt, path in attempts.items())
+        return self._ended[handin]
+
+    def _read(self, attempt: Attempt, path: Path) -> Ended:
+        try:
+            report = read_report(path / REPORT)
+        except ReportError as error:
+            return Ended(attempt, path, None, attempt.fault or str(error))
+        fault = attempt.fault or (report.infra_errors[0] if report.infra_errors else "")
+        if report.incomplete and not fault:
+            fault = "the run was interrupted before everything was graded"
+        return Ended(attempt, path, report.score if self.basis == "all" else report.correctness, fault)
+
+
+def override_of(decisions: Iterable[Decision], student: Student) -> Decision | None:
+    """The override of a student's points that holds, if one does."""
+    found = [one for one in decisions if one.kind == "points" and one.who == student.key]
+    return found[-1] if found and found[-1].points is not None else None
+
+
+def choices(decisions: Iterable[Decision], student: Student) -> list[Decision]:
+    """The decisions about which attempt at the student's hand-in counts. Those about an earlier hand-in are void."""
+    return [one for one in decisions if (one.kind, one.who, one.handin) == ("counts", student.key, student.handin)]
+
+
+def counts(attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student) -> Ended | None:
+    """The attempt that counts: the latest whole one, or by the last decision the best whole one or the attempt of a number."""
+    chosen = choices(decisions, student)
+    wanted = chosen[-1].counts if chosen else "latest"
+    if isinstance(wanted, int):
+        return next((one for one in attempts if one.number == wanted and one.points), None)
+    whole = [one for one in attempts if one.points and not one.fault]
+    if wanted == "best":
+        return max(whole, key=lambda one: (one.points.earned if one.points else 0, one.number), default=None)
+    return whole[-1] if whole else None
+
+
+def changes_of_counting(
+    attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student
+) -> list[Ended | None]:
+    """The attempts that counted one after the other, in the order of time; None where none did."""
+    chosen = choices(decisions, student)
+    found: list[Ended | None] = [None]
+    for moment in sorted({_utc(one.attempt.ended) for one in attempts} | {_utc(one.at) for one in chosen}):
+        there = [one for one in attempts if _utc(one.attempt.ended) <= moment]
+        counting = counts(there, [one for one in chosen if _utc(one.at) <= moment], student)
+        if counting != found[-1]:
+            found.append(counting)
+    return found
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _missing(attempts: Sequence[Ended]) -> str:
+    """Why none of these attempts counts."""
+    if not attempts:
+        return NOT_GRADED_YET
+    last = attempts[-1]
+    kind = "unusable submission" if last.attempt.exit_code == EXIT_USAGE else "machine fault"
+    return f"{kind}: {last.fault or 'the attempt that was decided to count has no report'}"

@@ -1,0 +1,60 @@
+"""What the class knows of one student, for a terminal: the report that counts, every attempt, every decision."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from grader.classroom.decisions import told
+from grader.classroom.grades import Grade, Grades, number
+from grader.classroom.model import Student
+from grader.report.json_file import PAGE, REPORT, read_report
+from grader.report.style import plain
+from grader.report.terminal import print_report
+
+
+def show(grades: Grades, student: Student, console: Console, verbose: bool = False) -> None:
+    """Print the report that counts, the grade, the attempts and the decisions. Raises ClassError, ReportError."""
+    grade = grades.of(student)
+    if grade.counting is not None:
+        print_report(read_report(grade.counting.folder / REPORT), console, verbose)
+    ids = "".join(f"  {kind} {value}" for kind, value in student.ids.items())
+    console.print(
+        plain(f"{student.key}  {student.name}{ids}{'  late' if student.late else ''}", "bold"), soft_wrap=True
+    )
+    for words in student.notes:
+        console.print(plain(f"note: {words}", "yellow"), soft_wrap=True)
+    console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
+    if student.handin:
+        console.print(plain(f"hand-in: {grades.folder.handins / student.handin}"), soft_wrap=True)
+        _print_attempts(grades, grade, console)
+    for decision in grades.decisions:
+        if decision.who == student.key:
+            void = "" if decision.handin in ("", student.handin) else " (of an earlier hand-in)"
+            console.print(plain(f"decision: {told(decision)}{void}"), soft_wrap=True)
+    if grade.counting is not None and (page := grade.counting.folder / PAGE).is_file():
+        console.print(plain(f"page: {page}"), soft_wrap=True)
+
+
+def told_grade(grade: Grade) -> str:
+    """A grade in a sentence."""
+    graded = ""
+    if grade.counting is not None and grade.points is not None:
+        graded = f"{number(grade.points.earned)} of {number(grade.points.possible)} points by attempt {grade.counting.number}"
+    if grade.override is not None:
+        instead = f" instead of {graded}" if graded else ""
+        return f"{number(grade.earned or 0)} points by decision{instead}: {grade.override.reason}"
+    return ", ".join(filter(None, [graded, grade.why])) if graded else f"none: {grade.why}"
+
+
+def _print_attempts(grades: Grades, grade: Grade, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("attempt", "ended", "points", "on", ""):
+        table.add_column(heading, overflow="fold")
+    for one in grades.ended(grade.student.handin):
+        points = "" if one.points is None else f"{number(one.points.earned)} of {number(one.points.graded)} graded"
+        mark = "counts" if one == grade.counting else ""
+        words = "; ".join(filter(None, [mark, one.fault]))
+        ended = f"{one.attempt.ended:%Y-%m-%d %H:%M}"
+        table.add_row(str(one.number), ended, points, plain(one.attempt.place), plain(words))
+    console.print(table)

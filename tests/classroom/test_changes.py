@@ -1,0 +1,138 @@
+"""Whose points changed, and by which case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grader.classroom.changes import compared, differences, told
+from grader.classroom.grades import Grades
+from grader.report.model import GroupResult, PartResult, Points, Report
+from tests.support.classes import MadeClass, class_of, ending, faster, sample, softmax, summed, with_part
+
+GPU = sample("gpu")
+WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed")
+
+
+def lines(made: MadeClass, **numbers: int) -> list[str]:
+    return list(told(differences(Grades(made.folder), **numbers)))
+
+
+def test_a_change_names_its_student_its_case_and_both_outcomes(tmp_path: Path) -> None:
+    made = class_of(tmp_path / "RUN", [WORSE, GPU, GPU, None])
+    made.attempt(made.students[0], GPU)
+    made.attempt(made.students[1], GPU)
+    made.student("lazy")
+    assert lines(made) == [
+        "s0 (First0 Last0): 98 of 100 → 100 of 100 points (attempt 1 → 2)",
+        "  Row softmax in Triton: Any number of rows and columns: 0 of 2 → 2 of 2",
+        "    1x1: failed → passed",
+        "1 changed, 1 the same",  # nobody is compared who was graded once
+    ]
+
+
+def test_a_spoilt_attempt_changes_nothing_and_a_decision_does(tmp_path: Path) -> None:
+    made = class_of(tmp_path / "RUN", [GPU])
+    student = made.students[0]
+    made.attempt(student, WORSE.model_copy(update={"infra_errors": ("a fault",)}), exit_code=3)
+    assert lines(made) == ["0 changed, 0 the same"]
+    made.attempt(student, WORSE)
+    assert lines(made)[0].startswith("s0 (First0 Last0): 100 of 100 → 98 of 100 points (attempt 1 → 3)")
+    made.decide(student, "counts", counts="best")
+    assert lines(made)[0].startswith("s0 (First0 Last0): 98 of 100 → 100 of 100 points (attempt 3 → 1)")
+    made.decide(student, "points", points=5)
+    assert "(attempt 3 → 1; the override holds)" in lines(made)[0]
+
+
+def test_attempts_of_numbers_are_compared(tmp_path: Path) -> None:
+    made = class_of(tmp_path / "RUN", [WORSE, GPU])
+    for report in (GPU, WORSE):
+        made.attempt(made.students[0], report)
+    found = differences(Grades(made.folder), start=1, to=2)
+    (change,) = found.changed
+    assert (change.before.number, change.after.number, found.same) == (1, 2, 0)
+    assert found.notes == ("s1: there is no report of attempt 2",)
+    (change,) = differences(Grades(made.folder), start=2).changed
+    assert (change.before.number, change.after.number) == (2, 3)
+    assert differences(Grades(made.folder), start=1).same == 2
+
+
+def without_case(report: Report, part: str, group: str, case: str) -> Report:
+    def edited(one: GroupResult) -> GroupResult:
+        if one.name != group:
+            return one
+        cases = tuple(each for each in one.cases if each.name != case)
+        return one.model_copy(update={"cases": cases, "points": Points(earned=1, graded=1, possible=1)})
+
+    return with_part(report, part, lambda one: one.model_copy(update={"groups": tuple(map(edited, one.groups))}))
+
+
+def change(before: Report, after: Report) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    return [
+        (one.title, [(case.name, case.before, case.after) for case in one.cases]) for one in compared(before, after)
+    ]
+
+
+def test_another_course_has_cases_groups_and_points_that_were_not_there() -> None:
+    title = "Row softmax in Triton: Any number of rows and columns"
+    less = without_case(GPU, "softmax", "lengths", "1x1")
+    assert change(less, GPU) == [(title, [("1x1", "not there", "passed")])]
+    assert change(GPU, less) == [(title, [("1x1", "passed", "not there")])]
+    alone = summed(GPU, [one for one in GPU.assignments if one.name != "softmax"])
+    gone = compared(GPU, alone)
+    assert {(one.title.partition(":")[0], one.after) for one in gone} == {("Row softmax in Triton", None)}
+
+
+def test_points_without_another_outcome_are_of_the_course(tmp_path: Path) -> None:
+    def dearer(one: GroupResult) -> GroupResult:
+        points = Points(earned=4, graded=4, possible=4)
+        return one.model_copy(update={"points": points}) if one.name == "lengths" else one
+
+    after = with_part(GPU, "softmax", lambda one: one.model_copy(update={"groups": tuple(map(dearer, one.groups))}))
+    made = class_of(tmp_path / "RUN", [GPU])
+    made.attempt(made.students[0], after)
+    assert lines(made) == [
+        "s0 (First0 Last0): 100 of 100 → 102 of 102 points (attempt 1 → 2)",
+        "  Row softmax in Triton: Any number of rows and columns: 2 of 2 → 4 of 4",
+        "    each case ended as before: the course gives other points",
+        "1 changed, 0 the same",
+    ]
+
+
+def test_a_speed_case_tells_its_speed_ups() -> None:
+    def lost(part: PartResult) -> PartResult:
+        points = Points(earned=4, graded=12, possible=12)
+        case = part.speed.cases[0].model_copy(update={"points": points})
+        return part.model_copy(update={"speed": part.speed.model_copy(update={"cases": (case,), "points": points})})
+
+    slow = with_part(faster(GPU, "backward", 0.25), "backward", lost)
+    assert change(GPU, slow) == [
+        ("FlashAttention-2 in Triton, Backward: speed", [("causal", "passed, 7.29× compile", "passed, 1.82× compile")])
+    ]
+
+
+def test_open_points_are_told_as_open(tmp_path: Path) -> None:
+    made = class_of(tmp_path / "RUN", [sample("cpu")])
+    made.attempt(made.students[0], GPU)
+    assert lines(made)[0] == "s0 (First0 Last0): 50 of 100, 50 open → 100 of 100 points (attempt 1 → 2)"
+    assert "    large: skipped → passed" in lines(made)
+
+
+@pytest.mark.parametrize("same", [GPU, WORSE])
+def test_equal_reports_have_no_changes(same: Report) -> None:
+    assert list(compared(same, same)) == []
+    assert list(compared(WORSE, ending(WORSE, "softmax", "lengths", "1x7", "crashed"))) == []  # no points changed
+
+
+def test_two_students_of_one_hand_in_are_both_told(tmp_path: Path) -> None:
+    made = MadeClass(tmp_path / "RUN")
+    ada = made.student("ada", files=softmax(1))
+    made.attempt(ada, WORSE)
+    made.attempt(ada, GPU)
+    made.student("bob", handin=ada.handin)
+    assert [one.student.key for one in differences(Grades(made.folder)).changed] == ["ada", "bob"]
+    assert lines(made)[-2:] == [
+        "2 students: Row softmax in Triton: Any number of rows and columns: 1x1",
+        "2 changed, 0 the same",
+    ]

@@ -1,0 +1,115 @@
+"""The verbs about grades, as they are typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from grader.classroom.folder import RunFolder
+from grader.cli import app
+from tests.support.classes import MadeClass, class_of, ending, sample
+
+GPU = sample("gpu")
+
+
+def typed(*words: object) -> Result:
+    return CliRunner().invoke(app, ["class", *map(str, words)])
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeClass:
+    made = class_of(tmp_path / "RUN", [ending(GPU, "softmax", "lengths", "1x1", "failed"), GPU])
+    made.student("lazy")
+    return made
+
+
+def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> None:
+    run = made.folder.path
+    looked = typed("show", run, "first0")
+    assert looked.exit_code == 0, looked.output
+    assert "grade: 98 of 100 points by attempt 1" in looked.output
+    asked = typed("regrade", run, "s0", "lazy", "--reason", "complaint", "--by", "ta")
+    assert "1 hand-ins get one attempt more: grader class run" in asked.output
+    assert "nothing was handed in by 1: lazy" in asked.output
+    made.attempt(made.students[0], GPU)
+    assert "1x1: failed → passed" in typed("diff", run).output
+    assert "1x1: passed → failed" in typed("diff", run, "--from", 2, "--to", 1).output
+    counted = typed("decide", run, "s0", "--counts", "1", "--reason", "as agreed")
+    assert "grade: 98 of 100 points by attempt 1" in counted.output
+    decided = typed("decide", run, "s0", "--points", "99.5", "--reason", "half of it", "--by", "ta")
+    assert "s0 (First0 Last0): 20" in decided.output
+    assert "grade: 99.5 points by decision instead of 98 of 100" in decided.output
+    assert "in all" not in decided.output
+    assert "there are 100 points in all" in typed("decide", run, "s1", "--points", "995", "--reason", "x").output
+    assert "grade: 98 of 100" in typed("decide", run, "s0", "--withdraw", "--reason", "no").output
+    kinds = [(one.kind, one.who, one.by == "ta") for one in made.folder.decisions()]
+    assert kinds == [
+        ("regrade", "s0", True),
+        ("counts", "s0", False),
+        ("points", "s0", True),
+        ("points", "s1", False),
+        ("points", "s0", False),
+    ]
+
+
+def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
+    assert (
+        "2 hand-ins get one attempt more"
+        in typed("regrade", made.folder.path, "--all", "--reason", "a new course").output
+    )
+    assert [one.who for one in made.folder.decisions()] == ["s0", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("show", "RUN", "nobody"), "no student has the key, name, email or id 'nobody'"),
+        (("show", "RUN", "First"), "'First' may be s0 (First0 Last0) or s1 (First1 Last1)"),
+        (("show", "elsewhere", "s0"), "there is no students.json in it; `grader class new` makes the folder"),
+        (("decide", "RUN", "s0", "--reason", "x"), "one of --points, --counts and --withdraw is wanted"),
+        (("decide", "RUN", "s0", "--points", "1", "--withdraw", "--reason", "x"), "one of --points, --counts and"),
+        (("decide", "RUN", "s0", "--points", "nan", "--reason", "x"), "a number from 0 on is wanted"),
+        (("decide", "RUN", "s0", "--counts", "worst", "--reason", "x"), "latest, best or an attempt's number"),
+        (("decide", "RUN", "s0", "--counts", "0", "--reason", "x"), "latest, best or an attempt's number"),
+        (("decide", "RUN", "s0", "--counts", "9", "--reason", "x"), "attempt 9 has no report; attempts with one: 1"),
+        (("decide", "RUN", "s0", "--points", "1", "--reason", " "), "a reason is wanted"),
+        (("decide", "RUN", "s0", "--points", "1"), "--reason"),
+        (("regrade", "RUN", "--reason", "x"), "name students, or the whole class by --all"),
+        (("regrade", "RUN", "s0", "--all", "--reason", "x"), "name students, or the whole class by --all"),
+        (("regrade", "RUN", "s0", "nobody", "--reason", "x"), "'nobody'"),
+        (("leaderboard", "RUN", "--csv", "--markdown"), "one of --markdown and --csv is wanted"),
+        (("export", "RUN", "excel"), "excel"),
+        (("export", "RUN", "canvas"), "canvas needs the CSV file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_2(
+    made: MadeClass, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(made.folder.path.parent)
+    ended = typed(*words)
+    assert ended.exit_code == 2
+    assert told in ended.output
+    assert made.folder.decisions() == []
+
+
+def test_exports_and_boards_are_written(made: MadeClass) -> None:
+    run = made.folder.path
+    written = typed("export", run, "csv", "--into", run.parent / "g.csv")
+    assert written.exit_code == 0, written.output
+    assert f"{run.parent / 'g.csv'}: 2 students with a grade; 1 without: nothing was handed in" in written.output
+    assert (run.parent / "g.csv").read_text().startswith("key,name,email,points")
+    assert "the machine's limit" in typed("leaderboard", run).output
+    assert typed("leaderboard", run, "--markdown").output.startswith("## GeLU in CUDA C++, on NVIDIA H100")
+    assert typed("leaderboard", run, "--csv").output.startswith("gpu,part,sizes,baseline,rank,name,speedup,low,high\n")
+
+
+def test_a_disk_that_is_full_is_a_fault_of_the_machine(made: MadeClass, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_folder: RunFolder, _decision: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "decide", full)
+    ended = typed("decide", made.folder.path, "s0", "--points", "1", "--reason", "x")
+    assert ended.exit_code == 3
+    assert "infra_error: [Errno 28] No space left on device" in ended.output

@@ -1,0 +1,67 @@
+"""`grader show RUN`: the report that counts of each hand-in, under its students' names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grader.classroom.grades import Grades
+from grader.classroom.index import named
+from grader.cli import app
+from tests.report.test_page import Parsed
+from tests.support.classes import MadeClass, ending, sample, softmax
+
+GPU = sample("gpu")
+WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeClass:
+    """Two with one hand-in, one of whom has the best attempt count; one with a machine fault; one who handed in nothing."""
+    made = MadeClass(tmp_path / "RUN")
+    ada = made.student("ada", files=softmax(1), name="Ada L")
+    bob = made.student("bob", handin=ada.handin, name="Bob <b>")
+    eve = made.student("eve", files=softmax(2))
+    made.student("lazy")
+    made.attempt(ada, GPU)
+    made.attempt(ada, WORSE)
+    made.attempt(eve, None, fault="no GPU here", exit_code=3)
+    made.decide(bob, "counts", counts="best")
+    return made
+
+
+def test_the_index_has_names_and_counts_each_hand_in_once(made: MadeClass) -> None:
+    made.student("eli", handin=made.students[0].handin, name="Eli")
+    shown = CliRunner().invoke(app, ["show", str(made.folder.path)])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.replace("\n", "") == f"index of 2 submissions: {made.folder.path / 'index.html'}"
+    page = (made.folder.path / "index.html").read_text(encoding="utf-8")
+    index = Parsed(page)
+    folder = f"tasks/{made.students[0].handin}"
+    assert list(dict.fromkeys(one["href"] for one in index.all("a") if one["href"].startswith("tasks"))) == [
+        f"{folder}/attempt.2/report.html",
+        f"{folder}/attempt.1/report.html",
+    ]
+    assert "ada (Ada L), eli (Eli)" in page
+    assert "bob (Bob &lt;b&gt;)" in page
+    assert "machine fault: no GPU here" in page
+    assert "1 more report does not count" in page
+    assert "lazy" not in page
+    assert (made.folder.path / folder / "attempt.1" / "report.html").is_file()
+
+
+def test_students_may_see_a_redacted_index(made: MadeClass, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["show", str(made.folder.path), "--redact", "--output", str(tmp_path / "out")])
+    assert shown.exit_code == 0, shown.output
+    assert "Ada L" not in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_report_that_is_gone_is_a_row_with_its_reason(made: MadeClass) -> None:
+    shutil.rmtree(made.folder.tasks(made.students[0].handin))
+    assert [(one.path, one.fault) for one in named(Grades(made.folder))] == [
+        (None, "not graded yet"),
+        (None, "machine fault: no GPU here"),
+    ]
