@@ -38,8 +38,12 @@ OTHER_SUFFIXES = {
     ".cu": {".ipynb", ".cpp", ".cc", ".c", ".cuh"},
     ".py": {".ipynb"},
 }  # of files that may be a misnamed wanted file
+MISNAMED_SUFFIXES = set().union(*OTHER_SUFFIXES.values())
 SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".txt", ".md", ".toml", ".json"}
+IS_A_LINK = "a symbolic link; links are not followed"
+IS_NO_FILE = "not a regular file"
+HAS_ODD_NAME = "an odd name; letters, digits, _ . + - are allowed"
 
 
 class SubmissionError(Exception):
@@ -285,7 +289,31 @@ def _passed_over(name: str) -> bool:
     return name.startswith(".") or name in IGNORED_FOLDERS or name in LITTER
 
 
-def stage(source: Path, target: Path, wanted: tuple[str, ...], found: Survey = AS_IT_IS) -> Submission:
+def is_litter(path: Sequence[str]) -> bool:
+    """Whether the file of this path, in parts, is left out without a note."""
+    return any(map(_passed_over, path))
+
+
+def unfit(path: Sequence[str], size: int) -> str:
+    """Why no file of this path, in parts, and size belongs to a submission; "" if it may. `stage` reads the others."""
+    if not all(map(NAME.fullmatch, path)):
+        return HAS_ODD_NAME
+    return _too_large(size) or _of_no_use(path[-1], TEXT_SUFFIXES | MISNAMED_SUFFIXES)
+
+
+def _too_large(size: int) -> str:
+    return f"larger than {MAX_FILE_BYTES >> 20} MiB" if size > MAX_FILE_BYTES else ""
+
+
+def _of_no_use(name: str, kinds: Collection[str]) -> str:
+    if PurePosixPath(name).suffix in kinds:
+        return ""
+    return "not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")"
+
+
+def stage(
+    source: Path, target: Path, wanted: tuple[str, ...], found: Survey = AS_IT_IS, *, misnamed: bool = False
+) -> Submission:
     """Copy the files of `source` that can belong to a submission into the new folder `target`.
 
     Args:
@@ -293,15 +321,18 @@ def stage(source: Path, target: Path, wanted: tuple[str, ...], found: Survey = A
         target: created; receives the copy.
         wanted: the file names of the assignments; MAX_FILES does not count for them.
         found: the survey of the folder; by default the files lie in the folder itself.
+        misnamed: whether notebooks and other kinds of files that a later `survey` may speak of are copied too.
 
     Raises:
         SubmissionError: no such folder, not a folder, empty, or a wanted file cannot be read.
     """
     with _opened(source, wanted, found.inside) as root:
-        return _stage(source, root, target, wanted, found)
+        return _stage(source, root, target, wanted, found, TEXT_SUFFIXES | (MISNAMED_SUFFIXES if misnamed else set()))
 
 
-def _stage(source: Path, root: int, target: Path, wanted: tuple[str, ...], found: Survey) -> Submission:
+def _stage(
+    source: Path, root: int, target: Path, wanted: tuple[str, ...], found: Survey, kinds: Collection[str]
+) -> Submission:
     expected = f"expected a folder with {', '.join(wanted)}"
     path, source = _printable(str(source.resolve()), MAX_PATH), source / found.inside
     refused: dict[str, str] = {}
@@ -313,7 +344,7 @@ def _stage(source: Path, root: int, target: Path, wanted: tuple[str, ...], found
                     refused[name] = f"more than {MAX_FILES} files"
                     continue
                 try:
-                    contents[name] = _read(PurePosixPath(name).name, folder)
+                    contents[name] = _read(PurePosixPath(name).name, folder, kinds)
                 except _Refused as why:
                     refused[name] = str(why)
                 except OSError as error:
@@ -391,11 +422,11 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
     for entry in found:
         name = inside + entry.name
         if entry.is_symlink():
-            refused[name] = "a symbolic link; links are not followed"
+            refused[name] = IS_A_LINK
         elif _passed_over(entry.name):
             continue
         elif NAME.fullmatch(entry.name) is None:
-            refused[name] = "an odd name; letters, digits, _ . + - are allowed"
+            refused[name] = HAS_ODD_NAME
         elif entry.is_dir(follow_symlinks=False):
             folders.append(entry.name)
         else:
@@ -417,20 +448,18 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
             raise _FolderUnreadable(name, str(error.strerror)) from None
 
 
-def _read(name: str, folder: int) -> bytes:
+def _read(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES)) -> bytes:
     """The bytes of a file in an open folder. Raises _Refused or OSError; never waits on a pipe or follows a link."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _Refused("not a regular file")
+            raise _Refused(IS_NO_FILE)
         with open(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_FILE_BYTES + 1)
     finally:
         os.close(descriptor)
-    if len(content) > MAX_FILE_BYTES:
-        raise _Refused(f"larger than {MAX_FILE_BYTES >> 20} MiB")
-    if PurePosixPath(name).suffix not in TEXT_SUFFIXES:
-        raise _Refused("not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")")
+    if why := _too_large(len(content)) or _of_no_use(name, kinds):
+        raise _Refused(why)
     if b"\0" in content and PurePosixPath(name).suffix not in SOURCE_SUFFIXES:  # of sources the judge says more
         raise _Refused("a binary file (if it is text, save it as UTF-8)")
     return content

@@ -10,12 +10,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from grader import submission
@@ -28,8 +29,10 @@ from grader.submission import (
     Submission,
     SubmissionError,
     beside_stub,
+    is_litter,
     stage,
     survey,
+    unfit,
 )
 
 WANTED = ("gelu.cu", "softmax.py")
@@ -114,6 +117,29 @@ def test_a_folder_may_be_given_through_a_link(source: Path, tmp_path: Path, stag
     assert staged(tmp_path / "link").info.files == ("softmax.py",)
 
 
+def test_what_may_be_a_misnamed_file_is_copied_on_request(source: Path, tmp_path: Path) -> None:
+    laid_out(source, "gelu.ipynb", "gelu.c", "gelu.png")
+    asked = stage(source, tmp_path / "copy", WANTED, misnamed=True)
+    assert asked.info.files == ("gelu.c", "gelu.ipynb", "softmax.py")
+    assert set(asked.refused) == {"gelu.png"}
+
+
+@given(
+    st.lists(st.text("aZ_. é-+~/"[:9], max_size=8), min_size=1, max_size=3),
+    st.sampled_from([0, MAX_FILE_BYTES, MAX_FILE_BYTES + 1]),
+)
+def test_a_path_is_unfit_before_it_is_read_where_stage_refuses_it(parts: list[str], size: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "source")
+        parts = [*parts[:-1], f"{parts[-1]}.py"]
+        assume(not is_litter(parts) and all(part not in ("", "..") for part in parts))
+        laid_out(source, "/".join(parts))
+        with (source / "/".join(parts)).open("ab") as file:
+            file.truncate(size)
+        refused = stage(source, Path(folder, "copy"), WANTED).refused
+    assert list(refused.values()) == [why for why in [unfit(parts, size)] if why]
+
+
 # What is not ----------------------------------------------------------------------------------------------------------
 
 
@@ -140,11 +166,11 @@ def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
     (source / "gelu.py").write_text("harmless")
     read = submission._read
 
-    def slow_read(name: str, folder: int) -> bytes:
+    def slow_read(name: str, folder: int, kinds: Collection[str]) -> bytes:
         if name == "gelu.py":
             (source / name).unlink()
             (source / name).symlink_to(tmp_path / "secret.py")
-        return read(name, folder)
+        return read(name, folder, kinds)
 
     monkeypatch.setattr(submission, "_read", slow_read)
     taken = staged()
