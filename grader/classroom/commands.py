@@ -55,7 +55,12 @@ From = Annotated[
     typer.Option("--from", metavar="PATH", help="a learning platform's zip, or the folder that it was unpacked into"),
 ]
 WantedPlatform = Annotated[
-    Platform, typer.Option(show_default=False, help="what PATH is; auto, the default, recognises it by its contents")
+    Platform,
+    typer.Option(
+        metavar="NAME",
+        show_default=False,
+        help=f"what PATH is, of {', '.join(list(Platform)[1:])} (default: recognised by its contents)",
+    ),
 ]
 
 
@@ -79,7 +84,7 @@ def new_(
     image: Image = DEFAULT_IMAGE,
     course: Course = None,
 ) -> None:
-    """Make the folder of a class from what a learning platform hands out. Nothing is graded yet."""
+    """Make the folder of a class from a learning platform's export."""
     catch_signals()
     course = course or default_course()
     with failures("interrupted: no class was made, nothing is left behind"):
@@ -105,7 +110,10 @@ def new_(
 
 @classes.command("add")
 def add_(run: RunPath, source: From, platform: WantedPlatform = Platform.auto) -> None:
-    """Take a later export of the same class: newer hand-ins count from then on. Nothing that was graded is lost."""
+    """Take a later export: newer hand-ins count from then on.
+
+    The hand-ins before, and all that was graded, stay in the folder.
+    """
     catch_signals()
     with failures("interrupted: the class is as it was"):
         facts = RunFolder(run).run()

@@ -40,16 +40,20 @@ def roster(names: Sequence[str]) -> str:
     return "Name,Email,SID,Login\n" + "".join(f"{one},{login(one)}@uni.edu,{sid(one)},{login(one)}\n" for one in names)
 
 
+class _Unflagged(zipfile.ZipInfo):
+    """A file whose name is in UTF-8 without the flag that says so, as rubyzip and macOS write it."""
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:  # noqa: N802  (a name of zipfile's)
+        return self.filename.encode(), 0
+
+
 def zipped(files: Mapping[str, bytes | None], *, in_utf8: bool = True) -> bytes:
     """A zip with these files, and folders where the content is None."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            info = zipfile.ZipInfo(name, (2026, 11, 20, 12, 0, 0))
+            info = (zipfile.ZipInfo if in_utf8 else _Unflagged)(name, (2026, 11, 20, 12, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
-            if not in_utf8:  # the bytes are UTF-8 and the flag is missing, as rubyzip and macOS write it
-                info = zipfile.ZipInfo(name.encode().decode("cp437"), (2026, 11, 20, 12, 0, 0))
-                info._encodeFilenameFlags = lambda name=name: (name.encode(), 0)  # type: ignore[attr-defined]
             archive.writestr(info, content or b"")
     return out.getvalue()
 
