@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from grader.classroom.archive import Entry, Unreadable, open_inner
+from grader.classroom.archive import Entry, Source, Unreadable, open_inner
 from grader.submission import (
     AS_IT_IS,
+    HAS_ODD_NAME,
     MAX_FILE_BYTES,
     MAX_NOTES,
     NAME,
@@ -27,6 +28,7 @@ from grader.submission import (
 MAX_ARCHIVE_BYTES = 64 << 20  # of an archive in a hand-in
 MAX_HANDIN_BYTES = 64 << 20  # of all files of a hand-in that are read
 MAX_HANDIN_FILES = 2000
+NESTED = "an archive in an archive; only one is entered"
 CLOSED_ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
 
 
@@ -83,13 +85,13 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         unpacked, copy = Path(draft, "unpacked"), Path(draft, "copy")
         unpacked.mkdir()
         refused = _unpack(_with_inner(found.entries, notes), unpacked, notes)
-        notes += [f"{name}: ignored, {why}" for name, why in sorted(refused.items())[:MAX_NOTES]]
-        if len(refused) > MAX_NOTES:
-            notes.append(f"and {len(refused) - MAX_NOTES} more files were ignored")
+        notes += _ignored(refused, wanted)
         try:
             where = survey(unpacked, wanted, known)
-        except SubmissionError:  # which a grading of the copy will say
+            notes += where.misnamed.values()
+        except SubmissionError as error:  # which the grading will say too
             where = AS_IT_IS
+            notes.append(str(error).removeprefix(str(unpacked)).lstrip("/").removeprefix(": "))
         try:
             staged = stage(unpacked, copy, tuple(wanted), where, misnamed=True)
         except SubmissionError:
@@ -104,6 +106,13 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
     return Kept(kept.name, tuple(notes))
 
 
+def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
+    """Sentences about files that were refused, of the assignments' own first."""
+    names = sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name))
+    told = [f"{name}: ignored, {refused[name]}" for name in names[:MAX_NOTES]]
+    return [*told, *([f"and {len(names) - MAX_NOTES} more files were ignored"] if len(names) > MAX_NOTES else [])]
+
+
 def _settle(folder: Path) -> None:
     """Have the files of a folder on the disk."""
     for path in (*folder.rglob("*"), folder):
@@ -114,29 +123,51 @@ def _settle(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _with_inner(entries: Sequence[Entry], notes: list[str]) -> Iterator[Entry]:
-    """The files, with the files of each archive in its place."""
+def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
+    """The files, and the files of each archive where it lies; in a folder of its name, if two files would have one path."""
+    loose: list[Entry] = []
+    archives: list[tuple[Entry, tuple[Entry, ...]]] = []
     for entry in entries:
-        name = PurePosixPath(entry.path[-1])
-        if entry.fault or name.suffix.casefold() not in CLOSED_ARCHIVES | {".zip"}:
-            yield entry
-        elif name.suffix.casefold() in CLOSED_ARCHIVES:
-            yield replace(entry, fault="an archive of a kind that is not entered; .zip is")
-        elif entry.size > MAX_ARCHIVE_BYTES:
-            yield replace(entry, fault=f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
-        else:
-            try:
-                inner = open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
-            except Unreadable as why:
-                yield replace(entry, fault=str(why))
-                continue
-            notes += inner.notes
-            alone = len(entries) == 1
-            around = () if alone else (*entry.path[:-1], name.stem if NAME.fullmatch(name.stem) else "archive")
-            for one in inner.entries:
-                nested = PurePosixPath(one.path[-1]).suffix.casefold() in CLOSED_ARCHIVES | {".zip"}
-                fault = one.fault or "an archive in an archive; only one is entered" * nested
-                yield replace(one, path=(*around, *one.path), fault=fault)
+        if entry.fault or not _is_archive(entry):
+            loose.append(entry)
+            continue
+        try:
+            entered = _inner(entry)
+        except Unreadable as why:
+            loose.append(replace(entry, fault=str(why)))
+            continue
+        notes += entered.notes
+        archives.append(
+            (entry, tuple(replace(one, fault=one.fault or NESTED * _is_archive(one)) for one in entered.entries))
+        )
+    paths = [
+        {one.path for one in loose},
+        *({(*archive.path[:-1], *one.path) for one in inner} for archive, inner in archives),
+    ]
+    apart = len(set().union(*paths)) == sum(map(len, paths))
+    for archive, inner in archives:
+        around = archive.path[:-1] if apart else _folder_of(archive)
+        loose += [replace(one, path=(*around, *one.path)) for one in inner]
+    return loose
+
+
+def _is_archive(entry: Entry) -> bool:
+    return PurePosixPath(entry.path[-1]).suffix.casefold() in CLOSED_ARCHIVES | {".zip"}
+
+
+def _inner(entry: Entry) -> Source:
+    """The files of an archive. Raises Unreadable."""
+    name = PurePosixPath(entry.path[-1])
+    if name.suffix.casefold() in CLOSED_ARCHIVES:
+        raise Unreadable("an archive of a kind that is not entered; .zip is")
+    if entry.size > MAX_ARCHIVE_BYTES:
+        raise Unreadable(f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
+    return open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
+
+
+def _folder_of(archive: Entry) -> tuple[str, ...]:
+    stem = PurePosixPath(archive.path[-1]).stem
+    return (*archive.path[:-1], stem if NAME.fullmatch(stem) else "archive")
 
 
 def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[str, str]:
@@ -155,12 +186,12 @@ def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[st
     files, room = 0, MAX_HANDIN_BYTES
     for entry in latest.values():
         try:
-            if why := entry.fault or unfit(entry.path, entry.size):
+            if why := entry.fault or _unwritable(entry.path) or unfit(entry.path[-1], entry.size):
                 raise Unreadable(why)
             if files >= MAX_HANDIN_FILES or entry.size > room:
                 raise Unreadable(f"more than {MAX_HANDIN_FILES} files, or {MAX_HANDIN_BYTES >> 20} MiB, in one hand-in")
             content = entry.read(MAX_FILE_BYTES + 1)
-            if why := unfit(entry.path, len(content)):
+            if why := unfit(entry.path[-1], len(content)):
                 raise Unreadable(why)
             _write(folder.joinpath(*entry.path), content)
         except Unreadable as why:
@@ -168,6 +199,10 @@ def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[st
         else:
             files, room = files + 1, room - len(content)
     return refused
+
+
+def _unwritable(path: Sequence[str]) -> str:
+    return "" if all(part.isprintable() and len(part.encode()) <= 255 for part in path) else HAS_ODD_NAME
 
 
 def _write(path: Path, content: bytes) -> None:

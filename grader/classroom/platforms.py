@@ -314,10 +314,9 @@ def _folders(source: Source, names: Collection[str]) -> Export | None:
             f"{source.name}: {own[0]} lies in it itself, so it is one submission: "
             "a class has a folder for each student; `grader run` grades one submission"
         )
-    if len(source.top_folders) == 1 and not beside:
-        (only,) = source.top_folders
-        if len(source.entered(only).top_folders) > 1 and not any(len(one.path) == 1 for one in files.get(only, ())):
-            return None  # a folder around the students' folders
+    _, *inner = _levels(source)
+    if any(len(one.top_folders) > 1 and all(len(entry.path) > 1 for entry in one.entries) for one in inner):
+        return None  # there is a folder around the students' folders
     if not source.top_folders and not zips:
         return None
     found = [(name, name, tuple(files.get(name, ()))) for name in source.top_folders]
