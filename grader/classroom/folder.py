@@ -75,16 +75,14 @@ class RunFolder:
     def decisions(self) -> list[Decision]:
         """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
         try:
-            text = self.decisions_file.read_text(encoding="utf-8")
+            content = self.decisions_file.read_bytes()
+            text = content[: content.rfind(b"\n") + 1].decode()
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
             raise ClassError(f"{self.decisions_file}: cannot be read ({error})") from None
-        return [
-            self._parsed(line, f"{self.decisions_file}:{number}", Decision)
-            for number, line in enumerate(text.splitlines(keepends=True), 1)
-            if line.endswith("\n")
-        ]
+        lines = text.split("\n")[:-1]  # `splitlines` would split a reason too
+        return [self._parsed(line, f"{self.decisions_file}:{number}", Decision) for number, line in enumerate(lines, 1)]
 
     def decide(self, decision: Decision) -> None:
         """Add a decision. Raises OSError."""
