@@ -51,6 +51,7 @@ class HandIn:
     where: the name that the platform gave it.
     entries: its files, by their paths in it.
     order: of two hand-ins of one person, the later has the larger number.
+    ids: of the hand-in itself, by platform.
     """
 
     where: str
@@ -59,6 +60,7 @@ class HandIn:
     notes: tuple[str, ...] = ()
     late: bool = False
     order: float = 0.0
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.handins import HandIn, Kept, Person, keep
 from grader.classroom.model import Run, Student, Students
 from grader.classroom.platforms import Export, recognise
-from grader.classroom.roster import Ambiguous, ClassList, read_roster, some
+from grader.classroom.roster import Ambiguous, ClassList, differing, read_roster, some
 from grader.runfolder import alone_in, remove
 
 NOTHING = "handed in nothing that can be graded"
@@ -73,14 +73,12 @@ class Intake:
         except Ambiguous as why:
             student = None
             notes.append(f"{why}: nobody was chosen")
-        if student is None:
-            notes += [f"has the name of {one}, and other ids" for one in self.students.namesakes(person)]
-            student = self.students.add(person)
-        email = student.ids.get("email", "")
-        if email and email.casefold() != person.ids.get("email", email).casefold():
-            notes.append(f"handed in as {person.ids['email']}")
+        else:
+            namesakes = [] if student else self.students.namesakes(person)
+            notes += [f"has the name of {one}, and other ids" for one in namesakes]
+        student = student or self.students.add(person)
+        notes += [f"handed in with the {field} {person.ids[field]}" for field in differing(student, person)]
         ids = {**person.ids, **student.ids}
-        ids |= {"gradescope": person.ids["gradescope"]} if "gradescope" in person.ids else {}
         student = student.model_copy(update={"ids": ids, "name": student.name or person.name})
         self.students.put(self._with(student, handin, kept, notes))
         return student.key
@@ -95,6 +93,7 @@ class Intake:
             note = f"handed in twice: {other.where} counts, {handin.where} is the earlier one"
             return student.model_copy(update={"notes": _once((*student.notes, note))})
         self.counted[student.key] = handin
+        student = student.model_copy(update={"ids": {**student.ids, **handin.ids}})
         if other:
             notes.append(f"handed in twice: {handin.where} counts, {other.where} is the earlier one")
         elif student.handin == kept.handin != "":

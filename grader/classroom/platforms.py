@@ -105,15 +105,14 @@ def _gradescope(source: Source, _names: Collection[str]) -> Export | None:
     files = _by_folder(source.entries)
     handins, notes = [], []
     for where, about in listed.items():
-        people = [person for one in _sequence(_mapping(about).get("submitters")) if (person := _submitter(one, where))]
+        people = [person for one in _sequence(_mapping(about).get("submitters")) if (person := _submitter(one))]
         if not people:
             notes.append(f"{where}: {METADATA} names no submitter, so nobody knows whose it is")
             continue
         missing = () if where in source.top_folders or where in files else ("the export has no folder of it",)
         number = re.sub(r"\D", "", where)
-        handins.append(
-            HandIn(where, tuple(people), tuple(files.get(where, ())), missing, order=float(number[:15] or 0))
-        )
+        entries, order = tuple(files.get(where, ())), float(number[:15] or 0)
+        handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids={"gradescope": number}))
     strangers = [name for name in source.top_folders if name not in listed]
     notes += [f"{name}: {METADATA} does not name it, so nobody knows whose it is" for name in strangers]
     beside = [entry for entry in source.entries if len(entry.path) == 1 and entry is not metadata]
@@ -151,13 +150,13 @@ def _sequence(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _submitter(found: object, where: str) -> Person | None:
+def _submitter(found: object) -> Person | None:
     said = {key: value.strip() for key, value in _mapping(found).items() if isinstance(value, str)}
     said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
     ids: dict[str, str] = {field: said[field] for field in ("email", "sid") if field in said}
     if not ids and "name" not in said:
         return None
-    return Person(said.get("name", ""), {**ids, "gradescope": where.removeprefix("submission_")})
+    return Person(said.get("name", ""), ids)
 
 
 # Canvas ---------------------------------------------------------------------------------------------------------------

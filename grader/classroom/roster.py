@@ -185,7 +185,7 @@ class ClassList:
         proven = [one for one in self if any(_same(one, person, field) for field in PROOF)]
         if proven:
             return _only(proven, person, "ids")
-        free = [one for one in self if not _contradicts(one, person)]
+        free = [one for one in self if set(differing(one, person)) <= {"email"}]  # many have several
         mail = person.ids.get("email", "").partition("@")[0]
         for word in filter(None, (*person.spellings, mail)):
             if spelt := [one for one in free if word.casefold() in _spellings(one, person)]:
@@ -212,10 +212,10 @@ def _same(student: Student, person: Person, field: str) -> bool:
     return bool(mine) and mine.casefold() == theirs.casefold()
 
 
-def _contradicts(student: Student, person: Person) -> bool:
-    """Whether an id says that they are two people. An email does not: many have several."""
-    fields = (field for field in PROOF if field != "email" and field in student.ids and field in person.ids)
-    return any(not _same(student, person, field) for field in fields)
+def differing(student: Student, person: Person) -> list[str]:
+    """The ids by which they are two people. A user of a clone is only guessed."""
+    both = (field for field in UNIQUE if field != "github" and field in student.ids and field in person.ids)
+    return [field for field in both if not _same(student, person, field)]
 
 
 def _spellings(student: Student, person: Person) -> set[str]:
