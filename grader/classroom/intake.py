@@ -201,8 +201,8 @@ def _told(students: Students, handins: int) -> list[str]:
     copies = {one.handin for one in everybody if one.handin}
     late = [one.key for one in everybody if one.late]
     lines = [
-        f"{len(everybody)} students, {len(everybody) - len(none)} of them handed in; "
-        f"{handins} hand-ins in the export, {len(copies)} different ones to grade"
+        f"students: {len(everybody)}, of whom handed in: {len(everybody) - len(none)}",
+        f"hand-ins in the export: {handins}, without equal ones: {len(copies)}",
     ]
     lines += [f"handed in nothing: {some(absent)}"] * bool(absent)
     lines += [f"{NOTHING}: {some(unfit)}"] * bool(unfit)
@@ -225,7 +225,7 @@ def _changes(before: Students, after: Students, handins: int) -> list[str]:
     first = [one.key for one in again if not earlier[one.key].handin]
     replaced = [one.key for one in again if earlier[one.key].handin]
     noted = [one for one in after.students if one.key in earlier and one.notes != earlier[one.key].notes]
-    lines = [f"{handins} hand-ins in the export; {len(again) + len(new)} of {len(after.students)} students changed"]
+    lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
     lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
     lines += [f"handed in for the first time: {some(first)}"] * bool(first)
     lines += [note for note in after.notes if note not in before.notes]

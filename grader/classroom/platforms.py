@@ -143,7 +143,12 @@ def _mapping(found: object) -> dict[str, Any]:
     """A mapping without the colons of Ruby's symbols."""
     if not isinstance(found, dict):
         return {}
-    return {key.removeprefix(":"): value for key, value in found.items() if isinstance(key, str)}
+    return {_text(key).removeprefix(":"): value for key, value in found.items() if isinstance(key, str)}
+
+
+def _text(said: str) -> str:
+    """Text that can be written: an escape in YAML may be half a character."""
+    return said.encode(errors="replace").decode()
 
 
 def _sequence(found: object) -> list[Any]:
@@ -151,7 +156,7 @@ def _sequence(found: object) -> list[Any]:
 
 
 def _submitter(found: object) -> Person | None:
-    said = {key: value.strip() for key, value in _mapping(found).items() if isinstance(value, str)}
+    said = {key: _text(value).strip() for key, value in _mapping(found).items() if isinstance(value, str)}
     said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
     ids: dict[str, str] = {field: said[field] for field in ("email", "sid") if field in said}
     if not ids and "name" not in said:

@@ -115,6 +115,7 @@ NOBODYS = "s: submission_metadata.yml names no submitter, so nobody knows whose 
         ("s:\n  :submitters:\n  - :name: No\n    :sid: 0123\n    :email:\n", [("No", {"sid": "0123"})], ()),
         ("s:\n  :submitters:\n  - :name: ~\n    :sid:\n", [], (NOBODYS,)),
         ("s:\n  :when: !ruby/object:Time 2026-01-01\n  :submitters:\n  - :name: \"J\\u00fcrgen\"\n", [("Jürgen", {})], ()),
+        ('s:\n  :submitters:\n  - :name: "a\\uD800b"\n', [("a?b", {})], ()),
         ("s:\n  submitters:\n  - name: Ada\n    email: a@b.c\n", [("Ada", {"email": "a@b.c"})], ()),
     ],
 )  # fmt: skip
