@@ -95,7 +95,7 @@ def new_(
             fingerprint=fingerprint(course),
             course="" if _is_own(course) else str(course.resolve()),
             assignments=tuple(assignment or ()),
-            seed=secrets.randbelow(2**63) if seed is None else seed,
+            seed=secrets.randbits(53) if seed is None else seed,
             device=device.value,
             sandbox=sandbox.value,
             image=image,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -193,18 +194,14 @@ def test_a_spoilt_line_in_the_middle_is_said_with_its_number(run: RunFolder) -> 
         run.decisions()
 
 
-def _decide_often(path: Path, by: str) -> None:
-    for number in range(50):
-        RunFolder(path).decide(decision(str(number), by=by))
-
-
-def test_two_who_decide_at_once_lose_nothing(run: RunFolder) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_decide_often, args=(run.path, by)) for by in ("x", "y")]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join()
-        assert one.exitcode == 0
-    found = run.decisions()
-    assert [[one.reason for one in found if one.by == by] for by in ("x", "y")] == [[str(n) for n in range(50)]] * 2
+def test_whoever_decides_waits_for_the_one_who_is_deciding(run: RunFolder) -> None:
+    run.decide(decision("first"))
+    second = threading.Thread(target=run.decide, args=[decision("second")])
+    with run.decisions_file.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        assert run.decisions() == [decision("first")]
+    second.join(30)
+    assert run.decisions() == [decision("first"), decision("second")]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grader.classroom import intake
 from grader.classroom.folder import ClassError, RunFolder
@@ -152,6 +156,12 @@ def test_of_two_hand_ins_of_a_student_the_later_counts(made: Class, backwards: b
     assert not any("same files" in note for note in made.run.students().notes)
 
 
+def test_a_student_who_hands_in_the_same_again_copies_nobody(made: Class) -> None:
+    told = made.new(exports.gradescope([Handed(ADA, number=11), Handed(ADA, number=12)]), [ADA])
+    assert told[-1] == "alovelace: handed in twice: submission_12 counts, submission_11 is the earlier one"
+    assert made.run.students().notes == ()
+
+
 def test_a_later_hand_in_of_which_nothing_can_be_graded_does_not_count(made: Class) -> None:
     made.new(exports.gradescope([Handed(ADA, {"softmax.py": b"1"}, 11), Handed(ADA, {"x.png": b""}, 12)]), [ADA])
     assert made.copy("alovelace") == {"softmax.py": b"1"}
@@ -176,6 +186,42 @@ def test_hundreds_of_notes_are_cut_and_those_without_a_hand_in_come_first(made: 
     assert len(notes) == intake.MAX_TOLD
     assert notes[0].startswith("Zoe-Zz: y.png")
     assert told[-1] == "and 41 more notes, in students.json"
+
+
+TOPS = st.sampled_from(
+    [
+        "ada",
+        "Ada",
+        "ada.zip",
+        "..",
+        "",
+        ".git",
+        "__MACOSX",
+        "build",
+        "Ada L_12_assignsubmission_file_",
+        "la_LATE_1_2_softmax-1.py",
+    ]
+)
+BELOW = st.sampled_from(
+    ["", "/", "/softmax.py", "/../x.py", "/lab/softmax.py", "/.git/HEAD", "/\x07.py", "\\y.py", "/a.zip"]
+)
+CONTENTS = st.sampled_from(
+    [b"", b"1", b"\0", zipped({"softmax.py": b"1", "../z.py": b""}), zipped({"softmax.py": b"1"})[:-9]]
+)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@given(st.dictionaries(st.tuples(TOPS, BELOW).map("".join).filter(bool), CONTENTS, max_size=6))
+def test_any_archive_is_a_class_or_a_sentence(files: dict[str, bytes | None]) -> None:
+    with tempfile.TemporaryDirectory() as around:
+        made = Class(Path(around, "a", "b"))
+        made.folder.mkdir(parents=True)
+        with contextlib.suppress(ClassError):
+            made.new(files)
+            copies = {path.name for path in made.run.handins.iterdir()}
+            assert {one.handin for one in made.run.students().students} - {""} <= copies
+        assert {path.name for path in made.folder.iterdir()} - {"run"} == {"export.zip", "roster.csv"}
+        assert [path.name for path in Path(around).rglob("*") if path.name in ("x.py", "z.py")] == []
 
 
 # Whole or not at all --------------------------------------------------------------------------------------------------

@@ -156,13 +156,13 @@ def test_a_folder_without_an_entry_and_an_entry_without_a_folder_are_said() -> N
 # Canvas ---------------------------------------------------------------------------------------------------------------
 
 
-def canvas_of(*names: str, **contents: bytes) -> HandIn:
-    """The hand-in of files that one person uploaded in this order."""
-    files = {
-        f"lovelaceada_7_{number}_{name}": contents.get(name, str(number).encode())
-        for number, name in enumerate(names, 50)
-    }
-    (handin,) = recognised(dict(files), platform="canvas").handins
+def canvas_of(*names: str, backwards: bool = False, **contents: bytes) -> HandIn:
+    """The hand-in of files that one person uploaded in this order; the zip may have them in another."""
+    pairs = [
+        (f"lovelaceada_7_{number}_{name}", contents.get(name, b"%d" % number)) for number, name in enumerate(names, 50)
+    ]
+    files: dict[str, bytes | None] = dict(pairs[::-1] if backwards else pairs)
+    (handin,) = recognised(files, platform="canvas").handins
     return handin
 
 
@@ -211,6 +211,8 @@ def test_of_canvas_versions_the_latest_counts(
 ) -> None:
     handin = canvas_of(*uploaded)
     assert (files_of(handin), handin.notes) == (kept, notes)
+    backwards = canvas_of(*uploaded, backwards=True)
+    assert (files_of(backwards), set(backwards.notes)) == (kept, set(notes))
 
 
 def test_a_number_that_a_student_gave_stays_where_another_file_has_it() -> None:
