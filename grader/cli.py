@@ -7,7 +7,6 @@ submission is unusable; 3 the machine or the grader failed; 130 interrupted, wit
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -32,14 +31,24 @@ from grader.console import (
     EXIT_INTERRUPTED,
     EXIT_UNDER,
     EXIT_USAGE,
+    Course,
+    Device,
+    Image,
+    Names,
+    Quick,
+    RequireIsolation,
+    Sandbox,
+    Speed,
+    WantedDevice,
+    WantedSandbox,
     catch_signals,
     complaints,
     console,
+    default_course,
     failures,
     note,
     stop_with,
 )
-from grader.course import own_course
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
@@ -63,50 +72,9 @@ app.add_typer(images, name="image")
 app.add_typer(classes, name="class")
 
 
-class Device(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class ImageDevice(StrEnum):
     cpu = "cpu"
     cuda = "cuda"
-
-
-class Sandbox(StrEnum):
-    auto = "auto"
-    host = "host"
-    docker = "docker"
-
-
-def default_course() -> Path:
-    """The course that GRADER_COURSE names, else the grader's own."""
-    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
-    if course is None:
-        stop_with(
-            "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
-            EXIT_USAGE,
-        )
-    return course
-
-
-# Options of several verbs.
-Course = Annotated[
-    Path | None,
-    typer.Option(
-        "--course",
-        metavar="DIR",
-        help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
-    ),
-]
-Names = Annotated[
-    list[str] | None,
-    typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
-]
-WantedDevice = Annotated[
-    Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
-]
 
 
 @app.command()
@@ -125,19 +93,14 @@ def run(
     fail_under: Annotated[
         float | None, typer.Option(metavar="SCORE", help="exit with 1 when fewer points are earned")
     ] = None,
-    speed: Annotated[
-        bool, typer.Option("--speed/--no-speed", show_default=False, help="measure speed where there is a CUDA GPU")
-    ] = True,
+    speed: Speed = True,
     compilation: Annotated[
         bool,
         typer.Option(
             "--compile/--no-compile", show_default=False, help="compile Triton kernels for GPUs where there is none"
         ),
     ] = True,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="a first look: no largest cases, no compute-sanitizer, few rounds"),
-    ] = False,
+    quick: Quick = False,
     table: Annotated[
         bool,
         typer.Option("--table", help="time the reference and vendors' kernels too, into a table"),
@@ -145,21 +108,9 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")
     ] = False,
-    sandbox: Annotated[
-        Sandbox,
-        typer.Option(
-            envvar="GRADER_SANDBOX",
-            show_default=False,
-            help="auto, the default, is a container where Docker and the image are there, else this host",
-        ),
-    ] = Sandbox.auto,
-    require_isolation: Annotated[
-        bool,
-        typer.Option("--require-isolation", help="grade nothing that could reach this machine"),
-    ] = False,
-    image: Annotated[
-        str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the container's image")
-    ] = DEFAULT_IMAGE,
+    sandbox: WantedSandbox = Sandbox.auto,
+    require_isolation: RequireIsolation = False,
+    image: Image = DEFAULT_IMAGE,
     gpu: Annotated[
         str | None,
         typer.Option(

@@ -1,18 +1,22 @@
-"""What all verbs of the command line share: the two consoles, exit codes, and the end of a verb that cannot do its work."""
+"""What the verbs of the command line share: the two consoles, options, exit codes, and the end of a verb that cannot do its work."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 from grader.assignment import CourseError
+from grader.course import own_course
 from grader.report.json_file import ReportError
 from grader.report.style import plain
 from grader.report.terminal import ReportConsole
@@ -54,3 +58,64 @@ def _interrupted(_number: int, _frame: FrameType | None) -> NoReturn:
 def stop_with(message: str, code: int) -> NoReturn:
     complaints.print(plain(message))
     raise typer.Exit(code)
+
+
+def default_course() -> Path:
+    """The course that GRADER_COURSE names, else the grader's own."""
+    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
+    if course is None:
+        stop_with(
+            "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
+            EXIT_USAGE,
+        )
+    return course
+
+
+# Options of several verbs.
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Sandbox(StrEnum):
+    auto = "auto"
+    host = "host"
+    docker = "docker"
+
+
+Course = Annotated[
+    Path | None,
+    typer.Option(
+        "--course",
+        metavar="DIR",
+        help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
+]
+WantedDevice = Annotated[
+    Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+]
+Speed = Annotated[
+    bool, typer.Option("--speed/--no-speed", show_default=False, help="measure speed where there is a CUDA GPU")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="a first look: no largest cases, no compute-sanitizer, few rounds")
+]
+WantedSandbox = Annotated[
+    Sandbox,
+    typer.Option(
+        envvar="GRADER_SANDBOX",
+        show_default=False,
+        help="auto, the default, is a container where Docker and the image are there, else this host",
+    ),
+]
+RequireIsolation = Annotated[
+    bool, typer.Option("--require-isolation", help="grade nothing that could reach this machine")
+]
+Image = Annotated[str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the container's image")]

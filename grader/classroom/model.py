@@ -47,7 +47,7 @@ class Student(Strict):
     """One person of the class (`RUN/students.json`).
 
     key: names the student in commands and files; no two students have the same.
-    ids: by column or platform, as `email`, `sid`, `canvas`, `moodle`, `gradescope`, `login`.
+    ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the submission that counts.
     alias: the name on the leaderboard; empty for none.
     handin: the hand-in that counts; empty where nothing was handed in.
     notes: sentences about the intake, as "softmax.py was handed in twice: softmax-1.py is the later one".

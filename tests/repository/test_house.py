@@ -35,7 +35,7 @@ HOUSE = sources()
 TRIED_ELSEWHERE = {
     "command/test_canary.py": "judge/canary.py worker/gpu_only.py",
     "command/test_check.py": "check.py",
-    "command/test_command.py": "__main__.py judge/__main__.py",
+    "command/test_command.py": "__main__.py console.py judge/__main__.py",
     "command/test_compilation.py": "judge/compilation.py",
     "command/test_conformance.py": "sandbox/host.py",
     "command/test_course.py": "judge/environment.py",

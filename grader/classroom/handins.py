@@ -1,0 +1,214 @@
+"""What students handed in, kept as read-only copies under a hash of names and contents.
+
+What belongs to a submission is decided by `grader.submission` alone. An archive that a student handed in is entered, once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from grader.classroom.archive import Entry, Source, Unreadable, open_inner
+from grader.submission import (
+    AS_IT_IS,
+    HAS_ODD_NAME,
+    MAX_FILE_BYTES,
+    MAX_NOTES,
+    NAME,
+    SubmissionError,
+    is_litter,
+    stage,
+    survey,
+    unfit,
+)
+
+MAX_ARCHIVE_BYTES = 64 << 20  # of an archive in a hand-in
+MAX_HANDIN_BYTES = 64 << 20  # of all files of a hand-in that are read
+MAX_HANDIN_FILES = 2000
+NESTED = "an archive in an archive; only one is entered"
+CLOSED_ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who handed in, as a platform names them.
+
+    spellings: words, the surest first, that may be an id or the name.
+    """
+
+    name: str = ""
+    ids: Mapping[str, str] = field(default_factory=dict)
+    spellings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HandIn:
+    """What a person, or a group, handed in.
+
+    where: the name that the platform gave it.
+    entries: its files, by their paths in it.
+    order: of two hand-ins of one person, the later has the larger number.
+    ids: of the hand-in itself, by platform.
+    """
+
+    where: str
+    people: tuple[Person, ...]
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+    late: bool = False
+    order: float = 0.0
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The copy of a hand-in.
+
+    handin: the copy's name; empty if nothing of it can be graded.
+    notes: sentences about what was not copied.
+    """
+
+    handin: str
+    notes: tuple[str, ...]
+
+
+def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[str]) -> Kept:
+    """Copy a hand-in into the folder `handins`, where it appears whole or not at all. Raises OSError.
+
+    Args:
+        wanted: the file names of the assignments.
+        known: the file names of the course's other assignments.
+    """
+    notes = list(found.notes)
+    with tempfile.TemporaryDirectory(prefix=".", dir=handins) as draft:
+        unpacked, copy = Path(draft, "unpacked"), Path(draft, "copy")
+        unpacked.mkdir()
+        refused = _unpack(_with_inner(found.entries, notes), unpacked, notes)
+        notes += _ignored(refused, wanted)
+        try:
+            where = survey(unpacked, wanted, known)
+            notes += where.misnamed.values()
+        except SubmissionError as error:  # which the grading will say too
+            where = AS_IT_IS
+            notes.append(str(error).removeprefix(str(unpacked)).lstrip("/").removeprefix(": "))
+        try:
+            staged = stage(unpacked, copy, tuple(wanted), where, misnamed=True)
+        except SubmissionError:
+            return Kept("", tuple(notes) or ("nothing is in it",))
+        notes += staged.info.notes
+        if not staged.info.files:
+            return Kept("", tuple(notes))
+        kept = handins / staged.info.sha256[:16]
+        if not kept.is_dir():
+            _settle(copy)
+            copy.rename(kept)
+    return Kept(kept.name, tuple(notes))
+
+
+def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
+    """Sentences about files that were refused, of the assignments' own first."""
+    names = sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name))
+    told = [f"{name}: ignored, {refused[name]}" for name in names[:MAX_NOTES]]
+    return [*told, *([f"and {len(names) - MAX_NOTES} more files were ignored"] if len(names) > MAX_NOTES else [])]
+
+
+def _settle(folder: Path) -> None:
+    """Have the files of a folder on the disk."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
+    """The files, and the files of each archive where it lies; in a folder of its name, if two files would have one path."""
+    loose: list[Entry] = []
+    archives: list[tuple[Entry, tuple[Entry, ...]]] = []
+    for entry in entries:
+        if entry.fault or not _is_archive(entry):
+            loose.append(entry)
+            continue
+        try:
+            entered = _inner(entry)
+        except Unreadable as why:
+            loose.append(replace(entry, fault=str(why)))
+            continue
+        notes += entered.notes
+        archives.append(
+            (entry, tuple(replace(one, fault=one.fault or NESTED * _is_archive(one)) for one in entered.entries))
+        )
+    paths = [
+        {one.path for one in loose},
+        *({(*archive.path[:-1], *one.path) for one in inner} for archive, inner in archives),
+    ]
+    apart = len(set().union(*paths)) == sum(map(len, paths))
+    for archive, inner in archives:
+        around = archive.path[:-1] if apart else _folder_of(archive)
+        loose += [replace(one, path=(*around, *one.path)) for one in inner]
+    return loose
+
+
+def _is_archive(entry: Entry) -> bool:
+    return PurePosixPath(entry.path[-1]).suffix.casefold() in CLOSED_ARCHIVES | {".zip"}
+
+
+def _inner(entry: Entry) -> Source:
+    """The files of an archive. Raises Unreadable."""
+    name = PurePosixPath(entry.path[-1])
+    if name.suffix.casefold() in CLOSED_ARCHIVES:
+        raise Unreadable("an archive of a kind that is not entered; .zip is")
+    if entry.size > MAX_ARCHIVE_BYTES:
+        raise Unreadable(f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
+    return open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
+
+
+def _folder_of(archive: Entry) -> tuple[str, ...]:
+    stem = PurePosixPath(archive.path[-1]).stem
+    return (*archive.path[:-1], stem if NAME.fullmatch(stem) else "archive")
+
+
+def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[str, str]:
+    """Write the files that may belong to a submission into a folder; why others were not written, by their paths."""
+    latest: dict[str, Entry] = {}
+    cases: dict[str, str] = {}
+    for entry in entries:
+        if is_litter(entry.path) and not entry.fault:
+            continue
+        if entry.name in latest:
+            notes.append(f"{entry.name}: comes twice in the archive, the last one counts")
+        elif (other := cases.setdefault(entry.name.casefold(), entry.name)) != entry.name:
+            notes.append(f"{other} and {entry.name}: names that differ in case alone, both are kept")
+        latest[entry.name] = entry
+    refused: dict[str, str] = {}
+    files, room = 0, MAX_HANDIN_BYTES
+    for entry in latest.values():
+        try:
+            if why := entry.fault or _unwritable(entry.path) or unfit(entry.path[-1], entry.size):
+                raise Unreadable(why)
+            if files >= MAX_HANDIN_FILES or entry.size > room:
+                raise Unreadable(f"more than {MAX_HANDIN_FILES} files, or {MAX_HANDIN_BYTES >> 20} MiB, in one hand-in")
+            content = entry.read(MAX_FILE_BYTES + 1)  # of which `stage` takes none if it is larger than declared
+            _write(folder.joinpath(*entry.path), content)
+        except Unreadable as why:
+            refused[entry.name] = str(why)
+        else:
+            files, room = files + 1, room - len(content)
+    return refused
+
+
+def _unwritable(path: Sequence[str]) -> str:
+    return "" if all(part.isprintable() and len(part.encode()) <= 255 for part in path) else HAS_ODD_NAME
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+    except (FileExistsError, NotADirectoryError):
+        raise Unreadable("another file or folder has its name") from None

@@ -1,0 +1,232 @@
+"""Makes the folder of a class from what a learning platform hands out, and adds a later export to it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from grader.classroom.archive import open_source
+from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.handins import HandIn, Kept, Person, keep
+from grader.classroom.model import Run, Student, Students
+from grader.classroom.platforms import Export, recognise
+from grader.classroom.roster import Ambiguous, ClassList, differing, read_roster, some
+from grader.runfolder import alone_in, remove
+
+NOTHING = "handed in nothing that can be graded"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is taken in.
+
+    source: a learning platform's zip or folder.
+    platform: the form that it has; empty to recognise it.
+    wanted: the file names of the assignments.
+    known: the file names of the course's other assignments.
+    """
+
+    source: Path
+    platform: str
+    wanted: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+@dataclass
+class Intake:
+    """The students of a class while an export is taken in.
+
+    counted: by a student's key, the hand-in of this export that counts.
+    groups: by the name of a copy, the keys of those who handed it in together.
+    listed: keys of those whom a roster, or the class before, has.
+    """
+
+    keep: Callable[[HandIn], Kept]
+    students: ClassList
+    listed: frozenset[str]
+    counted: dict[str, HandIn] = field(default_factory=dict)
+    groups: dict[str, list[set[str]]] = field(default_factory=lambda: defaultdict(list))
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, export: Export) -> None:
+        self.notes += export.notes
+        for handin in export.handins:
+            kept = self.keep(handin)
+            members = {self._student(handin, person, kept) for person in handin.people}
+            if kept.handin:
+                self.groups[kept.handin].append(members)
+        for groups in self.groups.values():
+            everybody = set().union(*groups)
+            if any(group != everybody for group in groups):
+                self.notes.append(f"the same files: {some(sorted(everybody))}")
+
+    def _student(self, handin: HandIn, person: Person, kept: Kept) -> str:
+        """Say of a student what was handed in; the student's key."""
+        notes = list(kept.notes)
+        try:
+            student = self.students.find(person)
+        except Ambiguous as why:
+            student = None
+            notes.append(f"{why}: nobody was chosen")
+        else:
+            namesakes = [] if student else self.students.namesakes(person)
+            notes += [f"has the name of {one}, and other ids" for one in namesakes]
+        student = student or self.students.add(person)
+        notes += [f"handed in with the {field} {person.ids[field]}" for field in differing(student, person)]
+        ids = {**person.ids, **student.ids}
+        student = student.model_copy(update={"ids": ids, "name": student.name or person.name})
+        self.students.put(self._with(student, handin, kept, notes))
+        return student.key
+
+    def _with(self, student: Student, handin: HandIn, kept: Kept, notes: list[str]) -> Student:
+        """The student with the hand-in, or with the one before if that counts."""
+        other = self.counted.get(student.key)
+        if student.handin and not kept.handin:
+            note = f"{handin.where}: {NOTHING}; the hand-in before counts"
+            return student.model_copy(update={"notes": _once((*student.notes, *notes, note))})
+        if student.handin and other and other.order > handin.order:
+            note = f"handed in twice: {other.where} counts, {handin.where} is the earlier one"
+            return student.model_copy(update={"notes": _once((*student.notes, note))})
+        self.counted[student.key] = handin
+        student = student.model_copy(update={"ids": {**student.ids, **handin.ids}})
+        if other:
+            notes.append(f"handed in twice: {handin.where} counts, {other.where} is the earlier one")
+        elif student.handin == kept.handin != "":
+            return student
+        elif student.handin:
+            notes.append(f"handed in again; the hand-in before was {student.handin}")
+        notes += [NOTHING] if not kept.handin else []
+        return student.model_copy(update={"handin": kept.handin, "late": handin.late, "notes": _once(notes)})
+
+
+def _once(notes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(notes))
+
+
+def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) -> list[str]:
+    """Make the folder of a class, whole or not at all; sentences about it.
+
+    Raises:
+        ClassError: the folder is in use, or the source or the roster cannot be used.
+    """
+    folder = folder.resolve()
+    _refuse_used(folder)
+    listed, notes = read_roster(roster) if roster else ([], [])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open_source(order.source) as source:
+        export = recognise(source, {*order.wanted, *order.known}, order.platform)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            made = RunFolder(draft)
+            made.handins.mkdir()
+            intake = _intake(made, order, ClassList(listed))
+            intake.take(export)
+            students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
+            made.write(run)
+            made.write(students)
+            _publish(draft, folder)
+        except BaseException:
+            remove(draft)
+            raise
+    return [f"recognised: {export.sentence}", *_told(students, len(export.handins))]
+
+
+def add_to_class(folder: Path, order: Order) -> list[str]:
+    """Take a later export into a class; sentences about what changed. Raises ClassError."""
+    run = RunFolder(folder)
+    run.students()  # which says that this is the folder of a class, before anything is written into it
+    with open_source(order.source) as source, alone_in(folder):
+        before = run.students()
+        export = recognise(source, {*order.wanted, *order.known}, order.platform)
+        run.handins.mkdir(exist_ok=True)
+        intake = _intake(run, order, ClassList(before.students))
+        intake.take(export)
+        notes = _strangers(intake, "the class before")
+        after = _students(intake, (*before.notes, *notes))
+        run.write(after)
+    return [f"recognised: {export.sentence}", *_changes(before, after, len(export.handins))]
+
+
+def _intake(run: RunFolder, order: Order, students: ClassList) -> Intake:
+    kept = partial(keep, handins=run.handins, wanted=order.wanted, known=order.known)
+    return Intake(kept, students, frozenset(one.key for one in students))
+
+
+def _refuse_used(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ClassError(
+            f"{folder}: exists and is not empty; name a new folder, or add a later export by `grader class add {folder} --from ...`"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ClassError(f"{folder}: is a file; name a new folder for the class")
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    try:
+        os.rename(draft, folder)  # noqa: PTH104  (an empty folder is replaced)
+    except OSError:
+        _refuse_used(folder)  # somebody else made it meanwhile
+        raise
+
+
+def _students(intake: Intake, notes: Sequence[str]) -> Students:
+    """Those on the roster in its order, then all others by their keys."""
+    listed = [one for one in intake.students if one.key in intake.listed]
+    others = sorted(
+        (one for one in intake.students if one.key not in intake.listed), key=lambda one: one.key.casefold()
+    )
+    return Students(students=(*listed, *others), notes=_once((*notes, *intake.notes)))
+
+
+def _strangers(intake: Intake, where: str) -> list[str]:
+    strangers = sorted(one.key for one in intake.students if one.key not in intake.listed)
+    return [f"handed in and not in {where}: {some(strangers)}"] if where and strangers else []
+
+
+# What is said of it ---------------------------------------------------------------------------------------------------
+
+MAX_TOLD = 20  # notes of students; all are in students.json
+
+
+def _told(students: Students, handins: int) -> list[str]:
+    everybody = students.students
+    none = [one for one in everybody if not one.handin]
+    unfit = [one.key for one in none if NOTHING in one.notes]
+    absent = [one.key for one in none if NOTHING not in one.notes]
+    copies = {one.handin for one in everybody if one.handin}
+    late = [one.key for one in everybody if one.late]
+    lines = [
+        f"students: {len(everybody)}, of whom handed in: {len(everybody) - len(none)}",
+        f"hand-ins in the export: {handins}, without equal ones: {len(copies)}",
+    ]
+    lines += [f"handed in nothing: {some(absent)}"] * bool(absent)
+    lines += [f"{NOTHING}: {some(unfit)}"] * bool(unfit)
+    lines += [f"late: {some(late)}"] * bool(late)
+    return [*lines, *students.notes, *_notes_of(everybody)]
+
+
+def _notes_of(students: Iterable[Student]) -> list[str]:
+    """Notes of students, first of those without a hand-in."""
+    ordered = sorted(students, key=lambda one: bool(one.handin))
+    notes = [f"{one.key}: {note}" for one in ordered for note in one.notes if note != NOTHING]
+    more = len(notes) - MAX_TOLD
+    return [*notes[:MAX_TOLD], *([f"and {more} more notes, in students.json"] if more > 0 else [])]
+
+
+def _changes(before: Students, after: Students, handins: int) -> list[str]:
+    earlier = {one.key: one for one in before.students}
+    new = [one for one in after.students if one.key not in earlier]
+    again = [one for one in after.students if one.key in earlier and one.handin != earlier[one.key].handin]
+    first = [one.key for one in again if not earlier[one.key].handin]
+    replaced = [one.key for one in again if earlier[one.key].handin]
+    noted = [one for one in after.students if one.key in earlier and one.notes != earlier[one.key].notes]
+    lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
+    lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
+    lines += [f"handed in for the first time: {some(first)}"] * bool(first)
+    lines += [note for note in after.notes if note not in before.notes]
+    return [*lines, *_notes_of((*new, *noted))]

@@ -1,0 +1,241 @@
+"""Who is in a class: its roster as a CSV file, and which student a platform means.
+
+A roster is what platforms call it: Canvas' gradebook and Moodle's grading worksheet are rosters too. A column that says nothing of who a
+student is, as marks of other labs, is not kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from grader.classroom.folder import ClassError
+from grader.classroom.handins import Person
+from grader.classroom.model import Student
+
+MAX_ROSTER_BYTES = 16 << 20
+# By field, the names of its columns without spaces and signs.
+COLUMNS = {
+    "name": "name fullname student studentname",
+    "first": "firstname givenname forename first",
+    "last": "lastname surname familyname last",
+    "email": "email emailaddress mail",
+    "sid": "sid studentid studentnumber idnumber sisuserid sisid universityid matriculationnumber",
+    "login": "login loginid sisloginid username netid userid user",
+    "canvas": "canvasid canvasuserid",
+    "moodle": "moodleid moodle identifier participant",
+    "github": "github githubusername githubuser githublogin",
+    "alias": "alias nickname pseudonym",
+}
+FIELDS = {column: field for field, columns in COLUMNS.items() for column in columns.split()}
+UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github")  # each says who somebody is
+PROOF = (*UNIQUE, "folder")
+KEYS = (
+    "login",
+    "email",
+    "github",
+    "folder",
+    "name",
+    "sid",
+    "canvas",
+    "moodle",
+)  # the first that a student has is the key
+
+
+def read_roster(path: Path) -> tuple[list[Student], list[str]]:
+    """The students of a roster in its order, and sentences about what is not used of it. Raises ClassError."""
+    rows = _rows(path)
+    header = next(rows, None)
+    if header is None:
+        raise ClassError(f"{path}: is empty; expected a first line with the columns, as name,email,sid")
+    fields = _fields(path, header[1])
+    unused = [column.strip() for column, field in zip(header[1], fields, strict=True) if not field and column.strip()]
+    students: list[Student] = []
+    lines: dict[tuple[str, str], int] = {}
+    taken: set[str] = set()
+    for line, cells in rows:
+        if any(cell.strip() for cell in cells[len(fields) :]):
+            raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
+        said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
+        if not said or (said.get("name") == "Points Possible" and len(said) == 1):  # a row of Canvas'
+            continue
+        student = _student(said, taken)
+        same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]
+        same += [("alias", student.alias)] * bool(student.alias)
+        same = same or [("name", " ".join(_words(student.name)))]
+        for field, value in same:
+            if first := lines.get((field, value.casefold())):
+                raise ClassError(
+                    f"{path}:{line}: {field} {value!r} is in line {first} too; expected a line for each student"
+                )
+        lines |= {(field, value.casefold()): line for field, value in same}
+        students.append(student)
+    if not students:
+        raise ClassError(f"{path}: has no students; expected a line for each")
+    return students, [f"columns of {path.name} that are not used: {some(unused)}"] * bool(unused)
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """The first of some names, and how many more there are."""
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows with something in them, each with its line. Raises ClassError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_ROSTER_BYTES + 1)
+        if len(content) > MAX_ROSTER_BYTES:
+            raise ClassError(f"{path}: is larger than {MAX_ROSTER_BYTES >> 20} MiB; expected a line for each student")
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise ClassError(f"{path}: cannot be read ({error.strerror}); expected a roster as a CSV file") from None
+    except UnicodeDecodeError:
+        raise ClassError(f"{path}: is not in UTF-8; save it as `CSV UTF-8`") from None
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    found = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
+    end = 0
+    try:
+        for cells in found:
+            line, end = end + 1, found.line_num
+            if any(cell.strip() for cell in cells):
+                yield line, cells
+    except csv.Error as error:
+        raise ClassError(f"{path}:{found.line_num}: is no CSV ({error})") from None
+
+
+def _fields(path: Path, header: list[str]) -> list[str]:
+    """The field of each column; empty for a column that is not used."""
+    plain = [re.sub(r"[^a-z0-9]", "", column.casefold()) for column in header]
+    fields = [FIELDS.get(column, "") for column in plain]
+    # Canvas' gradebook calls its own number ID; elsewhere that is the university's.
+    of_canvas = {"student", "sisloginid", "sisuserid"} & set(plain)
+    if "id" in plain:
+        fields[plain.index("id")] = "canvas" if of_canvas else "sid"
+    for field in filter(None, fields):
+        if fields.count(field) > 1:
+            both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]
+            raise ClassError(f"{path}: the columns {' and '.join(both[:2])} are both the {field}; keep one")
+    if not {"name", "last", *UNIQUE} & set(fields):
+        known = ", ".join(columns.split()[0] for columns in COLUMNS.values())
+        raise ClassError(f"{path}: the first line has no column that says who a student is, as {known}")
+    return fields
+
+
+def _student(said: Mapping[str, str], taken: set[str]) -> Student:
+    name = said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
+    ids = {field: said[field] for field in UNIQUE if field in said}
+    if "moodle" in ids:
+        ids["moodle"] = re.sub(r".*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
+    return Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
+
+
+def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
+    """A key for a student, not one of `taken`, which has it afterwards in small letters."""
+    said = {**ids, "name": name}
+    stem = next((key for field in KEYS if (key := _as_key(said.get(field, "")))), "student")
+    key, number = stem, 1
+    while key.casefold() in taken:
+        number += 1
+        key = f"{stem}-{number}"
+    taken.add(key.casefold())
+    return key
+
+
+def _as_key(word: str) -> str:
+    letters = "".join(one if one.isalpha() or one.isdecimal() or one in "_.@+-" else "-" for one in word)
+    return re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-.")
+
+
+# Which student is meant -----------------------------------------------------------------------------------------------
+
+
+class Ambiguous(Exception):
+    """Two students may be meant; the message says why."""
+
+
+class ClassList:
+    """The students of a class, who are found by what a platform says of them."""
+
+    def __init__(self, students: Iterable[Student]) -> None:
+        self._students = {student.key: student for student in students}
+        self._taken = {key.casefold() for key in self._students}
+
+    def __iter__(self) -> Iterator[Student]:
+        return iter(tuple(self._students.values()))
+
+    def put(self, student: Student) -> None:
+        """Add a student, or replace the one with that key."""
+        self._students[student.key] = student
+
+    def add(self, person: Person) -> Student:
+        """A new student, whom the platform names so."""
+        key = new_key(person.name, person.ids, self._taken)
+        student = Student(key=key, name=person.name, ids=dict(person.ids))
+        self.put(student)
+        return student
+
+    def find(self, person: Person) -> Student | None:
+        """The student who is meant; None if nobody is. Raises Ambiguous."""
+        proven = [one for one in self if any(_same(one, person, field) for field in PROOF)]
+        if proven:
+            return _only(proven, person, "ids")
+        free = [one for one in self if set(differing(one, person)) <= {"email"}]  # many have several
+        mail = person.ids.get("email", "").partition("@")[0]
+        for word in filter(None, (*person.spellings, mail)):
+            if spelt := [one for one in free if word.casefold() in _spellings(one, person)]:
+                return _only(spelt, person, f"{word!r}")
+        for name in filter(None, (person.name, *person.spellings)):
+            if named := [one for one in free if name_forms(name) & name_forms(one.name)]:
+                return _only(named, person, f"the name {name!r}")
+        return None
+
+    def namesakes(self, person: Person) -> list[str]:
+        """Keys of students with the person's name."""
+        return [one.key for one in self if name_forms(person.name) & name_forms(one.name)]
+
+
+def _only(found: list[Student], person: Person, by: str) -> Student:
+    if len(found) > 1:
+        who = person.name or next(iter(person.ids.values()), "somebody")
+        raise Ambiguous(f"{who} may be {' or '.join(one.key for one in found[:3])}, by {by}")
+    return found[0]
+
+
+def _same(student: Student, person: Person, field: str) -> bool:
+    mine, theirs = student.ids.get(field, ""), person.ids.get(field, "")
+    return bool(mine) and mine.casefold() == theirs.casefold()
+
+
+def differing(student: Student, person: Person) -> list[str]:
+    """The ids by which they are two people. A user of a clone is only guessed."""
+    both = (field for field in UNIQUE if field != "github" and field in student.ids and field in person.ids)
+    return [field for field in both if not _same(student, person, field)]
+
+
+def _spellings(student: Student, person: Person) -> set[str]:
+    words = {student.key, *(student.ids[field] for field in PROOF if field in student.ids)}
+    if "email" not in person.ids:
+        words.add(student.ids.get("email", "").partition("@")[0])
+    elif "email" in student.ids:
+        words = set()
+    return {word.casefold() for word in words if word}
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, in the order in which it is spoken, without signs."""
+    family, comma, first = name.partition(",")
+    plain = unicodedata.normalize("NFKC", f"{first} {family}" if comma else name).casefold()
+    return ["".join(filter(str.isalnum, word)) for word in plain.split()]
+
+
+@functools.lru_cache(maxsize=10_000)
+def name_forms(name: str) -> frozenset[str]:
+    """A name's letters in each order of first and family names: Canvas writes lovelaceada."""
+    words = [word for word in _words(name) if word]
+    return frozenset("".join(words[number:] + words[:number]) for number in range(len(words)))

@@ -1,0 +1,207 @@
+"""The files of a class: each appears whole, and what was cut off is none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from grader.classroom import folder
+from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.model import Attempt, Decision, Run, Student, Students
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+RUN = Run(made=NOW, grader="1", fingerprint="f", seed=7)
+STUDENTS = Students(students=(Student(key="ada", name="Ada", handin="0123456789abcdef"),), notes=("a note",))
+HANDIN = "0123456789abcdef"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def decision(reason: str = "late", **fields: object) -> Decision:
+    return Decision.model_validate({"at": NOW, "by": "ta", "who": "ada", "kind": "points", "reason": reason, **fields})
+
+
+def attempted(run: RunFolder, number: int, text: str | None = None, name: str = "") -> Attempt:
+    path = run.tasks(HANDIN) / (name or f"attempt.{number}")
+    path.mkdir(parents=True)
+    attempt = Attempt(number=number, started=NOW, ended=NOW, exit_code=0, place="node1 cpu")
+    (path / "attempt.json").write_text(attempt.model_dump_json() if text is None else text)
+    return attempt
+
+
+# Facts and students ---------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read(run: RunFolder) -> None:
+    run.write(RUN)
+    run.write(STUDENTS)
+    assert (run.run(), run.students()) == (RUN, STUDENTS)
+    changed = RUN.model_copy(update={"gpu": "NVIDIA H100"})
+    run.write(changed)
+    assert run.run() == changed
+    assert sorted(path.name for path in run.path.iterdir()) == ["run.json", "students.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no run.json in it; `grader class new` makes the folder of a class"),
+        ("", "run.json: is not what this grader writes; the text: Invalid JSON: EOF while parsing"),
+        ("{", "run.json: is not what this grader writes; the text: Invalid JSON"),
+        (RUN.model_dump_json().replace('"version":1', '"version":2'), "is not what this grader writes; version: Input should be 1"),
+        (RUN.model_dump_json().replace('"seed":7', '"seed":-7'), "run.json: is not what this grader writes; seed: "),
+        (RUN.model_dump_json().replace('"gpu"', '"gpus"'), "run.json: is not what this grader writes; gpus: Extra inputs"),
+        (b"\xff", "run.json: cannot be read ('utf-8' codec"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_said(run: RunFolder, text: str | bytes | None, words: str) -> None:
+    if text is not None:
+        (run.path / "run.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ClassError) as said:
+        run.run()
+    assert words in str(said.value)
+    assert str(run.path) in str(said.value)
+
+
+# Whole writes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_leaves_what_was_there(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write(RUN)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        run.write(RUN.model_copy(update={"seed": 8}))
+    assert run.run() == RUN
+    assert [path.name for path in run.path.iterdir()] == ["run.json"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(folder.os, "fsync", lambda _: done.append("fsync"))
+    replace = os.replace
+    monkeypatch.setattr(folder.os, "replace", lambda old, new: (done.append("replace"), replace(old, new)))
+    write_whole(tmp_path / "x", "words")
+    assert done == ["fsync", "replace"]
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o644
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from grader.classroom.folder import write_whole
+
+number = 0
+print("ready", flush=True)
+while True:
+    number += 1
+    write_whole(Path(sys.argv[1]), f"{number} " * 20_000 + "end")
+"""
+
+
+def test_a_reader_never_sees_half_a_file_though_the_writer_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    write_whole(path, "0 " * 20_000 + "end")
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        assert writer.stdout.readline() == "ready\n"
+        seen = set()
+        for _ in range(200):
+            words = path.read_text().split()
+            seen.add(words[0])
+            assert (len(words), words[-1], len(set(words))) == (20_001, "end", 2)
+        writer.send_signal(signal.SIGKILL)
+    assert len(seen) > 1, "the writer wrote nothing meanwhile"
+    assert path.read_text().endswith(" end")
+
+
+# Attempts -------------------------------------------------------------------------------------------------------------
+
+
+def test_attempts_come_in_their_order_and_one_that_was_cut_off_is_none(run: RunFolder) -> None:
+    assert run.attempts(HANDIN) == {}
+    made = [attempted(run, number) for number in (10, 2, 1)]
+    for name in (".attempt.3-x7", "attempt.0", "attempt.03", "attempt.x", "attempt.4.bak", "attempt.9999999"):
+        attempted(run, 3, name=name)
+    assert list(run.attempts(HANDIN).items()) == [
+        (made[2], run.tasks(HANDIN) / "attempt.1"),
+        (made[1], run.tasks(HANDIN) / "attempt.2"),
+        (made[0], run.tasks(HANDIN) / "attempt.10"),
+    ]
+
+
+@pytest.mark.parametrize(("text", "words"), [("{}", "number: Field required"), ("", "Invalid JSON")])
+def test_a_spoilt_attempt_is_said_with_its_file(run: RunFolder, text: str, words: str) -> None:
+    attempted(run, 1, text)
+    with pytest.raises(
+        ClassError, match=rf"tasks/{HANDIN}/attempt\.1/attempt\.json: is not what this grader writes; .*{words}"
+    ):
+        run.attempts(HANDIN)
+
+
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def test_decisions_are_added_and_never_changed(run: RunFolder) -> None:
+    assert run.decisions() == []
+    made = [decision("a\nb"), decision("\u2028c\r\x85", points=3.5), decision(kind="counts", counts=2, handin=HANDIN)]
+    for number, one in enumerate(made):
+        before = run.decisions_file.read_bytes() if number else b""
+        run.decide(one)
+        assert run.decisions_file.read_bytes().startswith(before)
+        assert run.decisions() == made[: number + 1]
+
+
+@given(st.integers(1, 200), st.text(max_size=5))
+@example(cut=len('y","points":null,"counts":null,"handin":""}\n'), reason="\N{SNOWMAN}y")
+@example(cut=1 + len('y","points":null,"counts":null,"handin":""}\n'), reason="\N{SNOWMAN}y")  # within a character
+def test_a_decision_that_was_cut_off_is_none_and_the_next_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, reason: str
+) -> None:
+    run = RunFolder(tmp_path_factory.mktemp("run"))
+    run.decide(decision("first"))
+    whole = run.decisions_file.read_bytes()
+    run.decide(decision(reason))
+    content = run.decisions_file.read_bytes()
+    run.decisions_file.write_bytes(content[: -min(cut, len(content) - len(whole))])
+    assert run.decisions() == [decision("first")]
+    run.decide(decision("third"))
+    assert run.decisions() == [decision("first"), decision("third")]
+
+
+def test_a_spoilt_line_in_the_middle_is_said_with_its_number(run: RunFolder) -> None:
+    run.decide(decision())
+    with run.decisions_file.open("a") as file:
+        file.write("{}\n")
+    run.decide(decision())
+    with pytest.raises(ClassError, match=r"decisions\.jsonl:2: is not what this grader writes; at: Field required"):
+        run.decisions()
+
+
+def test_whoever_decides_waits_for_the_one_who_is_deciding(run: RunFolder) -> None:
+    run.decide(decision("first"))
+    second = threading.Thread(target=run.decide, args=[decision("second")])
+    with run.decisions_file.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        assert run.decisions() == [decision("first")]
+    second.join(30)
+    assert run.decisions() == [decision("first"), decision("second")]

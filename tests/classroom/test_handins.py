@@ -1,0 +1,265 @@
+"""Copies of hand-ins: what belongs to a submission, under a hash of it, and never a file anywhere else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.classroom import handins
+from grader.classroom.archive import Entry, open_inner
+from grader.classroom.handins import HandIn, Kept, Person, keep
+from grader.submission import MAX_FILE_BYTES, MAX_NOTES, stage
+from tests.support.exports import zipped
+
+WANTED, KNOWN = ("softmax.py", "gelu.cu"), ("flash.py",)
+Keep = Callable[..., Kept]
+SOFTMAX = b"def softmax(x): ...\n"
+
+
+def handin(files: Mapping[str, bytes | None], *notes: str) -> HandIn:
+    return HandIn("ada", (Person("Ada"),), open_inner(zipped(files), "x").entries, notes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "handins").mkdir()
+    return tmp_path / "handins"
+
+
+@pytest.fixture
+def kept(folder: Path) -> Keep:
+    def kept(files: Mapping[str, bytes | None], *notes: str) -> Kept:
+        return keep(handin(files, *notes), folder, WANTED, KNOWN)
+
+    return kept
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_named_by_the_hash_that_a_report_has(kept: Keep, folder: Path, tmp_path: Path) -> None:
+    found = kept({"softmax.py": SOFTMAX, "lib/tiles.py": b"2"}, "a note")
+    assert found.notes == ("a note",)
+    assert files(folder / found.handin) == {"softmax.py": SOFTMAX, "lib/tiles.py": b"2"}
+    assert stage(folder / found.handin, tmp_path / "again", WANTED).info.sha256.startswith(found.handin)
+    assert {path.stat().st_mode & 0o222 for path in (folder / found.handin).rglob("*") if path.is_file()} == {0}
+    assert [path.name for path in folder.iterdir()] == [found.handin]
+
+
+def test_equal_files_are_one_copy_and_others_are_not(kept: Keep, folder: Path) -> None:
+    first = kept({"softmax.py": SOFTMAX, "gelu.cu": b""})
+    before = {path: path.stat().st_ino for path in folder.rglob("*")}
+    assert kept({"gelu.cu": b"", "softmax.py": SOFTMAX, "picture.png": b"1"}).handin == first.handin
+    assert {path: path.stat().st_ino for path in folder.rglob("*")} == before
+    others = [
+        {"softmax.py": SOFTMAX},
+        {"softmax.py": SOFTMAX + b" ", "gelu.cu": b""},
+        {"softmax.py": SOFTMAX, "gelu2.cu": b""},
+    ]
+    assert len({first.handin, *(kept(one).handin for one in others)}) == 4
+
+
+def test_a_folder_around_the_files_is_entered_as_a_grading_enters_it(kept: Keep, folder: Path) -> None:
+    found = kept({"lab/src/softmax.py": SOFTMAX, "lab/notes.txt": b"1"})
+    assert files(folder / found.handin) == {"softmax.py": SOFTMAX}
+    assert found.notes == ("the files lie in lab/src/: that folder is taken for the submission",)
+
+
+def test_a_wanted_file_is_kept_beside_very_many_others(kept: Keep, folder: Path) -> None:
+    found = kept({f"repo/a{number}.py": b"" for number in range(300)} | {"repo/softmax.py": SOFTMAX})
+    assert (folder / found.handin / "softmax.py").read_bytes() == SOFTMAX
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("softmax.ipynb", "a notebook cannot be graded, so save its code as softmax.py"),
+        ("my_softmax.py", "rename it to softmax.py"),
+    ],
+)
+def test_a_misnamed_file_is_kept_and_said(name: str, note: str, kept: Keep, folder: Path) -> None:
+    found = kept({name: SOFTMAX})
+    assert files(folder / found.handin) == {name: SOFTMAX}
+    assert found.notes == (f"there is no softmax.py, but {name}: {note}",)
+    beside = kept({name: SOFTMAX, "gelu.cu": b""})
+    assert set(files(folder / beside.handin)) == {name, "gelu.cu"}
+    assert beside.notes == found.notes
+
+
+def test_a_misnamed_file_with_a_name_that_no_module_has_is_said(kept: Keep) -> None:
+    assert kept({"softmax (1).py": SOFTMAX}).notes[0] == (
+        "there is no softmax.py, but softmax (1).py: rename it to softmax.py"
+    )
+
+
+def test_two_versions_in_folders_are_both_kept(kept: Keep, folder: Path) -> None:
+    several = kept({"v1/softmax.py": SOFTMAX, "v2/softmax.py": b"2"})
+    assert set(files(folder / several.handin)) == {"v1/softmax.py", "v2/softmax.py"}
+    assert several.notes == ("holds 2 folders with submissions (v1 and v2): grade one of them",)
+
+
+@pytest.mark.parametrize(
+    ("found", "notes"),
+    [
+        ({}, ("nothing is in it",)),
+        ({"ada/": None}, ("nothing is in it",)),
+        ({"venv/x.py": b""}, ("nothing is in it",)),
+        (
+            {"essay.pdf": b"1"},
+            ("essay.pdf: ignored, not a kind of file that a submission needs (.cc .cpp .cu .cuh .h .hpp .json .md .py .toml .txt)",),
+        ),
+        ({"softmax.py": b"0" * (MAX_FILE_BYTES + 1)}, ("softmax.py: ignored, larger than 1 MiB",)),
+        ({"notes.txt": b"\0"}, ("notes.txt: ignored, a binary file (if it is text, save it as UTF-8)",)),
+        ({"mem?.txt": b""}, ("mem?.txt: ignored, an odd name; letters, digits, _ . + - are allowed",)),
+        ({"a\x1b.txt": b""}, ("a\x1b.txt: ignored, an odd name; letters, digits, _ . + - are allowed",)),
+        ({"a" * 253 + ".txt": b""}, ("a" * 253 + ".txt: ignored, an odd name; letters, digits, _ . + - are allowed",)),
+        ({"../softmax.py": b"", "a/../../softmax.py": b""}, ("a/../../softmax.py: ignored, a path that leaves its folder",)),
+        ({"lab.tar.gz": b"1"}, ("lab.tar.gz: ignored, an archive of a kind that is not entered; .zip is",)),
+        ({"lab.ZIP": b"1"}, ("lab.ZIP: ignored, no zip that can be read (File is not a zip file)",)),
+    ],
+)  # fmt: skip
+def test_a_hand_in_of_which_nothing_can_be_graded_is_no_copy(
+    found: Mapping[str, bytes | None], notes: tuple[str, ...], kept: Keep, folder: Path
+) -> None:
+    assert kept(found) == Kept("", notes)
+    assert list(folder.iterdir()) == []
+
+
+def test_notes_without_end_are_cut(kept: Keep) -> None:
+    notes = kept({"softmax.py": SOFTMAX, **{f"{number}.png": b"" for number in range(100)}}).notes
+    assert len(notes) == MAX_NOTES + 1
+    assert notes[-1] == f"and {100 - MAX_NOTES} more files were ignored"
+    large = kept({"softmax.py": b"0" * (MAX_FILE_BYTES + 1), **{f"{number}.png": b"" for number in range(100)}})
+    assert large.notes[0] == "softmax.py: ignored, larger than 1 MiB"
+
+
+def test_a_file_that_cannot_be_read_leaves_the_others(folder: Path) -> None:
+    def spoilt(_most: int) -> bytes:
+        raise handins.Unreadable("cannot be unpacked (Bad CRC-32)")
+
+    bad = Entry(("gelu.cu",), 3, 0.0, spoilt)
+    found = keep(HandIn("ada", (), (bad, *handin({"softmax.py": SOFTMAX}).entries)), folder, WANTED, KNOWN)
+    assert files(folder / found.handin) == {"softmax.py": SOFTMAX}
+    assert found.notes == ("gelu.cu: ignored, cannot be unpacked (Bad CRC-32)",)
+
+
+# Archives in a hand-in ------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_that_was_handed_in_is_entered(kept: Keep, folder: Path) -> None:
+    plain = kept({"softmax.py": SOFTMAX, "lib/tiles.py": b"2"})
+    assert kept({"lab.zip": zipped({"softmax.py": SOFTMAX, "lib/tiles.py": b"2"})}) == plain
+    beside = kept({"lab (1).zip": zipped({"softmax.py": SOFTMAX, "a/../../x.py": b"", "../y.py": b""}), "gelu.cu": b""})
+    assert files(folder / beside.handin) == {"softmax.py": SOFTMAX, "gelu.cu": b""}
+    assert set(beside.notes) == {
+        "a/../../x.py: ignored, a path that leaves its folder",
+        "../y.py: ignored, a path that leaves its folder",
+    }
+
+
+def test_archives_with_one_path_have_folders(kept: Keep, folder: Path) -> None:
+    both = kept({"lab.zip": zipped({"softmax.py": SOFTMAX}), "lab (1).zip": zipped({"softmax.py": b"2"})})
+    assert set(files(folder / both.handin)) == {"lab/softmax.py", "archive/softmax.py"}
+    assert both.notes == ("holds 2 folders with submissions (archive and lab): grade one of them",)
+    beside = kept({"softmax.py": SOFTMAX, "lab.zip": zipped({"softmax.py": b"2"})})
+    assert files(folder / beside.handin) == {"softmax.py": SOFTMAX, "lab/softmax.py": b"2"}
+
+
+def test_an_archive_in_an_archive_is_not_entered(kept: Keep) -> None:
+    inner = zipped({"softmax.py": SOFTMAX})
+    assert kept({"lab.zip": zipped({"again.zip": inner})}) == Kept(
+        "", ("again.zip: ignored, an archive in an archive; only one is entered",)
+    )
+
+
+def test_a_bomb_costs_neither_memory_nor_disk(kept: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handins, "MAX_HANDIN_BYTES", 3 << 20)
+    many = zipped({f"{number}.py": b"\0" * (1 << 20) for number in range(40)})
+    large = zipped({"0large.py": b"\0" * (64 << 20)})
+    written: list[int] = []
+    write = handins._write
+    monkeypatch.setattr(handins, "_write", lambda path, content: (written.append(len(content)), write(path, content)))
+    tracemalloc.start()
+    found = kept({"many.zip": many, "large.zip": large, "softmax.py": SOFTMAX})
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    assert sum(written) <= 3 << 20
+    assert "0large.py: ignored, larger than 1 MiB" in found.notes
+    assert any("more than 2000 files, or 3 MiB, in one hand-in" in note for note in found.notes)
+    monkeypatch.setattr(handins, "MAX_ARCHIVE_BYTES", 100)
+    assert kept({"many.zip": many}).notes == ("many.zip: ignored, an archive larger than 0 MiB",)
+
+
+def test_a_size_that_is_declared_too_small_does_not_pass(folder: Path) -> None:
+    liar = Entry(("softmax.py",), 1, 0.0, lambda most: (b"0" * (MAX_FILE_BYTES * 4))[:most])
+    found = keep(HandIn("ada", (), (liar,)), folder, WANTED, KNOWN)
+    assert found == Kept("", ("softmax.py: ignored, larger than 1 MiB",))
+
+
+# Names that meet ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_of_two_files_with_one_name_the_last_counts(folder: Path) -> None:
+    entries = (*handin({"softmax.py": b"old"}).entries, *handin({"softmax.py": SOFTMAX}).entries)
+    found = keep(HandIn("ada", (), entries), folder, WANTED, KNOWN)
+    assert files(folder / found.handin) == {"softmax.py": SOFTMAX}
+    assert found.notes == ("softmax.py: comes twice in the archive, the last one counts",)
+
+
+def test_names_that_differ_in_case_are_both_kept(kept: Keep, folder: Path) -> None:
+    found = kept({"softmax.py": SOFTMAX, "Softmax.py": b"2"})
+    assert files(folder / found.handin) == {"softmax.py": SOFTMAX, "Softmax.py": b"2"}
+    assert found.notes[0] == "softmax.py and Softmax.py: names that differ in case alone, both are kept"
+
+
+def test_a_file_and_a_folder_of_one_name_are_said(kept: Keep, folder: Path) -> None:
+    found = kept({"softmax.py": SOFTMAX, "softmax.py/x.py": b"", "lib.py/x.py": b"", "lib.py": b""})
+    assert set(files(folder / found.handin)) == {"softmax.py", "lib.py/x.py"}
+    assert found.notes == (
+        "lib.py: ignored, another file or folder has its name",
+        "softmax.py/x.py: ignored, another file or folder has its name",
+    )
+
+
+# Nothing anywhere else ------------------------------------------------------------------------------------------------
+
+PARTS = st.sampled_from(
+    ["..", ".", "", "a", "A", "softmax.py", "gelu.cu", "x.zip", "C:", "con", " ", "é.py", "a\\b", "-", "~", "\x01"]
+)
+NAMES = st.lists(PARTS, min_size=1, max_size=5).map("/".join).filter(bool)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@given(st.dictionaries(NAMES, st.binary(max_size=20), max_size=6), st.booleans())
+def test_no_archive_writes_outside_its_copy(found: dict[str, bytes], in_archive: bool) -> None:
+    with tempfile.TemporaryDirectory() as around:
+        folder = Path(around, "a", "b", "handins")
+        folder.mkdir(parents=True)
+        copied = keep(handin({"in.zip": zipped(found)} if in_archive else dict(found)), folder, WANTED, KNOWN)
+        written = {Path(root, name).relative_to(folder) for root, _, names in os.walk(around) for name in names}
+        assert {path.parts[0] for path in written} == ({copied.handin} if copied.handin else set())
+        for path in written:
+            assert (folder / path).read_bytes() in found.values()
+            assert not any(part.startswith((".", "-")) for part in path.parts)
+
+
+def test_a_full_disk_leaves_no_half_copy(kept: Keep, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(handins, "_settle", full)
+    with pytest.raises(OSError, match="No space left"):
+        kept({"softmax.py": SOFTMAX})
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,347 @@
+"""The folder of a class is made whole or not at all, and a later export changes what it has to and no more."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.classroom import intake
+from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.intake import NOTHING, Order, add_to_class, new_class
+from grader.classroom.model import Attempt, Run, Student
+from tests.support import exports
+from tests.support.exports import Handed, zipped
+
+FACTS = Run(made=datetime(2026, 11, 25, tzinfo=UTC), grader="1", fingerprint="f", seed=7)
+ADA, BEN, EVE = "Ada Lovelace", "Ben Nakamura", "Eve Turing"
+Made = Callable[..., list[str]]
+
+
+class Class:
+    """A class in a folder, and what was said of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = RunFolder(folder / "run")
+
+    def order(self, files: dict[str, bytes | None], platform: str = "") -> Order:
+        path = self.folder / "export.zip"
+        path.write_bytes(zipped(files))
+        return Order(path, platform, ("softmax.py",), ("gelu.cu",))
+
+    def new(self, files: dict[str, bytes | None], names: Sequence[str] = ()) -> list[str]:
+        roster = self.folder / "roster.csv"
+        roster.write_text(exports.roster(names))
+        return new_class(self.run.path, FACTS, self.order(files), roster if names else None)
+
+    def add(self, files: dict[str, bytes | None]) -> list[str]:
+        return add_to_class(self.run.path, self.order(files))
+
+    def student(self, key: str) -> Student:
+        return next(one for one in self.run.students().students if one.key == key)
+
+    def copy(self, key: str) -> dict[str, bytes]:
+        folder = self.run.handins / self.student(key).handin
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Class:
+    return Class(tmp_path)
+
+
+def of(name: str, content: bytes = b"1", file: str = "softmax.py") -> Handed:
+    return Handed(name, {file: content})
+
+
+# A new class ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_has_its_facts_its_students_and_their_files(made: Class) -> None:
+    told = made.new(exports.gradescope([of(ADA), of(BEN, b"2")]), [EVE, ADA, BEN])
+    assert made.run.run() == FACTS
+    assert [one.key for one in made.run.students().students] == ["eturing", "alovelace", "bnakamura"]
+    assert made.student("eturing") == Student(
+        key="eturing", name=EVE, ids={"email": "eturing@uni.edu", "sid": exports.sid(EVE), "login": "eturing"}
+    )
+    assert made.copy("alovelace") == {"softmax.py": b"1"}
+    assert made.student("bnakamura").ids["gradescope"] == "9002"
+    assert told == [
+        "recognised: Gradescope's export: submission_metadata.yml names 2 submissions",
+        "students: 3, of whom handed in: 2",
+        "hand-ins in the export: 2, without equal ones: 2",
+        "handed in nothing: eturing",
+    ]
+    assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
+    assert sorted(path.name for path in made.run.path.iterdir()) == ["handins", "run.json", "students.json"]
+
+
+def test_a_group_has_one_hand_in(made: Class) -> None:
+    told = made.new(exports.gradescope([Handed(ADA, together_with=[BEN])]), [ADA, BEN])
+    assert made.student("alovelace").handin == made.student("bnakamura").handin != ""
+    assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, without equal ones: 1"]
+
+
+def test_equal_files_are_one_copy_and_listed(made: Class) -> None:
+    told = made.new(exports.canvas([of(ADA), of(BEN), of(EVE, b"2")]), [ADA, BEN, EVE])
+    assert made.student("alovelace").handin == made.student("bnakamura").handin != made.student("eturing").handin
+    assert "the same files: alovelace, bnakamura" in told
+    assert made.run.students().notes == ("the same files: alovelace, bnakamura",)
+    assert len(list(made.run.handins.iterdir())) == 2
+
+
+def test_people_who_are_not_on_the_roster_are_kept_and_said(made: Class) -> None:
+    told = made.new(exports.moodle([of(ADA), of(EVE, b"2")]), [ADA])
+    assert [one.key for one in made.run.students().students] == ["alovelace", "Eve-Turing"]
+    assert made.copy("Eve-Turing") == {"softmax.py": b"2"}
+    assert "handed in and not in the roster: Eve-Turing" in told
+    made.run.path.rename(made.folder / "other")
+    assert not any("roster" in line for line in made.new(exports.moodle([of(ADA)])))
+
+
+def test_a_namesake_with_other_ids_is_somebody_else(made: Class) -> None:
+    made.new(renumbered(exports.gradescope([of(ADA)]), exports.sid(ADA), "99", "alovelace@", "ada@"), [ADA])
+    assert (made.student("alovelace").handin, made.copy("ada@uni.edu")) == ("", {"softmax.py": b"1"})
+    assert made.student("ada@uni.edu").notes == ("has the name of alovelace, and other ids",)
+
+
+def test_an_id_that_differs_from_the_rosters_is_said(made: Class) -> None:
+    made.new(renumbered(exports.gradescope([of(ADA)]), exports.sid(ADA), "99"), [ADA])
+    assert made.student("alovelace").notes == ("handed in with the sid 99",)
+    assert made.student("alovelace").ids["sid"] == exports.sid(ADA)
+
+
+def renumbered(files: dict[str, bytes | None], *words: str) -> dict[str, bytes | None]:
+    """Gradescope's export with other words in its metadata."""
+    (name,) = (name for name in files if name.endswith(".yml"))
+    text = (files[name] or b"").decode()
+    for old, new in zip(words[::2], words[1::2], strict=True):
+        text = text.replace(old, new)
+    return {**files, name: text.encode()}
+
+
+def test_what_platforms_say_of_a_student_is_kept(made: Class) -> None:
+    told = made.new(exports.canvas([Handed(ADA, {"softmax-1.py": b"1", "x.png": b""}, number=4711, late=True)]), [ADA])
+    ada = made.student("alovelace")
+    assert (ada.late, ada.ids["canvas"], ada.name) == (True, "4711", ADA)
+    assert ada.notes[0] == "softmax-1.py is taken for softmax.py: Canvas numbers a file that is handed in again"
+    assert ada.notes[1].startswith("x.png: ignored, not a kind of file")
+    assert ["late: alovelace", *(f"alovelace: {note}" for note in ada.notes)] == told[-3:]
+
+
+def test_a_student_of_whom_nothing_can_be_graded_is_not_one_who_handed_in_nothing(made: Class) -> None:
+    told = made.new(exports.moodle([of(ADA, b"%PDF", "essay.pdf")]), [ADA, BEN])
+    assert made.student("alovelace").notes[-1] == NOTHING
+    assert told[3:5] == ["handed in nothing: bnakamura", f"{NOTHING}: alovelace"]
+    assert told[5].startswith("alovelace: essay.pdf: ignored")
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_two_hand_ins_of_a_student_the_later_counts(made: Class, backwards: bool) -> None:
+    handed = [Handed(ADA, {"softmax.py": b"old"}, 11), Handed(ADA, {"softmax.py": b"new"}, 12)]
+    made.new(exports.gradescope(handed[::-1] if backwards else handed), [ADA])
+    assert made.copy("alovelace") == {"softmax.py": b"new"}
+    assert made.student("alovelace").notes == (
+        "handed in twice: submission_12 counts, submission_11 is the earlier one",
+    )
+    assert made.student("alovelace").ids["gradescope"] == "12"
+    assert not any("same files" in note for note in made.run.students().notes)
+
+
+def test_a_student_who_hands_in_the_same_again_copies_nobody(made: Class) -> None:
+    told = made.new(exports.gradescope([Handed(ADA, number=11), Handed(ADA, number=12)]), [ADA])
+    assert told[-1] == "alovelace: handed in twice: submission_12 counts, submission_11 is the earlier one"
+    assert made.run.students().notes == ()
+
+
+def test_a_later_hand_in_of_which_nothing_can_be_graded_does_not_count(made: Class) -> None:
+    made.new(exports.gradescope([Handed(ADA, {"softmax.py": b"1"}, 11), Handed(ADA, {"x.png": b""}, 12)]), [ADA])
+    assert made.copy("alovelace") == {"softmax.py": b"1"}
+    assert made.student("alovelace").notes[-1] == f"submission_12: {NOTHING}; the hand-in before counts"
+
+
+def test_students_are_not_mixed_up_by_a_name_that_two_have(made: Class) -> None:
+    roster = made.folder / "two.csv"
+    roster.write_text(f"name,sid\n{ADA},1\n{ADA},2\n")
+    new_class(made.run.path, FACTS, made.order(exports.moodle([of(ADA)])), roster)
+    assert [one.handin != "" for one in made.run.students().students] == [False, False, True]
+    assert (
+        "Ada Lovelace may be Ada-Lovelace or Ada-Lovelace-2, by the name 'Ada Lovelace': nobody was chosen"
+        in made.student("Ada-Lovelace-3").notes
+    )
+
+
+def test_hundreds_of_notes_are_cut_and_those_without_a_hand_in_come_first(made: Class) -> None:
+    handed = [Handed(f"Ada L{number}", {"softmax.py": b"%d" % number, "x.png": b""}) for number in range(60)]
+    told = made.new(exports.moodle([*handed, of("Zoe Zz", b"", "y.png")]))
+    notes = [line for line in told if ": ignored" in line]
+    assert len(notes) == intake.MAX_TOLD
+    assert notes[0].startswith("Zoe-Zz: y.png")
+    assert told[-1] == "and 41 more notes, in students.json"
+
+
+TOPS = st.sampled_from(
+    [
+        "ada",
+        "Ada",
+        "ada.zip",
+        "..",
+        "",
+        ".git",
+        "__MACOSX",
+        "build",
+        "Ada L_12_assignsubmission_file_",
+        "la_LATE_1_2_softmax-1.py",
+    ]
+)
+BELOW = st.sampled_from(
+    ["", "/", "/softmax.py", "/../x.py", "/lab/softmax.py", "/.git/HEAD", "/\x07.py", "\\y.py", "/a.zip"]
+)
+CONTENTS = st.sampled_from(
+    [b"", b"1", b"\0", zipped({"softmax.py": b"1", "../z.py": b""}), zipped({"softmax.py": b"1"})[:-9]]
+)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@given(st.dictionaries(st.tuples(TOPS, BELOW).map("".join).filter(bool), CONTENTS, max_size=6))
+def test_any_archive_is_a_class_or_a_sentence(files: dict[str, bytes | None]) -> None:
+    with tempfile.TemporaryDirectory() as around:
+        made = Class(Path(around, "a", "b"))
+        made.folder.mkdir(parents=True)
+        with contextlib.suppress(ClassError):
+            made.new(files)
+            copies = {path.name for path in made.run.handins.iterdir()}
+            assert {one.handin for one in made.run.students().students} - {""} <= copies
+        assert {path.name for path in made.folder.iterdir()} - {"run"} == {"export.zip", "roster.csv"}
+        assert [path.name for path in Path(around).rglob("*") if path.name in ("x.py", "z.py")] == []
+
+
+# Whole or not at all --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ClassError("x")])
+@pytest.mark.parametrize("at", ["_students", "_publish", "keep"])
+def test_a_class_that_cannot_be_made_leaves_nothing(
+    made: Class, error: BaseException, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+    real = intake.keep
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    def second(*words: object, **options: object) -> object:
+        calls.append(words)
+        if len(calls) > 1:
+            raise error
+        return real(*words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(intake, at, second if at == "keep" else fail)
+    with pytest.raises(type(error)):
+        made.new(exports.folders([of(ADA), of(BEN)]))
+    assert len(calls) == 2 * (at == "keep")
+    assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv"]
+
+
+def test_a_folder_in_use_is_refused_and_an_empty_one_is_taken(made: Class) -> None:
+    made.run.path.mkdir()
+    made.new(exports.folders([of(ADA)]))
+    before = {path: path.stat().st_mtime_ns for path in made.folder.rglob("run/**/*")}
+    with pytest.raises(
+        ClassError, match=r"run: exists and is not empty; name a new folder, or add .*`grader class add"
+    ):
+        made.new(exports.folders([of(BEN)]))
+    assert {path: path.stat().st_mtime_ns for path in made.folder.rglob("run/**/*")} == before
+    shutil.rmtree(made.run.path)
+    made.run.path.write_text("")
+    with pytest.raises(ClassError, match="run: is a file"):
+        made.new(exports.folders([of(BEN)]))
+
+
+def test_a_folder_that_somebody_else_makes_meanwhile_stays_theirs(made: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = intake._publish
+
+    def later(draft: Path, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "theirs").touch()
+        publish(draft, folder)
+
+    monkeypatch.setattr(intake, "_publish", later)
+    with pytest.raises(ClassError, match="exists and is not empty"):
+        made.new(exports.folders([of(ADA)]))
+    assert [path.name for path in made.run.path.iterdir()] == ["theirs"]
+    assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
+
+
+def test_a_class_is_for_its_owner(made: Class) -> None:
+    made.new(exports.folders([of(ADA)]))
+    assert made.run.path.stat().st_mode & 0o077 == 0
+
+
+# A later export -------------------------------------------------------------------------------------------------------
+
+
+def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:
+    made.new(exports.canvas([of(ADA), of(BEN, b"2")]), [ADA, BEN, EVE])
+    before = {one.key: one for one in made.run.students().students}
+    graded = made.run.tasks(before["alovelace"].handin) / "attempt.1"
+    graded.mkdir(parents=True)
+    attempt = Attempt(number=1, started=FACTS.made, ended=FACTS.made, exit_code=0, place="cpu")
+    (graded / "attempt.json").write_text(attempt.model_dump_json())
+    told = made.add(
+        exports.canvas([Handed(ADA, {"softmax-1.py": b"new"}), of(BEN, b"2"), of(EVE, b"3"), of("Zoe Zz", b"4")])
+    )
+    assert told == [
+        "recognised: Canvas' submissions: files are named as lovelaceada_1001_50007_softmax-1.py",
+        "hand-ins in the export: 4; students changed: 3 of 4",
+        "handed in again, the new hand-in counts: alovelace",
+        "handed in for the first time: eturing",
+        "handed in and not in the class before: zzzoe",
+        "alovelace: softmax-1.py is taken for softmax.py: Canvas numbers a file that is handed in again",
+        f"alovelace: handed in again; the hand-in before was {before['alovelace'].handin}",
+    ]
+    assert made.copy("alovelace") == {"softmax.py": b"new"}
+    assert made.student("bnakamura") == before["bnakamura"]
+    assert (made.run.handins / before["alovelace"].handin / "softmax.py").read_bytes() == b"1"
+    assert list(made.run.attempts(before["alovelace"].handin)) == [attempt]
+    assert made.run.run() == FACTS
+    again = made.add(exports.canvas([Handed(ADA, {"softmax-1.py": b"new"})]))
+    assert again[1:] == ["hand-ins in the export: 1; students changed: 0 of 4"]
+
+
+def test_a_later_export_takes_no_hand_in_away(made: Class) -> None:
+    made.new(exports.moodle([of(ADA), of(BEN, b"2")]), [ADA, BEN])
+    before = made.run.students().students
+    told = made.add(exports.moodle([of(ADA, b"", "x.png")]))
+    assert [one.handin for one in made.run.students().students] == [one.handin for one in before]
+    assert told[-1] == f"alovelace: Ada Lovelace (657001): {NOTHING}; the hand-in before counts"
+
+
+def test_a_later_export_goes_into_a_class_only(made: Class) -> None:
+    with pytest.raises(ClassError, match=r"run: there is no students\.json in it; `grader class new`"):
+        made.add(exports.folders([of(ADA)]))
+    assert not made.run.path.exists()
+
+
+def test_an_export_that_cannot_be_read_leaves_the_class_as_it_was(made: Class) -> None:
+    made.new(exports.folders([of(ADA)]))
+    before = (made.run.path / "students.json").read_bytes()
+    (made.folder / "bad.zip").write_bytes(b"PK")
+    with pytest.raises(ClassError, match=r"bad\.zip: is no zip"):
+        add_to_class(made.run.path, Order(made.folder / "bad.zip", "", ("softmax.py",), ()))
+    assert (made.run.path / "students.json").read_bytes() == before
+
+
+def test_a_class_may_lie_in_what_it_is_made_of(made: Class) -> None:
+    source = exports.unpacked(exports.folders([of(ADA)]), made.folder / "handed")
+    new_class(source / "run", FACTS, Order(source, "", ("softmax.py",), ()))
+    assert [one.key for one in RunFolder(source / "run").students().students] == ["alovelace"]
+    assert not [path for path in source.iterdir() if path.name.startswith(".")]
