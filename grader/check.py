@@ -25,6 +25,7 @@ from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
 from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub
 from grader.verdict import text
+from grader.verdict.blame import blamed
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
@@ -119,6 +120,18 @@ def _names(tree: ast.Module) -> Iterator[str]:
                 pass
 
 
+def place_of(looks: Sequence[Look]) -> Callable[[CaseResult, str], str]:
+    """A function for `CheckView`: the path and line that a result of an assignment's file blames; of none, the file's first line."""
+    folder = looks[0].path.parent
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES]
+
+    def place(result: CaseResult, file: str) -> str:
+        at, line = next(iter(blamed(result, file, files)), (file, 1))
+        return f"{folder / at}:{line}"
+
+    return place
+
+
 def check(
     request: Request,
     view: CheckView,
@@ -210,7 +223,7 @@ class _Sources(DefaultFilter):
 
 def check_and_watch(
     request: Request,
-    new_view: Callable[[set[Path]], CheckView],
+    new_view: Callable[[Sequence[Look], set[Path]], CheckView],
     complain: Callable[[str], None],
     waiting: Callable[[], None],
 ) -> None:
@@ -219,7 +232,7 @@ def check_and_watch(
     A save during a check ends the check. The next check's judge gets ready before the next save.
 
     Args:
-        new_view: makes the view of one check. Takes the saved files that led to the check.
+        new_view: makes the view of one check. Takes its first looks, and the saved files that led to the check.
         complain: takes the error message of a check that failed; the next save starts another.
         waiting: called before the wait for a save.
 
@@ -246,8 +259,8 @@ def check_and_watch(
                     if not todo:
                         saved = next_saved()
                         todo = concerned()
-                    with new_view(saved) as view:
-                        looks = [one for one in look(request) if one.assignment.name in todo]
+                    looks = [one for one in look(request) if one.assignment.name in todo]
+                    with new_view(looks, saved) as view:
                         check(request, view, looks, grading, outdated=watcher.pending)
                     todo = set()
             except Saved:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
@@ -60,6 +60,11 @@ class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+
+
+class Form(StrEnum):
+    text = "text"
+    gcc = "gcc"
 
 
 class ImageDevice(StrEnum):
@@ -236,6 +241,10 @@ def check_(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
     ] = None,
+    form: Annotated[
+        Form,
+        typer.Option("--format", show_default=False, help="gcc: mistakes as `file:line: error: ...`, for an editor"),
+    ] = Form.text,
     course: Course = None,
 ) -> None:
     """Find the first mistake in each file, while you write. Needs no GPU."""
@@ -250,11 +259,12 @@ def check_(
         seed,
     )
 
-    def new_view(saved: set[Path]) -> CheckView:
+    def new_view(looks: Sequence[check.Look], saved: set[Path]) -> CheckView:
         if saved:
             console.rule(plain(f"{', '.join(sorted(map(str, saved)))} saved at {datetime.now():%H:%M:%S}"), style="dim")
         folder = [str(submission)] if submission != Path() else []
-        return CheckView(console, shlex.join(["grader", "check", *folder]))
+        place = check.place_of(looks) if form is Form.gcc else None
+        return CheckView(console, shlex.join(["grader", "check", *folder]), place)
 
     with _failures("interrupted"):
         if watch:
@@ -269,7 +279,7 @@ def check_(
                 )
             raise typer.Exit
         looks = check.look(request)
-        with new_view(set()) as view:
+        with new_view(looks, set()) as view:
             check.check(request, view, looks)
     if view.infra_errors:
         raise typer.Exit(EXIT_INFRA)

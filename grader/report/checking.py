@@ -1,8 +1,9 @@
-"""The terminal view of `grader check`: a line for each assignment, or a large panel with its first mistake."""
+"""The terminal view of `grader check`: a line for each assignment, or its first mistake, in a large panel or in a compiler's form."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -40,15 +41,19 @@ class CheckView:
     """Shows the events of a check; a context manager.
 
     command: the check as a student would type it again.
+    place: of a result of a file, "path:line" for an editor; mistakes have gcc's form then. None shows them in panels.
 
     Attributes:
         mistakes: the number of assignments with a mistake.
         unchecked: the number of assignments without a case that can run here.
     """
 
-    def __init__(self, console: Console, command: str = "grader check") -> None:
+    def __init__(
+        self, console: Console, command: str = "grader check", place: Callable[[CaseResult, str], str] | None = None
+    ) -> None:
         self._console = console
         self._command = command
+        self._place = place
         self._some_right = False
         self._with_inputs: list[str] = []  # the assignments whose mistake showed on drawn inputs
         self._tallies: dict[str, _Tally] = {}
@@ -128,6 +133,11 @@ class CheckView:
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
+        if self._place is not None:
+            words = " ".join(f"{result.title}:{ended} {within(result.message, LETTERS)}".split())
+            self._console.print(plain(f"{self._place(result, file)}: error: {words}"), soft_wrap=True)
+            self._console.print(Padding(Group(*blocks[1:]), (0, 0, 0, 4)))
+            return
         title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.title, "bold"), (ended, style))
         tries = plain(result.tries, "dim") if result.tries not in ("", result.title) else None
         panel = Panel(
