@@ -17,7 +17,7 @@ import psutil
 from grader import runfolder
 from grader.sandbox.base import InfraError
 
-GONE = (404, 409)  # what a daemon answers where somebody else has removed a container, or is removing it
+GONE = (404, 409)  # the daemon's status codes if another process has removed the container or is removing it
 
 
 def cleanup() -> Iterator[str]:

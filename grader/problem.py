@@ -45,10 +45,13 @@ class Params(BaseModel):
 class Call:
     """One call of the student's function.
 
-    args: tensors by parameter name, in the order of the parameters; any strides.
-    options: further arguments, passed by position after the tensors.
-    upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all `args`, then the result.
-    starts: for functions that write to given memory: by how many elements an output lies beyond an aligned address, by name.
+    Attributes:
+        args: tensors by parameter name, in the order of the parameters; any strides.
+        options: further arguments, passed by position after the tensors.
+        upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all
+            `args`, then the result.
+        starts: for functions that write to given memory: distance of an output from an aligned address in elements, by
+            output name.
     """
 
     args: dict[str, torch.Tensor]
@@ -71,8 +74,9 @@ class Mistakes(Protocol):
     """
 
     def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
-        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`; the first wrong element lies in entry
-        `first` of dimension 0. Where many elements are asked for, a suspect may look at some entries from there on.
+        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`. The first wrong element
+        lies in entry `first` of dimension 0. If there are many elements, a suspect may compute only some entries from
+        there on.
         """
 
 
