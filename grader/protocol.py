@@ -6,10 +6,8 @@ same id. A reply with id 0 is
 unasked: the first says that the worker is ready; in a timed batch, one says that all calls are queued behind the gate.
 
 The worker trusts requests. The judge checks replies in `grader/contender/replies.py`, by the types here and the `Bound`
-of each field.
-Tensors never travel in frames: they lie in the arena, and a frame gives their places. Open files (the arena's memory)
-    travel beside a
-frame over the Unix socket.
+of each field. Tensors never travel in frames: they lie in the arena, and a frame gives their places. Open files (the
+arena's memory) travel beside a frame over the Unix socket.
 
 This module imports the standard library only, because a worker sees nothing else of `grader`.
 """

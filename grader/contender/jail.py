@@ -193,8 +193,7 @@ def _drop(setpriv: str) -> list[str]:
     """The command that becomes the worker's user, without groups, capabilities or new privileges.
 
     If this process may not empty the bounding set, as in a container, the set is left: some versions of setpriv would
-        refuse. Without new
-    privileges no capability can be raised from it.
+    refuse. Without new privileges no capability can be raised from it.
     """
     uid = worker_uid()
     bounds = ["--bounding-set=-all"] if _has_capability(CAP_SETPCAP) else []

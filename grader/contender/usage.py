@@ -51,8 +51,7 @@ def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
     """Whether processes hold more than `limit` bytes of memory (see `private_bytes`).
 
     Mostly their own pages and all files in memory of the machine together are less. Then no file is looked at: that
-        would take one
-    question for each open file, many times a second.
+    would take one question for each open file, many times a second.
     """
     pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
     if pages + _shared_by_anyone() <= limit:

@@ -1,10 +1,8 @@
 """One worker process: start, ask, wait, end.
 
 The judge believes no reply. A reply is a bounded JSON frame; the judge checks its form, and uses it only to choose the
-message that a
-student reads. The arena shows whether an answer is right. One kind of reply leaves points open, and never earns any: on
-    a CPU a worker
-may report that a file needs a GPU, and then no case of the part earns points.
+message that a student reads. The arena shows whether an answer is right. One kind of reply leaves points open, and
+never earns any: on a CPU a worker may report that a file needs a GPU, and then no case of the part earns points.
 
 While a worker runs, the judge watches its time, memory and processes. Beyond a limit the judge kills the worker's whole
 tree. The judge is the "child subreaper" of the tree, so processes that a worker's children leave behind stay within

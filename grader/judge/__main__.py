@@ -3,13 +3,10 @@
     python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json
 
 The job is one line of JSON on standard input. The judge writes its events to EVENTS_FD, one JSON object a line. If
-EVENTS_FD
-is 1, all other output goes to stderr, and the judge ends when stdin ends: in a container these streams are its only
-    connection.
-FOLDER is the folder of the run, which the judge fills. `isolated` refuses a submission that no jail isolates from the
-machine. `docker` says that the judge runs in the grader's container. The judge starts workers and imports torch before
-it reads the
-job: a sandbox that starts the judge early does not wait for them.
+EVENTS_FD is 1, all other output goes to stderr, and the judge ends when stdin ends: in a container these streams are
+its only connection. FOLDER is the folder of the run, which the judge fills. `isolated` refuses a submission that no
+jail isolates from the machine. `docker` says that the judge runs in the grader's container. The judge starts workers
+and imports torch before it reads the job: a sandbox that starts the judge early does not wait for them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A broken compiler, driver or disk makes every file fail. A student's failure stands only if the staff's file works in
 the same place: in a worker of the same kind, in the same jail, with the same tools. The canary runs at most once for an
-    assignment, and only after a
-failure that may be the machine's: a tool or driver failed outside the student's own lines, or all cases of the
-assignment failed alike.
+assignment, and only after a failure that may be the machine's: a tool or driver failed outside the student's own lines,
+or all cases of the assignment failed alike.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Canary:
         """How the staff's file fails here, in the tools' own words; "" if it works. Later calls return the same.
 
         First, all processes of the submission end and its files are removed: a submission that fills the disk must not
-            break the canary.
+        break the canary.
         """
         if assignment.name not in self._told:
             self.lanes.finish()

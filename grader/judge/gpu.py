@@ -157,8 +157,7 @@ class Gauge:
         """Whether no kernel of another process runs now.
 
         First the probe: kernels that queue behind a running kernel must be as fast as usual. Then, if `thoroughly`, a
-            kernel watches for
-        LOOK_NS how often the GPU runs another context.
+        kernel watches for LOOK_NS how often the GPU runs another context.
         """
         if self._work is None:
             return True

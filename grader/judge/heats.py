@@ -2,8 +2,7 @@
 
 The judge's clock is a few percent off now and then, because collecting results takes a varying time. So it sometimes
 doubts an honest claim. A race whose claim is lifted a little has further rounds (`Tally.wants_another_round`). If these
-do not settle the doubt, a second
-race decides: a false claim is as far off there as in the first.
+do not settle the doubt, a second race decides: a false claim is as far off there as in the first.
 """
 
 from __future__ import annotations

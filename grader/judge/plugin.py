@@ -6,9 +6,8 @@ names the check under `checks` and gives its points. A check that takes only `pr
 pytest's own tests.
 
 Fixtures of a check: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties`
-    (laws of right
-answers), `evidence` (takes measurements). A speed case also has `speed_case` (`test_speed` is parametrised over them),
-`track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
+(laws of right answers), `evidence` (takes measurements). A speed case also has `speed_case` (`test_speed` is
+parametrised over them), `track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs a case under compute-sanitizer: a small input, in a worker of its own under NVIDIA's tool.
 
 The tool sees errors that guard bands cannot: reads out of bounds, races in shared memory, uninitialised memory. Every
-    tensor has
-an allocation of its own for that. The answer is compared as always, so a submission that does nothing fails.
+tensor has an allocation of its own for that. The answer is compared as always, so a submission that does nothing fails.
 
 The tool's log lies in the submission's scratch folder. A submission can empty the log (the case is skipped) or forge
 it. So the tool finds mistakes, and proves nothing.

@@ -152,9 +152,8 @@ class Schedule:
         """Run works in several lanes.
 
         Checks go first: each is as much work as several cases, and would keep one lane busy after the others have
-            ended. Neighbouring cases
-        do not run at once: their launches often compile alike, and a kernel that one lane has compiled is cached for
-            the others.
+        ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
+        compiled is cached for the others.
         """
         checks, cases = [one for one in works if one.case is None], [one for one in works if one.case is not None]
         step = max(1, len(cases) // self.run.lane_count)

@@ -36,8 +36,8 @@ MAX_OPEN_FILES = 1024
 def main() -> None:
     """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu|compile PARENT_PID TASKS
 
-    Requests, with open files beside them, come from the socket; replies go to the pipe.
-    TASKS is the number of processes and threads that the user may have, including this worker's.
+    Requests, with open files beside them, come from the socket; replies go to the pipe. TASKS is the number of
+    processes and threads that the user may have, including this worker's.
     """
     descriptor, replies, kind, parent, tasks = (
         int(sys.argv[1]),

@@ -18,8 +18,7 @@ def told_where(limit_s: float, describe: Callable[[], str] | None = None) -> Ite
     """Print where the code of this block is, if it still runs after `limit_s` seconds.
 
     A Python thread prints: all other threads stand still meanwhile. (`faulthandler.dump_traceback_later` reads the
-        frames of running threads,
-    and may crash the worker on a frame that is gone.)
+    frames of running threads, and may crash the worker on a frame that is gone.)
 
     Args:
         describe: returns the frames, a line like Python's for each; by default Python's own frames are printed.

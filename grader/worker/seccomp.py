@@ -4,15 +4,14 @@ confine.
 Refused with EPERM:
 - the kernel's keyrings, which outlive a user's processes;
 - sockets of all families but those that a network namespace confines (AF_VSOCK, say, connects a virtual machine with
-its host);
+  its host);
 - io_uring, whose operations, such as socket(), are no system calls and so pass every filter;
 - memory that belongs to no process and so is counted nowhere: System V's shared memory, semaphores and queues, secret
-memory, and new
-  namespaces and mounts, in which a user becomes root and mounts file systems in memory;
+  memory, and new namespaces and mounts, in which a user becomes root and mounts file systems in memory;
 - leases on files and notices of changes, which make other processes of the same user (the judge's) wait for the worker.
 
 Refused with ENOSYS: clone3, whose flags lie in memory, where a filter cannot read them. Callers then use clone, as on
-    an old kernel.
+an old kernel.
 
 All other calls are allowed. A filter can never be removed. The program is classic BPF over `struct seccomp_data`
 (seccomp(2)): the number of the call at offset 0, the architecture at 4, the first argument at 16, the second at 24.

@@ -1,8 +1,7 @@
 """Huge tensors in little memory: a window of the arena, mapped many times in a row.
 
 An index that overflows shows in the address of its access, so all addresses must exist: n elements of address space, in
-    which every
-window shows the same memory, with wide empty gaps before and after.
+which every window shows the same memory, with wide empty gaps before and after.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ A faulty kernel may seem to work on a GPU. Here the first faulty access ends the
 - A pointer may reach the memory of the tensor that it was given by (`Memory.given`). Masked lanes reach nothing.
 - A load of poison is a fault if the memory is from `torch.empty` and no kernel has written there.
 - Two programs that access an element without an atomic, one of them writing, are a race if nothing orders them
-(`Order`). A store of the
-  value that the element already has is no fault, because tiles may overlap.
+  (`Order`). A store of the value that the element already has is no fault, because tiles may overlap.
 - A store that changes an input of the call is a fault.
 """
 
