@@ -1,4 +1,4 @@
-"""Builds the CPU's stand-in for the CUDA runtime, once for each machine, and puts it into a worker's runtime folder.
+"""Builds the CUDA runtime of `worker/cuda_cpu/`, once for each machine, and puts it into a worker's runtime folder.
 
 `python -m grader.contender.cuda_cpu` builds it into the installed package, for an image: a container keeps no cache.
 """

@@ -49,7 +49,7 @@ CUDAS = re.compile(
     r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
 )
 STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
-# An error about PyTorch's C++ interface, as the CPU's stand-in for it lacks an overload.
+# An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
 # Headers of GPU libraries.
 FOREIGN = re.compile(
