@@ -83,7 +83,7 @@ class Frame:
     id: Size = field(default=0, kw_only=True)
 
 
-# What a contender asks ------------------------------------------------------------------------------------------------
+# Requests ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class Release(Frame):
 Request: TypeAlias = Load | Yardstick | Call | Prepare | Time | Collect | Tidy | Release
 
 
-# What a worker says ---------------------------------------------------------------------------------------------------
+# Replies -------------------------------------------------------------------------------------------------------------
 
 RaisedBy = Literal["submission", "library", "toolchain"]
 ErrorKind = Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]

@@ -1,4 +1,4 @@
-"""The report's `Environment`: versions of the software, and the machine."""
+"""Describes the machine and the versions of its software for the report, and finds its compilers."""
 
 from __future__ import annotations
 

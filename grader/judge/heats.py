@@ -1,4 +1,4 @@
-"""Heats of a speed case: a race, and a second race with a new worker if the judge's clock doubts the claim.
+"""Runs the heats of a speed case: a race, and a second race with a new worker if the verdict of the first is doubted.
 
 The judge's clock is a few percent off now and then, because collecting results takes a varying time. So it sometimes
 doubts an honest claim. A race whose claim is lifted a little has further rounds (`Tally.wants_another_round`). If these

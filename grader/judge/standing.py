@@ -1,4 +1,4 @@
-"""What a grading knows of each of a submission's files: whether it can be run, and why not.
+"""The standing of each of a submission's files in a grading: whether the file can be run, and why not.
 
 A part is given up after two cases that gave no answer in time. An endless loop would otherwise use up the whole time
 limit of each of the part's cases. Two cases must end alike, because a single case may be slow for a reason of its own.

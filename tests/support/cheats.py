@@ -370,7 +370,7 @@ def timed(x):
         os._exit(0)
     return y
 """,
-        outcome="failed|crashed",  # or it is ended, for what wakes its parent cannot be made to stand still
+        outcome="failed|crashed",  # or ended: a process that wakes its parent cannot be frozen
         says=f"{UNWRITTEN}|could not be made to stand still",
     ),
     # Memory ----------------------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ timed = torch.empty_like
         outcome="failed",
         says=STALE + ".*(never written|got nan)",
     ),
-    # Answers that hold until nobody looks ----------------------------------------------------------------------------
+    # Answers that hold until the check -------------------------------------------------------------------------------
     "wrong_later": Cheat(
         "right in correctness and in the first calls that are timed",
         """

@@ -72,7 +72,7 @@ class Kernel:
         return self._library.call(function, *self.signature.values(arguments, self._stream))
 
     def returned(self) -> protocol.Returned:
-        """What the last call returned, for each of its outputs."""
+        """The description of each output of the last call."""
         return protocol.Returned("written")
 
     def _ending(self, number: int) -> str:
@@ -193,7 +193,7 @@ class TorchForm(Kernel):
             )
 
     def returned(self) -> protocol.Returned:
-        """As `worker/run.py` describes a tensor, where it is not what the judge asked for."""
+        """The description of the returned tensor, as `worker/run.py` makes it; "written" for a right dtype and shape."""
         one, shape = self._result, tuple(self._result.sizes[: self._result.dims])
         words = [one.kind.decode(), one.type.decode(), one.dtype.decode(), one.device.decode()]
         if words == ["tensor", "Tensor", "float32", "cpu"] and shape == self._wanted:
@@ -278,7 +278,7 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
 
 
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
-    """How many kernels were launched; None where large launches run in part."""
+    """Make the calls. Returns how many kernels were launched; None if large launches ran in part."""
     calls = [(*one.args, *one.outputs) for one in request.calls]
     inputs, options = len(request.calls[0].args), request.options
     if request.windows > 1:
