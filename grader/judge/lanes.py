@@ -24,8 +24,8 @@ from grader.judge.evidence import Evidence
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 
-LITTLE = 4  # works for each lane
-WORTH_A_START = 4  # works for each further worker of an assignment: starting a worker takes as long as some cases
+LITTLE = 4  # waiting works per lane, at which little work is left
+WORTH_A_START = 4  # waiting works per lane that justify a further lane: starting a worker takes as long as some cases
 APART = "/apart"  # the queue of works that start their own worker; no assignment has this name
 # A work of this queue takes as long as many others: lanes begin with it, so that nobody waits for it at the end
 APART_WEIGHT = 40
