@@ -1,7 +1,7 @@
 """Removes the remains of killed runs: containers, processes, folders.
 
-Running gradings are left alone: a container's labels name its owner and a deadline, and a run locks its folder. Shared memory, on a CPU
-and on a GPU, ends with the processes that hold it.
+Running gradings are left alone: a container's labels name its owner and a deadline, and a run locks its folder. Shared
+memory, on a CPU and on a GPU, ends with the processes that hold it.
 """
 
 from __future__ import annotations

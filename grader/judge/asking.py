@@ -82,7 +82,8 @@ def ask(
 ) -> None:
     """Have the contender answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
 
-    first: the first call. windows, keep, reverse: see `protocol.Call`; a case that measures or needs memory keeps nothing.
+    first: the first call. windows, keep, reverse: see `protocol.Call`; a case that measures or needs memory keeps
+    nothing.
     """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"

@@ -2,8 +2,8 @@
 
     python -m tests.support.threads cpu|cuda LANES ASSIGNMENT ...
 
-The last line of output is JSON: `seen` (imports and messages with their threads), `lanes` (number of cases that each thread
-began) and `outcomes` of parts. LANES is the number of lanes; 0 for the machine's own number.
+The last line of output is JSON: `seen` (imports and messages with their threads), `lanes` (number of cases that each
+thread began) and `outcomes` of parts. LANES is the number of lanes; 0 for the machine's own number.
 """
 
 from __future__ import annotations

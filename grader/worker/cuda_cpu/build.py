@@ -1,7 +1,8 @@
 """Builds a `.cu` file for the CPU, and calls the built library.
 
-`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the callbacks of that
-option: no sanitizer library is needed, and the runtime sees every access to memory with its thread and its line.
+`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the
+callbacks of that option: no sanitizer library is needed, and the runtime sees every access to memory with its thread
+and its line.
 """
 
 from __future__ import annotations
@@ -240,7 +241,8 @@ class Library:
     def begin(self, order: int = 0, sample: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
-        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their results.
+        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their
+        results.
         """
         self.functions.cuda_cpu_begin(order, int(sample))
 

@@ -98,7 +98,8 @@ class Kernel:
         return "".join(lines)
 
     def call(self, arguments: Sequence[Any]) -> int:
-        """Run the function with threads forwards, then backwards: results that differ depend on the threads' order. Raises LoadError.
+        """Run the function with threads forwards, then backwards: results that differ depend on the threads' order.
+        Raises LoadError.
 
         Returns:
             The number of launches.
@@ -209,8 +210,8 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """Build the file at `path`.
 
     Args:
-        build: `compiler`, g++ or clang++; `limit_s`, its limit in seconds; `nvcc`, which compiles the file for `arch` too, or None;
-            `signature`, the entry's parameters. A file that nvcc refuses is a failed build.
+        build: `compiler`, g++ or clang++; `limit_s`, its limit in seconds; `nvcc`, which compiles the file for `arch`
+            too, or None; `signature`, the entry's parameters. A file that nvcc refuses is a failed build.
 
     Raises:
         LoadError: build_failed; unsupported, if only a GPU can run the file; failed, if the entry is missing.
