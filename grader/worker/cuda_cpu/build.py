@@ -1,7 +1,8 @@
 """Builds a `.cu` file for the CPU, and calls the built library.
 
-`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the callbacks of that
-option: no sanitizer library is needed, and the runtime sees every access to memory with its thread and its line.
+`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the
+callbacks of that option: no sanitizer library is needed, and the runtime sees every access to memory with its thread
+and its line.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ CUDAS = re.compile(
     r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
 )
 STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
-# An error about PyTorch's C++ interface, as the CPU's stand-in for it lacks an overload.
+# An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
 # Headers of the CUDA toolkit for which there is no stand-in in include/: nothing is declared by them here.
 TOOLKIT = re.compile(
@@ -270,7 +271,8 @@ class Library:
     def begin(self, order: int = 0, sample: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
-        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their results.
+        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their
+        results.
         """
         self.functions.cuda_cpu_begin(order, int(sample))
 
