@@ -303,11 +303,8 @@ def find(place: Place) -> None:
         InfraError: the daemon does not answer within `engine.LOOK_TIMEOUT_S`, or has no such image.
         UsageError: a container would not get the GPU.
     """
-    client = engine.connect(engine.LOOK_TIMEOUT_S)
-    try:
+    with contextlib.closing(engine.connect(engine.LOOK_TIMEOUT_S)) as client:
         info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
-    finally:
-        client.close()
     engine.remember(place.image)
     if choose_gpu(place, image.labels, info) is None and place.device == "auto" and driver_is_loaded():
         raise UsageError(
