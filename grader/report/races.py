@@ -37,14 +37,8 @@ class Timed:
 
 def timed_cases(report: Report) -> list[Timed]:
     """The speed cases that were measured."""
-    found = []
-    for one in report.assignments:
-        for part in one.parts:
-            name = f"{one.title}, {part.title}" if len(one.parts) > 1 else one.title
-            for case in part.speed.cases:
-                if case.measured is not None:
-                    found.append(Timed(f"{name}: {case.name}", case, case.measured))
-    return found
+    cases = ((one.title_of(part), case) for one, part in report.parts for case in part.speed.cases)
+    return [Timed(f"{head}: {case.name}", case, case.measured) for head, case in cases if case.measured is not None]
 
 
 def name_of(contender: str) -> str:
