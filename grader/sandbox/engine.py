@@ -63,8 +63,12 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
     """
 
     def asked() -> T:
-        with in_words(doing), _no_daemon_either():
-            return ask()
+        with in_words(doing):
+            try:
+                return ask()
+            except (ValueError, AttributeError, KeyError, TypeError) as error:
+                # The SDK leaks these for an invalid address, or for a server that is no daemon.
+                raise DockerException(f"{type(error).__name__}: {error}") from error
 
     limit_s = 2 * (timeout_s or TIMEOUT_S)
     try:
@@ -72,15 +76,6 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
     except TimeoutError:
         words = f"could not {doing}: the daemon at {address()} has not given its answer within {limit_s} s; restart it"
         raise InfraError(f"{words}. {HELP}") from None
-
-
-@contextlib.contextmanager
-def _no_daemon_either() -> Iterator[None]:
-    """Turn the exceptions that the SDK leaks for an invalid address, or for a server that is no daemon, into DockerException."""
-    try:
-        yield
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise DockerException(f"{type(error).__name__}: {error}") from error
 
 
 class Pulse(Guard):
