@@ -132,7 +132,8 @@ def error_map(found: ErrorMap, name: str) -> Plot:
             top += LARGEST_CELL + 8
     marks += _cells(found.cells, LEFT, top, cell, height)
     bottom = top + down * height
-    rows, columns = _row_axis(found, top, bottom), Axis(0, found.columns, LEFT, LEFT + across * cell)
+    last = found.first + found.rows * (found.columns if found.folded else 1)
+    rows, columns = Axis(found.first, last, top, bottom), Axis(0, found.columns, LEFT, LEFT + across * cell)
     marks += [label(LEFT - 8, max(rows.at(tick), top + 4), f"{tick:.0f}", "tick", "end") for tick in _whole(rows)]
     if found.after:
         marks += [label(LEFT - 8, bottom + 8 + LARGEST_CELL / 2, "memory after", "tick", "end")]
@@ -141,9 +142,10 @@ def error_map(found: ErrorMap, name: str) -> Plot:
     marks += [label(columns.at(tick), bottom + 13, f"{tick:.0f}", "tick", "middle") for tick in _whole(columns)]
     counts = {mark: sum(row.count(mark) for row in (*found.cells, found.before, found.after)) for mark in SAID}
     one = found.cell_rows * found.cell_columns
+    which = f": the matrix [{', '.join(map(str, found.at))}] of {' × '.join(map(str, found.leading))}"
     return Plot(
         name,
-        f"Where {found.output} is wrong{_which(found)}",
+        f"Where {found.output} is wrong{which if found.at else ''}",
         f"{counted(found.rows, 'folded row' if found.folded else 'row')} from top to bottom, "
         f"{counted(found.columns, 'column')} from left to right; "
         f"{'a cell is one element' if one == 1 else f'a cell shows the worst of {found.cell_rows} × {found.cell_columns} elements'}. "
@@ -161,17 +163,6 @@ def _key(found: ErrorMap, marks: Sequence[str]) -> tuple[tuple[str, Mark], ...]:
     right = [("within budget", "fine")] if any(FINE in row for row in found.cells) else []
     looks = [*right, *((SAID[mark], f"mark-{mark}") for mark in marks)]
     return tuple((words, rectangle(1, 1, 10, 10, f"cell {look}")) for words, look in looks)
-
-
-def _which(found: ErrorMap) -> str:
-    return (
-        f": the matrix [{', '.join(map(str, found.at))}] of {' × '.join(map(str, found.leading))}" if found.at else ""
-    )
-
-
-def _row_axis(found: ErrorMap, top: float, bottom: float) -> Axis:
-    rows = found.rows * (found.columns if found.folded else 1)
-    return Axis(found.first, found.first + rows, top, bottom)
 
 
 def _whole(axis: Axis) -> list[float]:

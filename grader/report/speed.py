@@ -21,6 +21,10 @@ NAMES = {
 }
 
 
+def name_of(contender: str) -> str:
+    return NAMES.get(contender, contender)
+
+
 def speed_case(result: SpeedCaseResult) -> RenderableType:
     """The case's times as a table, then its bands and flags; or the reason for their absence."""
     mark, style = STYLE[result.outcome]
@@ -53,7 +57,7 @@ def _times(measured: SpeedMeasurement) -> Table:
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
         own = one.name == "submission"
         table.add_row(
-            plain(NAMES.get(one.name, one.name), "bold" if own else ""),
+            plain(name_of(one.name), "bold" if own else ""),
             f"{one.time_s.median * 1e3:.4g} ms",
             rate,
             f"{one.roofline_share:.0%}",
@@ -74,6 +78,5 @@ def _bands(bands: tuple[BandResult, ...]) -> Text:
     for band in bands:
         sign, style = ("✓", "green") if band.reached else ("✗", "red")
         doubt = ", in doubt" if band.undecided else ""
-        name = NAMES.get(band.vs, band.vs)
-        pieces.append(Text(f"{sign} {band.speedup:g} × {name}: {band.points:g} p.{doubt}", style=style))
+        pieces.append(Text(f"{sign} {band.speedup:g} × {name_of(band.vs)}: {band.points:g} p.{doubt}", style=style))
     return Text("   ").join(pieces)
