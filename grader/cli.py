@@ -324,15 +324,8 @@ def list_(course: Course) -> None:
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
     for one in assignments:
         for part in one.spec.parts:
-            cells = (
-                one.name,
-                one.spec.file,
-                part.name,
-                str(sum(1 for _ in part.cases)),
-                f"{part.correctness_points:g}",
-                f"{part.speed_points:g}",
-            )
-            table.add_row(*cells)
+            points = f"{part.correctness_points:g}", f"{part.speed_points:g}"
+            table.add_row(one.name, one.spec.file, part.name, str(len(part.cases)), *points)
     console.print(table)
     console.print(f"{sum(one.points for one in assignments):g} points in all")
 
