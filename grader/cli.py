@@ -300,11 +300,8 @@ def init_(
     course: Course,
 ) -> None:
     """Make a folder to work in: the starters, their handouts, a README. Nothing is overwritten."""
-    try:
-        assignments = load_course(course, assignment or ())
-        made = make_folder(course, assignments, folder)
-    except (CourseError, FolderError) as error:
-        _stop(str(error), EXIT_USAGE)
+    with _failures("interrupted"):
+        made = make_folder(course, load_course(course, assignment or ()), folder)
     for path in made:
         console.print(plain(f"  {folder / path}"))
     console.print(
@@ -315,10 +312,8 @@ def init_(
 @app.command("list")
 def list_(course: Course) -> None:
     """List the assignments, their files and their points."""
-    try:
+    with _failures("interrupted"):
         assignments = load_course(course)
-    except CourseError as error:
-        _stop(str(error), EXIT_USAGE)
     table = Table(box=None, pad_edge=False)
     for heading in ("assignment", "file", "part", "cases", "correctness", "speed"):
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
@@ -518,7 +513,7 @@ def _failures(interrupted: str) -> Iterator[None]:
     """Turn the exceptions of a verb into a message and an exit code."""
     try:
         yield
-    except (CourseError, ReportError, SubmissionError, UsageError) as error:
+    except (CourseError, FolderError, ReportError, SubmissionError, UsageError) as error:
         _stop(str(error), EXIT_USAGE)
     except (InfraError, OSError) as error:
         _stop(f"infra_error: {error}", EXIT_INFRA)
