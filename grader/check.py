@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -30,6 +31,7 @@ from grader.verdict.sources import binds
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
+_failed, _absent = partial(CaseResult, outcome="failed"), partial(CaseResult, outcome="not_implemented")
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     name, entry = assignment.spec.file, assignment.spec.entry
     stub = course / "starter" / name
     if name in found.misnamed:
-        return CaseResult(
-            name="file", tries="the file has the name that is asked for", outcome="failed", message=found.misnamed[name]
-        )
+        return _failed(name="file", tries="the file has the name that is asked for", message=found.misnamed[name])
     if path.exists() and not path.is_file():
         return None  # staging reports the reason
     try:
@@ -71,38 +71,30 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     except OSError:
         if path.exists():
             return None
-        return CaseResult(
-            name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
-        )
+        return _absent(name=name, tries="", message=f"there is no {name} in {path.parent}")
     if stub.is_file() and stub.read_bytes() == source:
         if told := beside_stub(stub, entry, path.parent):
-            return CaseResult(name="file", tries="the file is the one you wrote in", outcome="failed", message=told)
-        return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
+            return _failed(name="file", tries="the file is the one you wrote in", message=told)
+        return _absent(name=name, tries="", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     if told := text.fault(name, source):
-        return CaseResult(name="text", tries="Python can read the file", outcome="failed", message=told)
+        return _failed(name="text", tries="Python can read the file", message=told)
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source, name)
     except SyntaxError as error:
         where = f" in line {error.lineno}" if error.lineno else ""
         shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()[:200]}\n' if where else ""
-        return CaseResult(
-            name="syntax",
-            tries="Python can read the file",
-            outcome="failed",
-            message=f"{type(error).__name__}{where}: {error.msg}",
-            traceback=shown,
-        )
+        told = f"{type(error).__name__}{where}: {error.msg}"
+        return _failed(name="syntax", tries="Python can read the file", message=told, traceback=shown)
     except (ValueError, RecursionError, MemoryError):
         return None  # the worker reports the reason
     # Every name, bound or used, so that no bound name is missed; "*" for an import of everything.
     names = {name for node in ast.walk(tree) for name in (*binds(node), getattr(node, "id", ""))}
     if entry not in names and not names & BINDS_UNSEEN:
         functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
-        message = missing_function(name, entry, functions)
-        return CaseResult(name="entry", tries=f"the file has {entry}()", outcome="failed", message=message)
+        return _failed(name="entry", tries=f"the file has {entry}()", message=missing_function(name, entry, functions))
     return None
 
 
