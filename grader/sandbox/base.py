@@ -86,7 +86,7 @@ def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event
     return None
 
 
-class Guard:
+class Monitor:
     """A thread that watches a grading. A context manager.
 
     Args:
@@ -112,7 +112,7 @@ class Guard:
         raise NotImplementedError
 
 
-class Watchdog(Guard):
+class Watchdog(Monitor):
     """Ends a judge that is silent for too long, or takes too long as a whole."""
 
     def __init__(self, bite: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from grader.background import later
-from grader.sandbox.base import Guard, InfraError
+from grader.sandbox.base import InfraError, Monitor
 from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
         raise InfraError(f"{words}. {HELP}") from None
 
 
-class Pulse(Guard):
+class Pulse(Monitor):
     """Pings the daemon at intervals during a grading in a container, and bites when the daemon does not answer."""
 
     def _watch(self) -> None:
