@@ -1,7 +1,7 @@
 """The models of `problem.toml`, and the loading of a course.
 
-No torch here, so that `grader list` and the command line read assignments at once. `grader.problem` loads an assignment's code,
-`problem.py`, inside the judge.
+Imports no torch, so that the command line can read assignments at once. `grader.problem` loads an assignment's
+`problem.py` inside the judge.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ def _whole(least: int, most: int) -> Any:
 
 
 class CourseError(Exception):
-    """The course folder or one of its files is unusable; the message says which file, which key and what is allowed."""
+    """The course folder or one of its files is unusable. The message names the file, the key and the allowed values."""
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# The names of the grader's own contenders.
+# The names of the contenders that the grader brings.
 TAKEN = frozenset({"submission", "eager", "compile", "reference", "null", "copy", "matmul"})
-# The second line is for a student's own tests and benchmarks. The grader installs the packages of the third (pyproject.toml).
+# First line: for kernels. Second: for a student's own tests and benchmarks. Third: packages that the grader installs
+# (pyproject.toml).
 USUAL_IMPORTS = tuple(
     """
     __future__ abc collections contextlib dataclasses enum functools itertools logging math os pathlib sys time typing
@@ -71,11 +72,11 @@ PARAMETER_FORMS = (
     "an input is written `const float* x`, an output `float* y`, a size `int64_t n = x.numel()` or `int64_t rows = x.shape[0]`, "
     "an option `float alpha` (or int, int64_t, bool), the stream `cudaStream_t stream`"
 )
-MAX_PARAMETERS, MAX_FLOATS = 12, 8  # as many as `cuda_cpu_call` in runtime.cpp passes on
+MAX_PARAMETERS, MAX_FLOATS = 12, 8  # the most that `cuda_cpu_call` in runtime.cpp can pass
 
 
 def _parsed(data: Any) -> Any:
-    """A parameter as PARAMETER_FORMS has it, in its parts."""
+    """The parts of a parameter that is written as in PARAMETER_FORMS."""
     if not isinstance(data, str):
         return data
     found = PARAMETER.fullmatch(" ".join(data.split()))
@@ -87,11 +88,12 @@ def _parsed(data: Any) -> Any:
 class Limits(Strict):
     """Limits of the student's code.
 
-    time_limit_s: of a call, by device.
-    memory_gib: host memory of the worker and everything it starts.
-    import_limit_s: of importing the student's file.
-    build_limit_s: of compiling a .cu file, or the launches of a case for all architectures.
-    total_limit_s: of all of it together, in wall time: imports, builds, calls, and the ends of its workers.
+    Attributes:
+        time_limit_s: seconds of a call, by device.
+        memory_gib: host memory of the worker's whole tree.
+        import_limit_s: seconds for importing the student's file.
+        build_limit_s: seconds for compiling a .cu file, or a case's launches for all architectures.
+        total_limit_s: seconds of wall time for all imports, builds, calls and ends of workers of the assignment.
     """
 
     time_limit_s: dict[Device, Positive]
@@ -102,13 +104,14 @@ class Limits(Strict):
 
 
 class Tolerance(Strict):
-    """The error budget: k times the larger of PyTorch's and the reference kernel's error, plus a floor.
+    """The error budget: k times PyTorch's error, or the reference kernel's if that is larger, plus a floor.
 
-    reference_cap: a reference kernel off by more than this many budgets is a fault of the course.
-    scale: by output; errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of the `row` (along the
-        last dimension), or to the root mean square over `all` outputs with this scale.
-    may_vary: outputs that may differ from call to call within their budget, as sums in no fixed order do.
-    floor, floor_rms: of the worst element and of the root mean square, for each precision.
+    Attributes:
+        reference_cap: a reference kernel off by more than this many budgets is a fault of the course.
+        scale: by output. Errors are relative to max(|expected|, unit) of the `element`, to the largest |expected| of
+            the `row` (along the last dimension), or to the root mean square over `all` outputs with this scale.
+        may_vary: outputs that may differ between equal calls within their budget, as sums in no fixed order do.
+        floor, floor_rms: of the worst element and of the root mean square, by precision.
     """
 
     k: Positive
@@ -139,24 +142,29 @@ class Keyed(Strict):
 
 
 class Case(Keyed):
-    """A correctness case: inputs that the judge makes, and the way of calling the submission on them.
+    """A correctness case: inputs that the judge draws, and how the submission is called on them.
 
-    tries: what this case is there to find; the student reads it.
-    compiled: Triton on the CPU: compile the launches for `architectures` too.
-    interpreted: Triton on the CPU: false for what an interpreter takes too long for; such a case is compiled, if `compiled`, and skipped.
-    calls: in a row, each with new data.
-    repeats: calls on the same data, whose answers must be the same bits.
-    together: calls on different data, that on the first twice, all made before the first result is looked at, and before the first
-        backward pass; these in both orders.
-    pieces: make inputs, and compare outputs, in so many pieces of dimension 0, so that there is no second copy of them.
-    profiled: on a GPU: tell in whose kernels it spent its time, and refuse a submission whose own are for show.
-    tool: run it under this tool of NVIDIA's compute-sanitizer, and look for what that finds, not at the answer.
-    memory_gib: GPU memory the case needs, for inputs, outputs and the judge; skipped where less is free.
-    max_extra_mib: GPU memory the call may take beside its tensors.
-    cpu_windows: CUDA C++ on the CPU: the tensors repeat their memory so many times, launches are run in part, and only where accesses go
-        is looked at.
-    degenerate: why a trivial answer (zeros, ones, a copy) is right here.
-    cpu: keys of `problem.py` that differ on the CPU.
+    Attributes:
+        tries: a line for the student: what the case is to find.
+        compiled: for Triton on a CPU: whether to compile the launches for `architectures` too.
+        interpreted: for Triton on a CPU: false if the interpreter would take too long. The case is then skipped, and
+            compiled if `compiled`.
+        calls: number of calls in a row, each on new data.
+        repeats: number of calls on the same data, whose answers must agree bit for bit.
+        together: number of calls on different data, and one more on the first data. All are made before the first
+            result is looked at. With gradients, all are made before the first backward pass, and the backward passes
+            run in both orders.
+        pieces: number of pieces of dimension 0 in which inputs are drawn and outputs compared, so that no second copy
+            of them exists.
+        profiled: on a GPU: whether to report the GPU's time by kernel, and to refuse a submission whose own kernels do
+            little.
+        tool: of NVIDIA's compute-sanitizer, under which the case runs.
+        memory_gib: GPU memory that the case needs for inputs, outputs and the judge; skipped if less is free.
+        max_extra_mib: GPU memory that the call may take beside its tensors.
+        cpu_windows: for CUDA C++ on a CPU: tensors repeat their memory so many times, launches run in part, and only
+            accesses are checked.
+        degenerate: why a trivial answer (zeros, ones, a copy) is right here.
+        cpu: keys of `problem.py` that differ on a CPU.
     """
 
     name: Slug
@@ -196,9 +204,10 @@ class Case(Keyed):
 
 
 class Group(Strict):
-    """Cases and checks of one idea. The points of the group are earned if none of its cases goes wrong.
+    """Cases and checks of one idea. The group's points are earned if none of its cases goes wrong.
 
-    checks: test functions of this assignment's test_*.py files.
+    Attributes:
+        checks: names of test functions in the assignment's test_*.py files.
     """
 
     name: Slug
@@ -227,7 +236,11 @@ class Band(Strict):
 
 
 class SpeedSize(Keyed):
-    """A size of a speed case. memory_gib: GPU memory that timing this size needs."""
+    """A size of a speed case.
+
+    Attributes:
+        memory_gib: GPU memory that timing this size needs.
+    """
 
     memory_gib: Positive | None = None
 
@@ -235,9 +248,10 @@ class SpeedSize(Keyed):
 class SpeedCase(SpeedSize):
     """A speed case: an input on which the submission is timed, and its bands.
 
-    roofline: what shows this machine's limit.
-    vendor: functions of baselines.py, the best there is; timed with --table.
-    smaller: what to take where memory is short, in order.
+    Attributes:
+        roofline: the yardstick that shows this machine's limit.
+        vendor: functions of baselines.py with vendors' kernels; timed with --table.
+        smaller: smaller sizes in order, for GPUs with less memory.
     """
 
     name: Slug
@@ -271,10 +285,12 @@ class SpeedCase(SpeedSize):
 class Timing(Strict):
     """The rules of measuring speed (see docs/CLOCK.md).
 
-    batch_s: how long the calls of a batch should take together.
-    budget_s: no more rounds, four at a time, are begun after so long, but for what the workers take between batches.
-    margin: how far a claim may lie below the judge's time.
-    slow_limit: stop at a call that takes so many times the baseline's.
+    Attributes:
+        batch_s: seconds that the calls of a batch should take together.
+        rounds, max_rounds: least and greatest number of rounds.
+        budget_s: seconds after which no further rounds begin; time that workers take between batches does not count.
+        margin: how far a claim may lie below the judge's time, as a fraction.
+        slow_limit: a submission is stopped if its call takes more than so many times the baseline's.
     """
 
     batch_s: Annotated[Positive, Field(le=10)] = 0.008
@@ -293,7 +309,11 @@ class Timing(Strict):
 
 
 class Part(Strict):
-    """A part of an assignment with points of its own, such as the backward pass. defaults: keys of `problem.py` for all of its cases."""
+    """A part of an assignment with points of its own, such as the backward pass.
+
+    Attributes:
+        defaults: keys of `problem.py` for all of its cases.
+    """
 
     name: Slug
     title: str
@@ -315,18 +335,19 @@ class Part(Strict):
 
     @property
     def answers(self) -> list[Case | SpeedCase]:
-        """All cases, those of speed too."""
+        """All cases and speed cases."""
         return [*self.cases, *self.speed]
 
 
 class Policy(Strict):
-    """The uses of libraries that an assignment allows. PyTorch's allocations, copies and views are always allowed
+    """An assignment's rules for libraries. PyTorch's allocations, copies and views are always allowed
     (`grader/verdict/policy.py`).
 
-    imports: packages that a submission's Python files may import, beside its own files.
-    forbidden: names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of anything; `@`, the operator; in CUDA C++
-        also the beginnings of headers' names.
-    operators: ATen operators that may run beside the student's kernels, as `mul`.
+    Attributes:
+        imports: packages that a submission's Python files may import, beside its own files.
+        forbidden: names that a source file must not use: `torch.nn.functional.*`; `.relu`, a method of any object; `@`,
+            the operator; in CUDA C++ also beginnings of headers' names.
+        operators: ATen operators that may run beside the student's kernels, as `mul`.
     """
 
     imports: tuple[str, ...] = USUAL_IMPORTS
@@ -337,12 +358,13 @@ class Policy(Strict):
 class AssignmentSpec(Strict):
     """A `problem.toml`.
 
-    order: place of the assignment in the course.
-    signature: in CUDA C++, the parameters of the entry, which returns nothing.
-    arch: the GPU that submissions are graded on: what is compiled where there is no GPU to ask.
-    architectures: other GPUs that Triton kernels are compiled for where there is none; the report tells of it.
-    examples: inputs that each property is tried on (`grader/judge/properties.py`).
-    policy: None allows everything.
+    Attributes:
+        order: place of the assignment in the course.
+        signature: the parameters of a CUDA C++ entry, which returns nothing.
+        arch: architecture of the GPU that submissions are graded on; a machine without a GPU compiles for it.
+        architectures: of other GPUs that Triton kernels are compiled for on such a machine; only reported.
+        examples: number of inputs that each property is tried on, by device (`grader/judge/properties.py`).
+        policy: None allows everything.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """Removes the remains of killed runs: containers, processes, folders.
 
-Running gradings are left alone: a container's labels name its owner and a deadline, and a run locks its folder. Shared memory, on a CPU
-and on a GPU, ends with the processes that hold it.
+Running gradings are left alone: a container's labels name its owner and a deadline, and a run locks its folder. Shared
+memory, on a CPU and on a GPU, ends with the processes that hold it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 from grader import runfolder
 from grader.sandbox.base import InfraError
 
-GONE = (404, 409)  # what a daemon answers where somebody else has removed a container, or is removing it
+GONE = (404, 409)  # the daemon's status codes if another process has removed the container or is removing it
 
 
 def cleanup() -> Iterator[str]:
@@ -51,8 +51,7 @@ def _containers() -> Iterator[str]:
 
     from grader.sandbox import docker, engine
 
-    client = engine.connect()
-    try:
+    with contextlib.closing(engine.connect()) as client:
         with engine.in_words("list the containers"):
             found = client.api.containers(all=True, filters={"label": docker.RUN_LABEL})
         for one in found:
@@ -67,8 +66,6 @@ def _containers() -> Iterator[str]:
                         raise
                     continue
             yield f"container {labels[docker.RUN_LABEL]}"
-    finally:
-        client.close()
 
 
 def is_over(labels: Mapping[str, str]) -> bool:

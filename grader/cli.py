@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
@@ -24,7 +24,7 @@ import typer
 from rich.table import Table
 
 import grader
-from grader.assignment import CourseError, load_course
+from grader.assignment import load_course
 from grader.classroom.commands import classes
 from grader.console import (
     EXIT_INFRA,
@@ -44,7 +44,6 @@ from grader.console import (
     catch_signals,
     complaints,
     console,
-    default_course,
     failures,
     note,
     stop_with,
@@ -54,11 +53,11 @@ from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
-from grader.report.style import plain
+from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
 from grader.sandbox.place import DEFAULT_IMAGE, Place
-from grader.workfolder import FolderError, make_folder
+from grader.workfolder import make_folder
 
 app = typer.Typer(
     add_completion=False,
@@ -70,6 +69,11 @@ app = typer.Typer(
 images = typer.Typer(no_args_is_help=True, help="The grading image.")
 app.add_typer(images, name="image")
 app.add_typer(classes, name="class")
+
+
+class Form(StrEnum):
+    text = "text"
+    gcc = "gcc"
 
 
 class ImageDevice(StrEnum):
@@ -123,7 +127,8 @@ def run(
     cpus: Annotated[
         float | None, typer.Option(min=0.1, metavar="N", help="the container's processors (default: all)")
     ] = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Grade a folder: correctness and speed, into a report."""
     from grader import doctor
@@ -133,18 +138,9 @@ def run(
         device = Device.cuda
     request = Request(
         submission,
-        course or default_course(),
+        course,
         tuple(assignment or ()),
-        Place(
-            sandbox.value,
-            device.value,
-            require_isolation,
-            image,
-            gpu or None,
-            memory_gib,
-            cpus,
-            course or default_course(),
-        ),
+        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus, course),
         seed,
         speed=speed,
         compilation=compilation,
@@ -194,25 +190,25 @@ def check_(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
     ] = None,
-    course: Course = None,
+    form: Annotated[
+        Form,
+        typer.Option("--format", show_default=False, help="gcc: mistakes as `file:line: error: ...`, for an editor"),
+    ] = Form.text,
+    *,
+    course: Course,
 ) -> None:
     """Find the first mistake in each file, while you write. Needs no GPU."""
     from grader import check
 
     catch_signals()
-    request = Request(
-        submission,
-        course or default_course(),
-        tuple(assignment or ()),
-        Place(device=device.value, course=course or default_course()),
-        seed,
-    )
+    request = Request(submission, course, tuple(assignment or ()), Place(device=device.value, course=course), seed)
 
-    def new_view(saved: set[Path]) -> CheckView:
+    def new_view(looks: Sequence[check.Look], saved: set[Path]) -> CheckView:
         if saved:
             console.rule(plain(f"{', '.join(sorted(map(str, saved)))} saved at {datetime.now():%H:%M:%S}"), style="dim")
         folder = [str(submission)] if submission != Path() else []
-        return CheckView(console, shlex.join(["grader", "check", *folder]))
+        place = check.place_of(looks) if form is Form.gcc else None
+        return CheckView(console, shlex.join(["grader", "check", *folder]), place)
 
     with failures("interrupted"):
         if watch:
@@ -227,7 +223,7 @@ def check_(
                 )
             raise typer.Exit
         looks = check.look(request)
-        with new_view(set()) as view:
+        with new_view(looks, set()) as view:
             check.check(request, view, looks)
     if view.infra_errors:
         raise typer.Exit(EXIT_INFRA)
@@ -266,14 +262,12 @@ def show(
 def init_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a new folder")] = Path("gpu-labs"),
     assignment: Names = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Make a folder to work in: the starters, their handouts, a README. Nothing is overwritten."""
-    try:
-        assignments = load_course(course or default_course(), assignment or ())
-        made = make_folder(course or default_course(), assignments, folder)
-    except (CourseError, FolderError) as error:
-        stop_with(str(error), EXIT_USAGE)
+    with failures("interrupted"):
+        made = make_folder(course, load_course(course, assignment or ()), folder)
     for path in made:
         console.print(plain(f"  {folder / path}"))
     console.print(
@@ -282,26 +276,17 @@ def init_(
 
 
 @app.command("list")
-def list_(course: Course = None) -> None:
+def list_(course: Course) -> None:
     """List the assignments, their files and their points."""
-    try:
-        assignments = load_course(course or default_course())
-    except CourseError as error:
-        stop_with(str(error), EXIT_USAGE)
+    with failures("interrupted"):
+        assignments = load_course(course)
     table = Table(box=None, pad_edge=False)
     for heading in ("assignment", "file", "part", "cases", "correctness", "speed"):
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
     for one in assignments:
         for part in one.spec.parts:
-            cells = (
-                one.name,
-                one.spec.file,
-                part.name,
-                str(sum(1 for _ in part.cases)),
-                f"{part.correctness_points:g}",
-                f"{part.speed_points:g}",
-            )
-            table.add_row(*cells)
+            points = f"{part.correctness_points:g}", f"{part.speed_points:g}"
+            table.add_row(one.name, one.spec.file, part.name, str(len(part.cases)), *points)
     console.print(table)
     console.print(f"{sum(one.points for one in assignments):g} points in all")
 
@@ -319,7 +304,8 @@ def build_image(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="another ARG of the Dockerfile; may be repeated")
     ] = None,
     network: Annotated[str | None, typer.Option(metavar="NAME", help="network of the build, as `host`")] = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
     from grader.image import build
@@ -332,7 +318,7 @@ def build_image(
             stop_with(f"--build-arg {pair}: expected NAME=VALUE", EXIT_USAGE)
         arguments[name] = value
     with failures("interrupted: no image was made"):
-        digest = build(course or default_course(), tag, arguments, network, lambda words: console.print(plain(words)))
+        digest = build(course, tag, arguments, network, lambda words: console.print(plain(words)))
     console.print(plain(f"{tag} {digest}"), soft_wrap=True)
 
 
@@ -342,16 +328,15 @@ def doctor_(
     image: Annotated[
         str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the grading image's name")
     ] = DEFAULT_IMAGE,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Say what this machine has, lacks, and how to mend that. Then try small gradings."""
     from grader import doctor
 
     catch_signals()
     with failures("interrupted"), console.status("looking at this machine ..."):
-        findings = doctor.examine(
-            course or default_course(), image, self_test=not quick, on_finding=lambda one: doctor.show(one, console)
-        )
+        findings = doctor.examine(course, image, self_test=not quick, on_finding=lambda one: doctor.show(one, console))
     console.print(doctor.verdict(findings))
     if doctor.has_fault(findings):
         raise typer.Exit(EXIT_INFRA)
@@ -419,7 +404,7 @@ def _show_folder(folder: Path, output: Path, redact: bool) -> None:
             path, count = show_class(RunFolder(folder), output, redact, tell)
         else:
             path, count = show_folder(folder, output, redact, tell)
-    console.print(plain(f"index of {count} submission{'s' if count != 1 else ''}: {path}"), soft_wrap=True)
+    console.print(plain(f"index of {counted(count, 'submission')}: {path}"), soft_wrap=True)
     if told:
         raise typer.Exit(EXIT_UNDER)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from grader.report.style import plain
 from grader.report.terminal import ReportConsole
 from grader.sandbox.base import InfraError, UsageError
 from grader.submission import SubmissionError
+from grader.workfolder import FolderError
 
 console = ReportConsole(highlight=False, width=None if sys.stdout.isatty() else 120)
 complaints = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -43,7 +43,7 @@ def failures(interrupted: str) -> Iterator[None]:
     """Turn the exceptions of a verb into a message and an exit code."""
     try:
         yield
-    except (CourseError, ReportError, SubmissionError, UsageError) as error:
+    except (CourseError, FolderError, ReportError, SubmissionError, UsageError) as error:
         stop_with(str(error), EXIT_USAGE)
     except (InfraError, OSError) as error:
         stop_with(f"infra_error: {error}", EXIT_INFRA)
@@ -61,9 +61,8 @@ def stop_with(message: str, code: int) -> NoReturn:
 
 
 def default_course() -> Path:
-    """The course that GRADER_COURSE names, else the grader's own."""
-    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
-    if course is None:
+    """The grader's own course, if neither --course nor GRADER_COURSE names one."""
+    if (course := own_course()) is None:
         stop_with(
             "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
             EXIT_USAGE,
@@ -87,10 +86,13 @@ class Sandbox(StrEnum):
 
 
 Course = Annotated[
-    Path | None,
+    Path,
     typer.Option(
-        "--course",
         metavar="DIR",
+        envvar="GRADER_COURSE",
+        show_envvar=False,
+        default_factory=default_course,
+        show_default=False,
         help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
     ),
 ]

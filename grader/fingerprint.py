@@ -15,7 +15,8 @@ CODE = {".py", ".ini", ".json", ".cpp", ".h"}
 def fingerprint(course: Path) -> str:
     """SHA-256, in hexadecimal, over names and contents of the package `grader` and of the three rooms of `course`.
 
-    A checkout and an installed package have the same fingerprint: a course inside the package counts as a course, not as code.
+    A checkout and an installed package have the same fingerprint: a course inside the package counts as a course, not
+    as code.
     """
     digest = hashlib.sha256()
     package = Path(grader.__file__).parent

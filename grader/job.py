@@ -17,9 +17,12 @@ WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class HeadStart:
-    """Workers that a judge starts before it knows its job, as far as the machine allows: a worker takes seconds to start.
+    """Workers that a judge starts before it knows its job, as far as the machine allows: a worker takes seconds to
+    start.
 
-    workers: of the submission. tools: of compute-sanitizer, each of which will watch a worker on a GPU; in any order.
+    Attributes:
+        workers: number of the submission's.
+        tools: of compute-sanitizer, one worker under each on a GPU, in any order.
     """
 
     workers: int = 1
@@ -48,18 +51,22 @@ class Message(BaseModel):
 class Job(Message):
     """One grading, complete: the judge needs nothing else.
 
-    course: folder with assignments/, reference/ and starter/.
-    assignments: names, in the order of grading.
-    submission: folder of the staged copy. info: its description. refused: why a file was not staged, by the file's path.
-    misnamed: by the name of a missing file, a sentence about the file that was found in its place.
-    files: the contents of the staged copy by path, for a judge that cannot read the folder and makes it from these; else None.
-    fingerprint: of the grader and course, for a judge that has its own copy of both; else None.
-    seed: replays a run; None draws a secret seed.
-    stop_early: leave an assignment at its first case that does not pass; its other cases are skipped.
-    speed: whether speed is measured, if the device allows that.
-    compilation: whether Triton's launches are compiled for GPUs on a machine without one.
-    effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
-    contenders: `needed` are those of bands and roofline; `all` adds the reference and vendors' kernels.
+    Attributes:
+        course: folder with assignments/, reference/ and starter/.
+        assignments: names, in the order of grading.
+        submission: folder of the staged copy.
+        info: description of the submission for the report.
+        refused: why a file was not staged, by the file's path.
+        misnamed: by the name of a missing file, a sentence about the file that was found in its place.
+        files: contents of the staged copy by path, for a judge that cannot read the folder; else None.
+        fingerprint: of the grader and course, for a judge that has its own copy of both; else None.
+        seed: replays a run; None draws a secret seed.
+        stop_early: skip the rest of an assignment after its first case that does not pass.
+        speed: whether speed is measured, if the device allows that.
+        compilation: whether Triton's launches are compiled for GPUs on a machine without one.
+        effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
+        contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and
+            vendors' kernels.
     """
 
     course: Path

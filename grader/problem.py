@@ -1,9 +1,9 @@
 """Loads an assignment's `problem.py`, which the judge trusts, and binds the cases of problem.toml to it.
 
-A `problem.py` defines a `Params` model for the assignment's own keys in problem.toml and five functions: `make_inputs`, `outputs`,
-`oracle`, `baseline` and `cost` (see `Problem`). The folder may have a `mistakes.py` (see `Mistakes`) and a `baselines.py`. The latter
-defines `eager`, plain PyTorch with the arguments of a student's function, and the vendors' functions that problem.toml names; a worker
-loads `baselines.py` to time them.
+A `problem.py` defines a `Params` model for the assignment's own keys in problem.toml and five functions: `make_inputs`,
+`outputs`, `oracle`, `baseline` and `cost` (see `Problem`). The folder may have a `mistakes.py` (see `Mistakes`) and a
+`baselines.py`. The latter defines `eager`, plain PyTorch with the arguments of a student's function, and the vendors'
+functions that problem.toml names; a worker loads `baselines.py` to time them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ class Params(BaseModel):
 class Call:
     """One call of the student's function.
 
-    args: tensors by parameter name, in the order of the parameters; any strides.
-    options: further arguments, passed by position after the tensors.
-    upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all `args`, then the result.
-    starts: for functions that write to given memory: by how many elements an output lies beyond an aligned address, by name.
+    Attributes:
+        args: tensors by parameter name, in the order of the parameters; any strides.
+        options: further arguments, passed by position after the tensors.
+        upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all
+            `args`, then the result.
+        starts: for functions that write to given memory: distance of an output from an aligned address in elements, by
+            output name.
     """
 
     args: dict[str, torch.Tensor]
@@ -67,23 +70,27 @@ class Cost(NamedTuple):
 class Mistakes(Protocol):
     """The interface of `mistakes.py`: usual mistakes in this assignment.
 
-    The file may also define `remark(call)`: a sentence about the inputs, or "", for the student if no mistake explains the outputs.
+    The file may also define `remark(call)`: a sentence about the inputs, or "", for the student if no mistake explains
+    the outputs.
     """
 
     def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
-        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`; the first wrong element lies in entry
-        `first` of dimension 0. Where many elements are asked for, a suspect may look at some entries from there on.
+        """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`. The first wrong element
+        lies in entry `first` of dimension 0. If there are many elements, a suspect may compute only some entries from
+        there on.
         """
 
 
 class Problem(Protocol):
-    """The interface of `problem.py`. Outputs have names: first of the gradients of all `args`, if they are asked for, then of the result.
+    """The interface of `problem.py`. Outputs have names: first of the gradients of all `args`, if they are asked for,
+    then of the result.
 
-    The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs are compared with
-    these first. The error of the stand-in is measured on one call of each race; on other calls it may be twice as large.
+    The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs
+    are compared with these first. The error of the stand-in is measured on one call of each race; on other calls it may
+    be twice as large.
 
-    A case with `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases. Their contiguous inputs, concatenated
-    along dimension 0, are inputs of the whole case, and their outputs its outputs.
+    A case with `pieces` needs `pieces(params, count)`: the params of at most `count` smaller cases. Their contiguous
+    inputs, concatenated along dimension 0, are inputs of the whole case, and their outputs its outputs.
 
     mistakes: the module of `mistakes.py`, set by `load_problem`; None if there is no such file.
     """
@@ -132,7 +139,8 @@ def _load(path: Path) -> ModuleType:
 
 
 def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
-    """Import an assignment's `problem.py`, and its `mistakes.py` if there is one; return the problem with its `Params` model.
+    """Import an assignment's `problem.py`, and its `mistakes.py` if there is one; return the problem with its `Params`
+    model.
 
     Raises:
         CourseError: a file is missing, fails to import, or lacks one of the functions.
@@ -200,7 +208,8 @@ def bind_params(
 def by_slices(
     function: Callable[..., torch.Tensor], *tensors: torch.Tensor, out_dtype: torch.dtype, elements: int = 2**26
 ) -> torch.Tensor:
-    """`function(*tensors)`, computed in slices along dimension 0, so that float64 intermediates of huge inputs fit in memory.
+    """`function(*tensors)`, computed in slices along dimension 0, so that float64 intermediates of huge inputs fit in
+    memory.
 
     The function must treat the entries of dimension 0 independently and return the shape of the first tensor.
 

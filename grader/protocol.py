@@ -1,14 +1,15 @@
-"""The frames that a contender and its worker exchange.
+"""The frames between a contender and its worker: requests one way, replies the other.
 
-A frame is four bytes of length, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`: the fields of one of the dataclasses below, and
-in `is` its name. The worker answers each request with one `Reply` of the same id. A reply with id 0 is unasked: the first says that the
-worker is ready, one in a timed batch that all calls stand behind their gate.
+A frame is a length of four bytes, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. The object has the fields
+of one of the dataclasses below, and their class's name as `is`. The worker answers each request with one `Reply` of the
+same id. A reply with id 0 is
+unasked: the first says that the worker is ready; in a timed batch, one says that all calls are queued behind the gate.
 
-The worker takes requests as they are, for the judge is trusted. `grader/contender/replies.py` checks replies, by the types here and the
-`Bound` of each field. Tensors never travel in frames: they lie in the arena, and a frame only says where. Open files (the arena's memory)
-travel beside a frame over the Unix socket.
+The worker trusts requests. The judge checks replies in `grader/contender/replies.py`, by the types here and the `Bound`
+of each field. Tensors never travel in frames: they lie in the arena, and a frame gives their places. Open files (the
+arena's memory) travel beside a frame over the Unix socket.
 
-Nothing but the standard library is imported here, and nothing else of `grader` is visible to a worker.
+This module imports the standard library only, because a worker sees nothing else of `grader`.
 """
 
 from __future__ import annotations
@@ -22,34 +23,39 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
-MAX_CALLS = 1000  # of a timed batch; each call's tensors take up to 900 bytes of a frame
+MAX_CALLS = 1000  # in a timed batch; each call's tensors take up to 900 bytes of a frame
 MAX_FRAME_BYTES = 1 << 20
 MAX_FILES = 4
-MATRIX = 8192  # rows and columns of the factors in the contender `matmul`
-# The guard around tensors reads as NaN in every floating-point type. The poison, in outputs and in memory that a worker newly allocates, is
-# finite in each of them (1.3e36, in float16 61280) and unlike any answer: arithmetic would keep a NaN, and a computed NaN could not be told
-# from one that was never overwritten. It is positive, or a maximum that was never set would act as -inf and be right by luck.
+MATRIX = 8192  # rows and columns of the factors of the yardstick `matmul`
+# The guard bytes read as NaN in every floating-point type. The poison fills outputs, and memory that a worker newly
+# allocates. In every type the poison is finite (1.3e36; 61280 in float16) and unlike any answer: arithmetic would keep
+# a NaN, and a NaN that was computed would look like one that was never overwritten. The poison is positive: a maximum
+# that was never set must not act as -inf.
 GUARD_BYTE = 0xFF
 POISON_BYTE = 0x7B
-# By how many elements a sample's tensors are shorter than whole windows: a multiple of a large power of two is exact even in float32.
+# A sample's tensors are so many elements shorter than whole windows, because a multiple of a large power of two is
+# exact in float32.
 SAMPLE_CUT = 221
-# The elements of an input until, on the stream that a function is given, its numbers have arrived. Unlike the poison, so that a copy of it
-# is not taken for an element that was never written; and so large that an activation function leaves it as it is.
+# The value of an input's elements until its data have arrived on the given stream. Not the poison: a copy of it must
+# not look like an element that was never written. So large that an activation function returns it unchanged.
 EARLY_VALUE = 1234.5
 
-NAMED = 4  # functions that a sentence names
+NAMED = 4  # functions in a sentence
 
-# What torch imports with the first backward pass that is given a gradient: hundreds of modules, sympy's among them.
+# The module that torch imports in the first backward pass with a given gradient; it imports hundreds of others, such as
+# sympy.
 NEEDED_FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
-EARLY = "GRADER_EARLY"  # names of modules in a worker's environment, which it imports before it is ready
+EARLY = "GRADER_EARLY"  # environment variable with names of modules that a worker imports before it is ready
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is no frame, or this side was about to."""
+    """The other side sent no valid frame, or this side was about to send none."""
 
 
 class Bound:
-    """Limits of a field of a reply, in the words of pydantic's core schemas. A worker does without pydantic, which takes long to import."""
+    """Limits of a reply's field, as pydantic's core schema. A worker does not import pydantic, because that takes
+    long.
+    """
 
     def __init__(self, **limits: object) -> None:
         self._limits = limits
@@ -68,20 +74,26 @@ Option: TypeAlias = bool | int | float
 
 @dataclass(frozen=True)
 class Frame:
-    """A request, or the reply to one.
+    """A request or a reply.
 
-    id: the number of the request; 0 of a reply that nobody asked for.
+    Attributes:
+        id: the number of the request; 0 for an unasked reply.
     """
 
     id: Size = field(default=0, kw_only=True)
 
 
-# What a contender asks ------------------------------------------------------------------------------------------------
+# Requests ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of the judge's: a file that comes beside the frame, or on a GPU what `handle` of CUDA IPC opens, in hexadecimal digits."""
+    """Memory of the judge.
+
+    Attributes:
+        bytes: its length.
+        handle: on a GPU, the handle of CUDA IPC in hexadecimal digits; "" for a file sent beside the frame.
+    """
 
     bytes: int
     handle: str = ""
@@ -89,7 +101,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor in such memory; `stride` in elements."""
+    """A tensor in memory of the judge; `stride` in elements."""
 
     dtype: str
     start_bytes: int
@@ -101,8 +113,10 @@ class Ref:
 class Operands:
     """The tensors of one call.
 
-    args: what the function is given before the options. upstream: the gradient of its result, where the gradients of all `args` are asked
-    for. outputs: places of the results; none where they are collected.
+    Attributes:
+        args: the function's first arguments, before the options.
+        upstream: the gradient of the result if the call asks for gradients of all `args`; else None.
+        outputs: the places of the results; empty if they are collected.
     """
 
     args: tuple[Ref, ...]
@@ -112,10 +126,10 @@ class Operands:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a CUDA entry; in problem.toml a string, as `grader.assignment.PARAMETER_FORMS` has it.
+    """A parameter of a CUDA entry. In problem.toml a string of `grader.assignment.PARAMETER_FORMS`.
 
-    A number with a `tensor` is the number of its elements, or its length along `axis`. A number without a tensor is an option of the call
-    (`grader.problem.Call.options`). Inputs, options and outputs have the order of problem.py.
+    A number with a `tensor` is the number of its elements, or its length along `axis`. A number without a `tensor` is
+    an option of the call (`grader.problem.Call.options`). Inputs, options and outputs are in the order of problem.py.
     """
 
     type: Literal["const float*", "float*", "int64_t", "int", "bool", "float", "cudaStream_t"]
@@ -126,10 +140,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Build:
-    """How a `.cu` file is built: by `compiler`, in at most `limit_s` seconds. `signature`: the entry's parameters.
+    """How to build a `.cu` file.
 
-    compiler: nvcc for a GPU; g++ or clang++ where the CPU stands in for one.
-    nvcc: where there is one but no GPU; it compiles the file for `arch` (as `sm_90`) as well.
+    Attributes:
+        compiler: path of nvcc for a GPU, of g++ or clang++ for the CPU.
+        limit_s: seconds that the build may take.
+        nvcc: path of nvcc on a machine without a GPU, which then compiles the file for `arch` as well; else None.
+        arch: as `sm_90`.
+        signature: the entry's parameters.
     """
 
     compiler: str
@@ -141,9 +159,12 @@ class Build:
 
 @dataclass(frozen=True)
 class Load(Frame):
-    """Load the file at `path`, built where `build` is not None, and take its function `entry`, by torch.compile where `compiled`.
+    """Load the file at `path` and its function `entry`.
 
-    limit_s: when the worker writes down where it is.
+    Attributes:
+        build: how to build CUDA C++; None for Python.
+        compiled: whether to wrap the function in torch.compile.
+        limit_s: seconds after which the worker prints its stack.
     """
 
     path: str
@@ -155,23 +176,27 @@ class Load(Frame):
 
 @dataclass(frozen=True)
 class Yardstick(Frame):
-    """Take what stands for a limit of the machine, by its name in `grader/worker/yardsticks.py`, instead of a file."""
+    """Load a yardstick of `grader/worker/yardsticks.py` by its name, instead of a file."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Call(Frame):
-    """Make these calls, all of them before the first backward pass and before any result is looked at.
+    """Make all these calls before the first backward pass, and before any result is looked at.
 
-    options: further arguments of each call. limit_s: when the worker writes down where it is.
-    reverse: whether the last call's backward pass comes first.
-    windows: more than 1, for CUDA C++ on the CPU: tensors repeat their memory so many times, but for the last few elements, and large
-        launches are run in part.
-    target: of a worker that compiles, as `sm_90`, and the bytes of shared memory that a block may have (0: unknown).
-    apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
-    profiled: whether the reply is to name the kernels that ran on the GPU.
-    keep: whether the results are to be in use until the next call has returned; its own are `kept` where a buffer is used again.
+    Attributes:
+        options: further arguments of each call.
+        limit_s: seconds after which the worker prints its stack.
+        reverse: whether the last call's backward pass comes first.
+        windows: above 1, for CUDA C++ on a CPU: tensors repeat their memory so many times, but for the last SAMPLE_CUT
+            elements, and large launches run in part.
+        target: for a worker that compiles: an architecture such as `sm_90`, and the bytes of shared memory of a block
+            (0: unknown).
+        apart: whether each tensor gets an allocation of its own outside the arena, so that a tool sees its end.
+        profiled: whether the reply names the kernels that ran on the GPU.
+        keep: whether the results stay in use until the next call has returned. A later result in the same memory is
+            then `kept`.
     """
 
     arena: Memory
@@ -188,9 +213,12 @@ class Call(Frame):
 
 @dataclass(frozen=True)
 class Prepare(Frame):
-    """Map memory for timed batches, until `Release`: the tensors of each call, the gate, and where results can be collected.
+    """Map memory for timed batches, until `Release`.
 
-    gate: its first word is what a batch waits for. results: of each call, in the memory `places`.
+    Attributes:
+        arena, sets: the memory and the tensors of each call.
+        gate: memory whose first word calls wait for; None on a CPU.
+        places, results: the memory for collected results, and the places of each call's results there.
     """
 
     arena: Memory
@@ -203,10 +231,11 @@ class Prepare(Frame):
 
 @dataclass(frozen=True)
 class Time(Frame):
-    """Call the function on the first `calls` sets, tell the time of each, and keep the results of the last `keep`.
+    """Call the function on the first `calls` sets, time each call, and keep the results of the last `keep`.
 
-    watched: whether PyTorch's operators are to be noted; such a batch is no measure of time.
-    gate: the number that must stand in the gate's word first; 0 for no gate.
+    Attributes:
+        watched: whether to record PyTorch's operators; such a batch is no measure of time.
+        gate: the number that the gate's word must reach first; 0 without a gate.
     """
 
     calls: int
@@ -217,33 +246,35 @@ class Time(Frame):
 
 @dataclass(frozen=True)
 class Collect(Frame):
-    """Copy the results of each call of the last batch to those of this number among `Prepare.results`."""
+    """Copy the results of each call of the last batch to the places of this number in `Prepare.results`."""
 
     order: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Tidy(Frame):
-    """Collect garbage: a batch does not."""
+    """Collect Python's garbage now, because a batch does not."""
 
 
 @dataclass(frozen=True)
 class Release(Frame):
-    """Unmap what `Prepare` has mapped."""
+    """Unmap the memory of `Prepare`."""
 
 
 Request: TypeAlias = Load | Yardstick | Call | Prepare | Time | Collect | Tidy | Release
 
 
-# What a worker says ---------------------------------------------------------------------------------------------------
+# Replies -------------------------------------------------------------------------------------------------------------
 
 RaisedBy = Literal["submission", "library", "toolchain"]
 ErrorKind = Literal["failed", "not_implemented", "out_of_memory", "crashed", "build_failed", "unsupported"]
 
 
-@dataclass  # one for each result of a timed batch: a frozen one takes three times as long to make
+@dataclass  # one for each result of a timed batch: a frozen class would take three times as long
 class Returned:
-    """What a worker says came back; only ever used to choose words."""
+    """A result of the student's function, as the worker describes it. The judge uses the description to choose a
+    message only.
+    """
 
     kind: Literal["tensor", "kept", "input", "subclass", "other", "written", "not_differentiable"]
     type: Annotated[str, Bound(max_length=100)] = ""
@@ -254,9 +285,11 @@ class Returned:
 
 @dataclass(frozen=True)
 class RanOperator:
-    """An ATen operator that a call of the submission has run, as `relu`, and the first of its lines that did, as `kernel.py:7`.
+    """An ATen operator that ran in a call.
 
-    The place is empty where no line of the student's called, as in autograd.
+    Attributes:
+        name: as `relu`.
+        place: the student's first line that ran it, as `kernel.py:7`; "" if there is none, as in autograd.
     """
 
     name: Annotated[str, Bound(max_length=100)]
@@ -265,7 +298,7 @@ class RanOperator:
 
 @dataclass(frozen=True)
 class RanKernel:
-    """A kernel that a worker's profiler saw on the GPU: how often it ran, and seconds of all that together."""
+    """A kernel that the worker's profiler saw on the GPU, with the number of its runs and their seconds in all."""
 
     name: Annotated[str, Bound(max_length=300)]
     calls: Count
@@ -274,9 +307,11 @@ class RanKernel:
 
 @dataclass(frozen=True)
 class WorkerError:
-    """An exception as the student should read it: its kind, its message, and the traceback cut to their own frames.
+    """An exception in a worker, with the traceback cut to the student's own frames.
 
-    raised_by: "submission" where the innermost frame is the student's, "toolchain" for errors that a broken machine causes, else "library".
+    Attributes:
+        raised_by: "submission" if the innermost frame is the student's, "toolchain" for errors that a broken machine
+            causes, else "library".
     """
 
     kind: ErrorKind
@@ -288,7 +323,7 @@ class WorkerError:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A Triton kernel as a worker says that it was compiled: `shared_bytes` of a block, and the words of `ptxas -v`."""
+    """A Triton kernel that a worker has compiled: `shared_bytes` of a block, and the output of `ptxas -v`."""
 
     name: Annotated[str, Bound(max_length=200, pattern=r"^\w+$")]
     warps: Annotated[int, Bound(ge=0, le=64)]
@@ -298,9 +333,11 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class CompiledCall:
-    """A call's launches, compiled for `arch`, up to the first that could not be: `failed`, for the reason in `error`.
+    """The launches of a call, compiled for `arch` up to the first failure.
 
-    whole: whether the call came to its end; it may stumble over results that no launch has left.
+    Attributes:
+        failed: name of the kernel that did not compile, with the reason in `error`.
+        whole: whether the call came to its end. It may fail on results, because no launch has run.
     """
 
     arch: Annotated[str, Bound(pattern=r"^sm_[0-9]{2,3}[a-z]?$")]
@@ -312,12 +349,17 @@ class CompiledCall:
 
 @dataclass(frozen=True)
 class Reply(Frame):
-    """An answer. What the request asks for is there, or `error`.
+    """The answer to a request: the fields that belong to the request, or `error`.
 
-    returned: of `Call`, each result of each call. kinds: of `Time` and `Collect`, the different descriptions of what calls gave.
-    times_s: of `Time`, seconds of each call. operators, kernels, launches: what ran meanwhile. ptxas: of `Load`.
-    off_stream: of `Call`, work on another stream than the given one, on a CPU, as `kernel.cu:12: the launch of scale`.
-    compiled: of `Call`, by a worker that compiles. broken: whether the process is in no state to go on.
+    Attributes:
+        returned: after `Call`, each result of each call.
+        kinds: after `Time` and `Collect`, the different descriptions of calls' results.
+        times_s: after `Time`, seconds of each call.
+        operators, kernels, launches: that ran during the request.
+        ptxas: after `Load`, ptxas's words about the kernels.
+        off_stream: after `Call` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
+        compiled: after `Call`, by a worker that compiles.
+        broken: whether the process can take no further requests.
     """
 
     returned: Annotated[tuple[Returned, ...], Bound(max_length=64)] = ()
@@ -337,7 +379,7 @@ class Reply(Frame):
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of a frame. Raises ProtocolError when they are too many."""
+    """The bytes of a frame. Raises ProtocolError if there are too many."""
     body = json.dumps(frame, default=lambda record: {"is": type(record).__name__, **vars(record)}).encode()
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolError(f"a frame of {len(body)} bytes; at most {MAX_FRAME_BYTES} are allowed")
@@ -345,7 +387,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(body: bytes) -> Request:
-    """The request in a body that the judge has sent."""
+    """The request in a body from the judge."""
     request: Request = json.loads(body, object_hook=_record)
     return request
 
@@ -359,7 +401,7 @@ def _tuples(value: Any) -> Any:
 
 
 def send(connection: socket.socket, frame: Frame, files: tuple[int, ...] = ()) -> None:
-    """Send a frame, and open file descriptors beside it."""
+    """Send a frame, with open file descriptors beside it."""
     data = encode(frame)
     if files:
         sent = socket.send_fds(connection, [data], list(files))
@@ -375,9 +417,10 @@ def write(pipe: int, frame: Frame) -> None:
 
 
 class Reader:
-    """Collects the bodies of frames from a connection, or from a pipe (its file descriptor), however the bytes arrive.
+    """Collects the bodies of frames from a socket, or from a pipe given by its descriptor, in whatever pieces the bytes
+    arrive.
 
-    A judge reads from a pipe alone: over a socket, open files and bytes out of band can make it wait without end.
+    The judge reads from pipes only: on a socket, open files and out-of-band bytes could make it wait without end.
     """
 
     def __init__(self, connection: socket.socket | int) -> None:
@@ -390,7 +433,7 @@ class Reader:
         if isinstance(self.connection, int):
             try:
                 data = os.read(self.connection, 65536)
-            except BlockingIOError:  # somebody else has read it
+            except BlockingIOError:  # another process has read the bytes
                 return True
         else:
             data, files, _, _ = socket.recv_fds(self.connection, 65536, MAX_FILES)
@@ -402,13 +445,13 @@ class Reader:
         return bool(data)
 
     def close_files(self) -> None:
-        """Close the files that came along and were not taken."""
+        """Close the received files that nobody has taken."""
         for file in self.files:
             os.close(file)
         self.files.clear()
 
     def next(self) -> bytes | None:
-        """The body of the next frame; None while it is incomplete. Raises ProtocolError."""
+        """The body of the next frame; None if it is incomplete. Raises ProtocolError."""
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack(">I", self._buffer[:4])
@@ -421,7 +464,7 @@ class Reader:
         return body
 
     def receive(self) -> bytes | None:
-        """As `next`, waiting for it; None at the end of the stream."""
+        """The body of the next frame, after waiting for it; None at the end of the stream. Raises ProtocolError."""
         while (body := self.next()) is None:
             if not self.read_some():
                 return None
@@ -429,10 +472,10 @@ class Reader:
 
 
 def missing_function(file: str, entry: str, names: Iterable[str], has: str = "has") -> str:
-    """A sentence about a file without its entry, which the judge may see at a first look, and the worker when it loads it.
+    """A sentence about a file without its entry. The judge says it after reading the file, the worker after loading it.
 
     Args:
-        names: of the functions that it has instead; those like the entry are named first.
+        names: of the file's functions; names like the entry's come first in the sentence.
     """
     found = sorted(dict.fromkeys(names), key=lambda name: -difflib.SequenceMatcher(None, name.lower(), entry).ratio())
     told = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")

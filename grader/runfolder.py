@@ -18,7 +18,7 @@ def run_folder() -> Iterator[Path]:
     """A new private folder for one run, removed afterwards."""
     made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}")).resolve()
     with held(made):
-        folder = made.rename(made.with_name(made.name.removeprefix(".")))  # which `abandoned` looks for
+        folder = made.rename(made.with_name(made.name.removeprefix(".")))  # the name that `abandoned` looks for
         try:
             yield folder
         finally:

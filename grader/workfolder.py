@@ -32,8 +32,37 @@ Work on the files beside this one; each starts with what is checked and the step
     grader check -a {first}
     grader run .                # everything, with points; speed needs a GPU
 
+In VS Code, `Run Build Task` (Ctrl+Shift+B) is `grader check --watch`: mistakes stand at their lines. For other editors there is
+`grader check --format=gcc`.
+
 Files that are still as they came count as not handed in. You may add modules of your own and import them. What you hand in is
 this folder; `handouts/`, hidden files and whatever else is no source file are ignored.
+"""
+
+# A task of VS Code: `Tasks: Run Build Task` checks again at each save, and the first mistake stands at its line in the editor.
+TASKS = r"""{
+  "version": "2.0.0",
+  "tasks": [
+    {
+      "label": "grader check --watch",
+      "type": "shell",
+      "command": "grader check --watch --format=gcc",
+      "isBackground": true,
+      "group": { "kind": "build", "isDefault": true },
+      "problemMatcher": {
+        "owner": "grader",
+        "source": "grader check",
+        "fileLocation": ["relative", "${workspaceFolder}"],
+        "pattern": { "regexp": "^([^:]+):(\\d+): (error): (.*)$", "file": 1, "line": 2, "severity": 3, "message": 4 },
+        "background": {
+          "activeOnStart": true,
+          "beginsPattern": " saved at \\d\\d:\\d\\d:\\d\\d",
+          "endsPattern": "^waiting for the next save"
+        }
+      }
+    }
+  ]
+}
 """
 
 
@@ -42,14 +71,14 @@ class FolderError(Exception):
 
 
 def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -> list[Path]:
-    """Fill `target` with every assignment's stub, handout and pictures, a README and a .gitignore; return the files made.
+    """Fill `target` with every assignment's stub, handout and pictures, a README, a .gitignore and a task of VS Code.
 
     The folder may exist, as a fresh git clone does, but nothing in it is overwritten.
 
     Raises:
         FolderError: a file is in the way, or the folder cannot be written to.
     """
-    contents: dict[Path, str] = {Path(".gitignore"): GITIGNORE}
+    contents: dict[Path, str] = {Path(".gitignore"): GITIGNORE, Path(".vscode/tasks.json"): TASKS}
     rows = []
     for one in assignments:
         stub, handout = course / "starter" / one.spec.file, one.folder / "README.md"

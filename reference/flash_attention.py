@@ -18,8 +18,8 @@ Between forward and backward only O and the logsumexp of each row of S are kept:
 
 Exponentials are exp2: exp(S − L) = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one multiply-add per score.
 
-Tiles come and go by tensor descriptors: one instruction asks Hopper's copy engine for a whole tile, so no
-registers hold addresses and no threads are busy with loads. Older GPUs have none, and get pointers.
+Tiles are loaded and stored by tensor descriptors: one instruction asks Hopper's copy engine for a whole tile, so that
+no registers hold addresses and no threads are busy with loads. Older GPUs have no copy engine, and get pointers.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least finite float32
-CACHE_BYTES = 48 << 20  # of L2, about what an H200 has; less elsewhere costs loads, not correctness
+CACHE_BYTES = 48 << 20  # about an H200's L2; on a GPU with less, more loads miss
 
 
 class Tile(NamedTuple):
-    """One kernel's tile of S, block_m queries × block_n keys, and how Triton is to compile it."""
+    """A kernel's tile of S, block_m queries × block_n keys, and Triton's options for the kernel."""
 
     block_m: int
     block_n: int
@@ -48,8 +48,9 @@ class Tile(NamedTuple):
     num_stages: int  # tiles of the inner loop in shared memory at a time: loads run ahead of the products
 
 
-# By (bytes per element, head_dim). Those for 64 and 128 in 16 bits, and for 64 in float32, are the fastest of many on an
-# H200; the others were not searched for. As pointers all fit the 99 KB of shared memory that a block may have on sm_86.
+# By (bytes per element, head_dim). The tiles for 64 and 128 in 16 bits, and for 64 in float32, are the fastest of many
+# on an H200; the others were not searched for. With pointers all fit into the 99 KB of shared memory of a block on
+# sm_86.
 FORWARD_TILES = {
     (2, 16): Tile(128, 64, 4, 3),
     (2, 32): Tile(128, 64, 4, 3),
@@ -80,8 +81,9 @@ DK_DV_TILES = {
     (4, 64): Tile(32, 128, 4, 2),
     (4, 128): Tile(32, 32, 4, 2),
 }
-# For inputs so small that the above would leave most multiprocessors without a program: tiles of kernels that keep queries, forward
-# and dQ; with block_m and block_n exchanged, of the one that keeps keys. Among the fastest of several at 2 × 1024 tokens on an H200.
+# For inputs so small that these tiles would leave most multiprocessors without a program. For kernels that keep queries
+# (forward, dQ); with block_m and block_n exchanged, for the kernel that keeps keys. Among the fastest of several at 2 ×
+# 1024 tokens on an H200.
 SMALL_TILES = {
     (2, 16): Tile(32, 128, 2, 3),
     (2, 32): Tile(16, 128, 4, 3),
@@ -110,7 +112,7 @@ def load_tile(x, batch, row, n_rows, block: tl.constexpr, head_dim: tl.constexpr
 
 @triton.jit
 def store_tile(x, tile, batch, row, n_rows, block: tl.constexpr, head_dim: tl.constexpr):
-    """The counterpart of load_tile, into x's dtype; rows beyond the end are not stored."""
+    """The counterpart of load_tile. Converts to x's dtype; rows beyond the end are not stored."""
     if x.dtype.is_ptr():
         rows = row + tl.arange(0, block)
         tile = tile.to(x.dtype.element_ty)
@@ -121,13 +123,15 @@ def store_tile(x, tile, batch, row, n_rows, block: tl.constexpr, head_dim: tl.co
 
 @triton.jit
 def offsets_of(batch, rows, n_rows, head_dim: tl.constexpr):
-    """Of the elements of these rows of a contiguous (batch, n_rows, head_dim), in int64: they may pass 2³¹."""
+    """Offsets of the elements of these rows in a contiguous (batch, n_rows, head_dim); int64, because they may pass
+    2³¹.
+    """
     return (batch.to(tl.int64) * n_rows + rows)[:, None] * head_dim + tl.arange(0, head_dim)[None, :]
 
 
 @triton.jit
 def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
-    """Which key each query may attend to: a mask that broadcasts to (queries, keys)."""
+    """A mask of the keys that each query may attend to; broadcasts to (queries, keys)."""
     # Under a causal mask there are as many keys as queries, so the diagonal bounds the keys as well.
     return keys[None, :] <= queries[:, None] if is_causal else keys[None, :] < n_k
 
@@ -139,11 +143,11 @@ def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
 
 @triton.jit
 def place_of(n_blocks, batches_at_once):
-    """Which batch, and which of its n_blocks blocks, this program computes.
+    """The batch entry, and the number of the block among its n_blocks, for this program.
 
-    Programs start in the order of their numbers. Blocks of equal place stand together, batches_at_once batches at a time, so that
-    those of block 0, which have the most to do under a causal mask, start first and nobody is left alone with them at the end.
-    Not of all batches: the K and V that programs share should be in the L2 cache when the next one asks.
+    Programs start in the order of their numbers. Under a causal mask block 0 has the most work, so the programs for
+    block 0 of batches_at_once batches come first, then those for block 1, and no long program starts at the end. Not of
+    all batches at once: the K and V that programs share should still be in the L2 cache for the next program.
     """
     per_group = batches_at_once * n_blocks
     first_batch = tl.program_id(0) // per_group * batches_at_once
@@ -169,8 +173,8 @@ def attend(
             visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
             scores = tl.where(visible, scores, float("-inf"))
 
-        # scale > 0, so the maximum may be scaled in place of every score. While all scores of a row are −inf, its
-        # maximum is LOWEST, and its sums are 0: with −inf for the maximum, −inf − (−inf) would be NaN.
+        # scale > 0, so the maximum may be scaled instead of every score. While all scores of a row are −inf, its
+        # maximum is LOWEST and its sums are 0; with a maximum of −inf, −inf − (−inf) would be NaN.
         # The order that softmax.py warns of: here the multiply-add below rounds once, and the error of new_max is in
         # every number of its row, so that it cancels in acc / row_sum.
         new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
@@ -335,7 +339,7 @@ def flash_backward_dk_dv_kernel(
 
 
 def check_inputs(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> None:
-    """Raise ValueError or TypeError unless q, k, v are as `flash_attention` wants them."""
+    """Raise ValueError or TypeError unless q, k, v are as `flash_attention` says."""
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.ndim == k.ndim == v.ndim == 3:
         raise ValueError(f"flash_attention: q, k and v must be (batch, sequence, head_dim): {shapes}")
@@ -358,29 +362,30 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> None:
 
 
 def on_device(x: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
+    """Make x's device current: Triton launches on the current device."""
     return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 def addressable(x: Tensor) -> Tensor:
-    """x, or a copy of it, laid out as kernels and descriptors want it: dense, and from a multiple of 16 bytes on.
+    """x, or a copy of x, in the form that kernels and descriptors need: dense, and starting at a multiple of 16 bytes.
 
-    Nor may its numbers stand in memory with the opposite sign, as those of z.conj().imag do.
+    A tensor such as z.conj().imag holds the negatives of its numbers in memory, and is copied too.
     """
     x = x.resolve_neg().contiguous()
     return x if x.data_ptr() % 16 == 0 else x.clone()
 
 
 def has_copy_engine(x: Tensor) -> bool:
-    """Whether x lies on a GPU that fetches whole tiles and multiplies them where they lie: sm_90 or sm_100."""
+    """Whether x is on a GPU with a copy engine that multiplies tiles in shared memory: sm_90 or sm_100."""
     return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
 def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
-    """What kernels read and write (batch, n, head_dim) tensors by: descriptors for tiles of that many rows, or pointers.
+    """Arguments by which kernels access (batch, n, head_dim) tensors: descriptors for tiles of `rows` rows, or
+    pointers.
 
-    Pointers where no copy engine is: Triton would make loads of a descriptor with more registers than there are.
-    The strides are given, for a dimension of size 1 may have any.
+    Pointers for a GPU without a copy engine: Triton would turn descriptors into loads with more registers than there
+    are. Strides are computed, because a dimension of size 1 may have any stride.
     """
     if not has_copy_engine(tensors[0]):
         return list(tensors)
@@ -392,12 +397,12 @@ def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:
 
 
 def multiprocessors(x: Tensor) -> int:
-    """How many x's GPU has; 0 on a CPU."""
+    """The number of multiprocessors of x's GPU; 0 on a CPU."""
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 0
 
 
 def tile_of(tiles: dict[tuple[int, int], Tile], x: Tensor, of_keys: bool = False) -> Tile:
-    """The tile for a kernel whose programs keep rows of x (batch, n, head_dim): queries, or else keys."""
+    """The tile for a kernel whose programs keep rows of x (batch, n, head_dim): queries, or with `of_keys` keys."""
     batch, n, head_dim = x.shape
     tile, small = (table[x.element_size(), head_dim] for table in (tiles, SMALL_TILES))
     if of_keys:
@@ -407,15 +412,19 @@ def tile_of(tiles: dict[tuple[int, int], Tile], x: Tensor, of_keys: bool = False
 
 
 def batches_at_once(x: Tensor, is_causal: bool) -> int:
-    """For place_of: as many batches as have two tensors like x (batch, n, head_dim) in the L2 cache, groups as alike as can be."""
+    """For place_of: how many batches to group, so that two tensors like x (batch, n, head_dim) of each fit into L2, in
+    equal groups.
+    """
     if not is_causal:
-        return 1  # all blocks have the same to do, and those of one batch share the most
+        return 1  # all blocks have the same work, and blocks of one batch share the most
     fitting = max(1, CACHE_BYTES // (2 * max(1, x[0].numel()) * x.element_size()))
     return triton.cdiv(x.shape[0], triton.cdiv(x.shape[0], fitting))
 
 
 def options(tile: Tile, x: Tensor) -> dict[str, int]:
-    """How to launch with this tile. Elsewhere operands of products lie in registers, which takes more warps."""
+    """Launch options for this tile. Without a copy engine operands of products lie in registers, which needs more
+    warps.
+    """
     return tile._asdict() | ({} if has_copy_engine(x) else {"num_warps": 8})
 
 
@@ -448,13 +457,13 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """dq, dk, dv. No second derivatives: to PyTorch these are constants, and it raises a RuntimeError where dO needs gradients."""
+        """dq, dk, dv. PyTorch takes these as constants, and raises a RuntimeError for a second derivative."""
         q, k, v, o, lse = ctx.saved_tensors
         (batch, n_q, head_dim), n_k = q.shape, k.shape[1]
         if o.numel() == 0:
             return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None
 
-        do = addressable(do)  # o.sum().backward() sends one number with strides 0
+        do = addressable(do)  # o.sum().backward() passes one number with strides 0
         delta = torch.empty_like(lse)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         others = (lse, delta, n_q, n_k, 1 / math.sqrt(head_dim))

@@ -4,18 +4,17 @@
 
 Subtracting the maximum keeps every exponential in [0, 1]. exp(t) is computed as exp2(t · log₂e), the one the
 GPU has an instruction for, and in this order: (x − m) · log₂e. The other order, x · log₂e − m · log₂e,
-subtracts two large numbers. Where both are rounded first, as on a CPU, it loses a hundred times the accuracy
-at |x| ≈ 1000; a GPU's compiler may make one multiply-add of it, which rounds once, but nobody promises that.
+subtracts two large numbers. If both are rounded first, as on a CPU, the result is a hundred times less accurate
+at |x| ≈ 1000. A GPU's compiler may use one multiply-add, which rounds once, but need not.
 
 Two kernels:
-- A row that fits in a program's registers is read once and written once, the least traffic possible. Short
-  rows share a program, or most of its lanes would be idle.
-- A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov &
-  Gimelshein 2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new
-  one by exp(m_old − m_new). Every thread does so for its own columns, and they meet once a row. The second pass
-  normalises: first the pieces that were read last, which are still in registers, then the rest out of the L2
-  cache, which the first pass asks to keep it (evict_last) and the second lets go of it (evict_first). Results are
-  the first to leave (.cs).
+- A row that fits in a program's registers is read once and written once, the least traffic possible. Short rows share a
+  program, or most of its lanes would be idle.
+- A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov & Gimelshein
+  2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new one by exp(m_old −
+  m_new). Every thread does so for its own columns, and they meet once a row. The second pass normalises: first the
+  pieces that were read last and are still in registers, then the rest from the L2 cache. The first pass asks the cache
+  to keep the row (evict_last), the second to drop it (evict_first). Results leave the cache first (.cs).
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
 """
@@ -160,10 +159,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         if n_cols <= MAX_ROW_IN_REGISTERS:
             block_cols = triton.next_power_of_2(n_cols)
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
-            # Few warps combine their maxima and sums soon: 32 elements per thread. But 16 where rows are very short and
-            # have little to combine; where they are wide and want more loads in flight, as far as the 32 warps go that
-            # a block may have; and in float32 rows of 1024 to 4096 columns that fill their block, for those are loaded
-            # 16 bytes at a time where they are dense.
+            # 32 elements per thread: few warps combine their maxima and sums quickly. But 16 for very short rows, which have
+            # little to combine, and for wide rows, which need more loads in flight (up to the 32 warps of a block). Float32
+            # rows that fill their block are wide from 1024 columns on: dense ones are loaded 16 bytes at a time.
             widest = 512 if n_cols == block_cols and x.element_size() == 4 else 4096
             per_thread = 32 if 512 <= block_cols <= widest else 16
             num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)
@@ -173,8 +171,8 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             )  # fmt: skip
         else:
             x = x if x.stride(1) == 1 else x.contiguous()
-            # Loads of 16 bytes where Triton knows that rows start at such addresses, else element by element: lanes that
-            # are to have neighbours then would have to pass them on to each other.
+            # Loads of 16 bytes if Triton knows that rows start at multiples of 16 bytes, else of single elements: lanes with
+            # neighbouring elements would otherwise have to exchange them.
             aligned = n_cols % 16 == 0 and x.stride(0) % 16 == 0 and x.data_ptr() % 16 == 0
             vector = 16 // x.element_size() if aligned else 1
             lane_bytes, n_kept = long_row_tile(n_cols, x.element_size())

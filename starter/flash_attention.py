@@ -2,8 +2,8 @@
 
     S = scale · Q Kᵀ,   P = softmax(S) by rows,   O = P V,   scale = 1/√head_dim
 
-Read Dao 2023, arXiv 2307.08691: Algorithm 1 is the forward pass, Algorithm 2 the backward pass. The point of
-it is that S and P, n_q × n_k numbers, never exist in memory: a program holds one tile of them at a time.
+Read Dao 2023, arXiv 2307.08691: Algorithm 1 is the forward pass, Algorithm 2 the backward pass. S and P have
+n_q × n_k numbers each and never exist in memory: a program holds one tile of them at a time.
 
 Forward (Algorithm 1). A program takes a block of queries and goes through the keys tile by tile. With m the
 maximum and l the sum of exponentials so far, and O not yet divided by l, a new tile of S changes them to
@@ -23,11 +23,11 @@ Backward (Algorithm 2). Nothing but Q, K, V, O and L was kept, so P is computed 
     dQ = scale · dS K                                                                  (line 15)
     dK = scale · dSᵀ Q                                                                 (line 16)
 
-Start with one dtype, no causal mask, and lengths that are multiples of the tile. Then take in the rest.
+Start with one dtype, no causal mask, and lengths that are multiples of the tile. Add the other cases later.
 
-Without a GPU, grader sets TRITON_INTERPRET=1 itself; set it, before Python starts, only to run Python by
-hand. With it the kernels run on the CPU, slowly, in float32 and float16 (tl.dot in bfloat16 is wrong there).
-print() works inside a kernel in that mode.
+Without a GPU, grader sets TRITON_INTERPRET=1 itself. To run Python by hand, set TRITON_INTERPRET=1 before Python
+starts. The kernels then run on the CPU, slowly, in float32 and float16 (tl.dot in bfloat16 is wrong there), and
+print() works inside a kernel.
 """
 
 from typing import Any

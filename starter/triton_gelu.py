@@ -4,9 +4,9 @@
 
 the tanh form of Hendrycks & Gimpel 2016, arXiv 1606.08415, section 2.
 
-Without a GPU, grader sets TRITON_INTERPRET=1 itself; set it, before Python starts, only to run Python by
-hand. With it the kernel runs on the CPU, slowly, in float32 and float16 (bfloat16 is unreliable there).
-print() works inside a kernel in that mode.
+Without a GPU, grader sets TRITON_INTERPRET=1 itself. To run Python by hand, set TRITON_INTERPRET=1 before Python
+starts. The kernel then runs on the CPU, slowly, in float32 and float16 (bfloat16 is unreliable there), and
+print() works inside a kernel.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""GeLU with one mistake each: what comes out when that mistake is made."""
+"""Usual mistakes in GeLU: for each, the outputs of a kernel with that mistake."""
 
-# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+# ruff: noqa: B023 (each lambda is called before its loop goes on)
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grader.problem import Call
 from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
 from grader.verdict.suspects import Suspect, fitted, part_from
 
-ENOUGH_TO_FIT = 64  # one element is met by some constant of any formula
+ENOUGH_TO_FIT = 64  # a single element can be explained by some constant in any formula
 FACTOR, CUBIC = math.sqrt(2 / math.pi), 0.044715
 NOT_THE_HANDOUTS = "a constant that is not the handout's"
 
@@ -22,7 +22,7 @@ Form = Callable[[Tensor], Tensor]
 
 
 def _argument(x: Tensor, factor: float = FACTOR, cubic: float = CUBIC, power: int = 3) -> Tensor:
-    """u, of which GeLU takes tanh."""
+    """u, the argument of tanh in GeLU."""
     return factor * (x + cubic * x**power)
 
 
@@ -59,7 +59,7 @@ def _derivative(x: Tensor) -> Tensor:
     return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh**2) * FACTOR * (1 + 3 * CUBIC * x**2)
 
 
-# Words, cause, and what is computed in place of GeLU.
+# Words, cause, and the function that is computed in place of GeLU.
 FORMS: list[tuple[str, str, Form]] = [
     (
         "by the exact form, with erf",
@@ -186,7 +186,7 @@ TUNABLE: tuple[tuple[str, float, Callable[[float], Form]], ...] = (
 
 
 def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Suspect]:
-    """GeLU with one mistake each, of which every element has its own."""
+    """GeLU with one mistake each, on the elements from the first wrong one on."""
     if call.args["x"].ndim == 0:
         return
     part = part_from(call.args["x"], first)

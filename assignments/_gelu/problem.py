@@ -9,7 +9,8 @@ import torch
 
 from grader.problem import Call, Cost, Params, Size, by_slices
 
-# Magnitudes from the smallest subnormal to nearly the largest float, both zeros among them: each must survive beside ordinary values.
+# Magnitudes from the smallest subnormal to nearly the largest float, and both zeros. Each must survive beside ordinary
+# values.
 EXTREMES = [
     0.0,
     -0.0,
@@ -32,12 +33,12 @@ EXTREMES = [
     -5.5,
 ]
 EXTREMES += [9.0, -9.0, 12.0, -12.0, 50.0, -50.0, 100.0, -100.0, 1e3, -1e3, 1e4, -1e4]
-# x³ overflows. Only positive: below -1e4 the last bit of 1 + tanh(u), times x, would fail kernels that are right.
+# x³ overflows for these. Only positive: below -1e4 the last bit of 1 + tanh(u), times x, would fail right kernels.
 EXTREMES += [1e13, 1e20, 3e38]
 
 
 class GeluParams(Params):
-    """The keys a case may use beside the common ones."""
+    """The assignment's own keys of a case in problem.toml."""
 
     shape: tuple[Size, ...]
     values: Literal["normal", "extremes"] = "normal"
@@ -45,20 +46,19 @@ class GeluParams(Params):
 
 
 def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
-    """x with the shape, values and layout that the case asks for; ordinary values are N(0, 2²)."""
+    """x in the shape, values and layout of the case; ordinary values are N(0, 2²)."""
     device = generator.device
     x = torch.randn(params.shape, generator=generator, device=device, dtype=dtype).mul_(2.0)
     if x.numel():
         first = x.view(-1)[0]
-        first.copy_(first.sign() * (0.5 + first.abs() % 2))  # neither 0 nor x nor -0 would be an answer for it
+        first.copy_(first.sign() * (0.5 + first.abs() % 2))  # so that neither 0, x nor -0 is a right answer
     if params.values == "extremes":
         special = torch.tensor(EXTREMES, device=device).to(dtype)
         special = special[special.isfinite()]
         flat = x.view(-1)
         flat[: flat.numel() // 2] = special.repeat(math.ceil(flat.numel() / special.numel()))[: flat.numel() // 2]
-        flat[-special.numel() :] = special.roll(
-            3
-        )  # where what is left after full blocks is handled; large ones of both signs last
+        # In the partial block at the end, too; large ones of both signs last.
+        flat[-special.numel() :] = special.roll(3)
     if params.layout == "transposed":
         x = x.transpose(0, -1).contiguous().transpose(0, -1)
     elif params.layout in ("odd-start", "even-start"):
@@ -71,7 +71,7 @@ def make_inputs(params: GeluParams, dtype: torch.dtype, generator: torch.Generat
 
 
 def pieces(params: GeluParams, count: int) -> list[GeluParams]:
-    """The params of at most `count` smaller cases along dimension 0: each element has a GeLU of its own."""
+    """The params of at most `count` smaller cases along dimension 0, because elements are independent."""
     length, *rest = params.shape
     step = -(-length // count)
     shapes = [(min(step, length - start), *rest) for start in range(0, length, step)]
@@ -83,7 +83,7 @@ def outputs(call: Call) -> dict[str, tuple[int, ...]]:
 
 
 def _gelu_float64(x: torch.Tensor) -> torch.Tensor:
-    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))) in one pass; a test holds it against the formula."""
+    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), computed by PyTorch; a test compares it with the formula."""
     return torch.nn.functional.gelu(x.double(), approximate="tanh")
 
 
@@ -92,6 +92,6 @@ def oracle(call: Call) -> dict[str, torch.Tensor]:
 
 
 def cost(params: GeluParams, dtype: torch.dtype) -> Cost:
-    """Each element is read once and written once; about fourteen operations an element."""
+    """Each element is read once and written once, with about fourteen operations."""
     elements = math.prod(params.shape)
     return Cost(bytes_moved=2 * elements * dtype.itemsize, flops=14 * elements)

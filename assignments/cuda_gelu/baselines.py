@@ -1,4 +1,4 @@
-"""What speed is measured against: plain PyTorch, called as a student's function is."""
+"""The baseline that a submission is timed against: plain PyTorch, with the arguments of a student's function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in GeLU, in CUDA C++ and in Triton alike."""
+"""Usual mistakes in GeLU, the same in CUDA C++ and in Triton."""
 
 from __future__ import annotations
 

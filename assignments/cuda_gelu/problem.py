@@ -15,13 +15,13 @@ outputs, oracle, cost, pieces = gelu.outputs, gelu.oracle, gelu.cost, gelu.piece
 
 
 class GeluParams(gelu.GeluParams):
-    """The keys a case may use beside the common ones."""
+    """The assignment's own keys of a case in problem.toml."""
 
-    output_start: Size = 0  # how many floats y lies beyond an aligned address
+    output_start: Size = 0  # distance of y from an aligned address, in floats
 
 
 def make_inputs(params: Any, dtype: torch.dtype, generator: torch.Generator) -> Call:
-    """As every GeLU's, and where y is to begin."""
+    """The inputs of GeLU, with the start of y."""
     return replace(gelu.make_inputs(params, dtype, generator), starts={"y": params.output_start})
 
 

@@ -1,6 +1,8 @@
-"""Attention with one mistake each: what comes out when that mistake is made, forward and backward, in float64."""
+"""Usual mistakes in attention, forward and backward: for each, the outputs of a kernel with that mistake, in
+float64.
+"""
 
-# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+# ruff: noqa: B023 (each lambda is called before its loop goes on)
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
 from grader.verdict.suspects import Suspect, fitted
 
 TILES = (16, 32, 64, 128)
-LARGEST_SCORES = 2**22  # queries × keys beyond which it is not worked out again
+LARGEST_SCORES = 2**22  # queries × keys; larger calls are not computed again
 LN_2 = math.log(2)
 Form = Callable[[], tuple[Tensor | None, ...]]
 Mistake = tuple[str, str, Form]  # words, cause, outputs
-MASKED = (0.0, -1.0, -10.0, 1.0)  # scores that are taken for masked ones; those far below all others do no harm
+MASKED = (0.0, -1.0, -10.0, 1.0)  # common scores of masked keys; scores far below all others do no harm
 
 
 def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Suspect]:
-    """Attention with one mistake each, of the batch entry `first`."""
+    """Attention with one mistake each, for the batch entry `first`."""
     q, k, v = call.args.values()
     if q.shape[1] * k.shape[1] > LARGEST_SCORES:
         return
@@ -39,7 +41,7 @@ def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Susp
 
 
 def remark(call: Call) -> str:
-    """How many queries and keys there are, where that differs."""
+    """A sentence about the numbers of queries and keys; "" if they are equal."""
     n, m = (call.args[name].shape[1] for name in "qk")
     if n == m:
         return ""
@@ -54,7 +56,7 @@ def _more_keys(count: int) -> str:
 
 
 def _offset_missing(which: str) -> tuple[str, str]:
-    """Words and cause of what is taken from batch entry 0."""
+    """Words and cause of a mistake that uses tensors of batch entry 0."""
     cause = f"a batch offset that is missing for {which}: only the first batch entry is right"
     return f"with {which} of batch entry 0", cause
 
@@ -62,7 +64,11 @@ def _offset_missing(which: str) -> tuple[str, str]:
 class Attention:
     """One batch entry of softmax(scale · q kᵀ) v, and of its gradients.
 
-    q: (batch, n, d); k, v: (batch, m, d); upstream: like q or None; entry: which one.
+    Args:
+        q: (batch, n, d).
+        k, v: (batch, m, d).
+        upstream: like q, or None.
+        entry: the batch entry.
     """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, upstream: Tensor | None, causal: bool, entry: int) -> None:
@@ -89,7 +95,12 @@ class Attention:
             self.ds = self.p * (self.dp - self.delta)
 
     def mistakes(self, got: Mapping[str, Tensor]) -> Iterator[Mistake]:
-        """got: what was given, all batch entries. Forms give o, or dq, dk and dv, None of what they say nothing of."""
+        """All mistakes. A mistake's form returns o, or dq, dk and dv, with None for outputs that the mistake leaves
+        open.
+
+        Args:
+            got: the submission's outputs for all batch entries.
+        """
         if self.do is not None:
             yield from self._backward()
             return
@@ -99,7 +110,7 @@ class Attention:
     # Both -------------------------------------------------------------------------------------------------------------
 
     def _masks(self) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
-        """Other masks than the right one: words, cause, which keys each query sees."""
+        """Wrong masks: words, cause, and the mask of the keys that each query sees."""
         i, j = self.i, self.j
         if not self.causal:
             if self.n == self.m:
@@ -139,7 +150,7 @@ class Attention:
             )
 
     def _kept(self, size: int, what: str) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
-        """Parts of a dimension of queries or keys: words, cause, which of its indices take part."""
+        """Parts of a dimension of queries or keys: words, cause, and a mask of the indices that take part."""
         for b in reversed(TILES):
             if b >= size:
                 continue
@@ -209,7 +220,7 @@ class Attention:
                         f"{cause}; here the causal mask undoes the one for the end",
                         lambda: self._masked_with(score, b),
                     )
-            for b in TILES if score and self.m > 1 else ():  # of one key some number of them meets every factor
+            for b in TILES if score and self.m > 1 else ():  # a single key meets every factor for some number of keys
                 if pad := -self.m % b:
                     yield (
                         f"with {_more_keys(pad)} whose score is {score:g}, padded to blocks of {b}",
@@ -233,7 +244,7 @@ class Attention:
                 "a maximum over the whole tile: its axis is missing",
                 lambda: self._by_tiles(b, one_maximum=True),
             )
-            if self.m == 1:  # any wrong sum is met by some tile
+            if self.m == 1:  # with a single key, some tile explains any wrong sum
                 continue
             yield (
                 f"with the sums of the columns, and not of the rows, of each tile of {b} × {b}",
@@ -304,7 +315,7 @@ class Attention:
             )
 
     def _scales(self) -> Iterator[tuple[str, str, float]]:
-        """Factors of the scores."""
+        """Wrong factors of the scores: words, cause, factor."""
         root = math.sqrt(self.d)
         yield "without the scale 1/√d", "a scale that is missing", root
         yield "with the scale 1/d in place of 1/√d", "a scale without its root, or applied twice", 1 / root
@@ -319,7 +330,7 @@ class Attention:
         yield "with scores that are multiplied by log₂e", f"{base} that factor belongs to exp2", 1 / LN_2
 
     def _other_lengths(self) -> Iterator[tuple[str, str, int]]:
-        """What may be taken for head_dim in the scale."""
+        """Numbers that may be taken for head_dim in the scale: words, cause, number."""
         for d in (16, 32, 64, 128):
             if d not in (self.d, self.n, self.m):
                 yield f"with the scale of head_dim {d}", "a scale that is fixed and not 1/√d", d
@@ -329,18 +340,18 @@ class Attention:
                 yield f"with the scale 1/√{size}, as many as there are {what}", cause, size
 
     def _masked_with(self, score: float, b: int) -> Tensor:
-        """Causal attention over whole blocks of b keys, up to the diagonal's, with that score for each key behind the query."""
+        """Causal attention over whole blocks of b keys up to the diagonal's, with `score` for each hidden key."""
         pad = -self.m % b
         j = torch.arange(self.m + pad, device=self.s.device)
         s = functional.pad(self.s, (0, pad)).masked_fill(j > self.i, score)
         return self._attend(s, j // b <= self.i // b, functional.pad(self.v, (0, 0, 0, pad)))
 
     def _with_more(self, log_sum: float) -> Tensor:
-        """o beside keys whose values are 0 and whose exponentials have a sum of exp(log_sum)."""
+        """o with further keys whose values are 0 and whose exponentials have the sum exp(log_sum)."""
         return self.o * (self.lse - torch.logaddexp(self.lse, self.lse.new_tensor(log_sum))).exp()
 
     def _unscaled(self, b: int) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
-        """The online softmax in blocks of b keys, where something is not rescaled when the maximum moves."""
+        """Online softmaxes in blocks of b keys that rescale wrongly when the maximum moves."""
         moves = f"as the maximum moves from one block of {b} keys to the next"
         for words, cause, of_o, of_sum in (
             ("output is not rescaled", "missing before the output", 0.0, 1.0),
@@ -360,7 +371,9 @@ class Attention:
             )
 
     def _blocks(self, b: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """The online softmax: of each block of b keys which they are, exp(S − m) and exp(m_old − m); m is the maximum so far."""
+        """The online softmax: for each block of b keys its slice, exp(S − m) and exp(m_old − m), where m is the maximum
+        so far.
+        """
         s = self.s.masked_fill(~self.visible, -math.inf)
         m = s.new_full((self.n, 1), -math.inf)
         for start in range(0, self.m, b):
@@ -370,7 +383,7 @@ class Attention:
             m = new
 
     def _online(self, b: int, of_o: float, of_sum: float) -> Tensor:
-        """With the powers of exp(m_old − m_new) by which the output and the sum are rescaled."""
+        """An online softmax that rescales output and sum by the given powers of exp(m_old − m_new)."""
         total, o = torch.zeros_like(self.lse), torch.zeros_like(self.o)
         for keys, p, factor in self._blocks(b):
             total = total * factor**of_sum + p.sum(-1, keepdim=True)
@@ -378,7 +391,8 @@ class Attention:
         return o / total
 
     def _by_tiles(self, b: int, *, one_maximum: bool) -> Tensor:
-        """The online softmax in tiles of b × b, in float32, with one maximum for all queries of a tile, or with sums along queries.
+        """The online softmax in tiles of b × b, in float32, with one maximum for all queries of a tile, or with sums
+        along queries.
 
         Queries beyond the end are 0, and so are their scores.
         """
@@ -394,7 +408,7 @@ class Attention:
             new = torch.maximum(m, tile.amax((-2, -1) if one_maximum else -1, keepdim=True))
             p, factor = (tile - new).exp(), (m - new).exp()
             sums = p.sum(-1, keepdim=True) if one_maximum else p.sum(-2)[..., None]
-            # by a loop that ends at the diagonal
+            # Only tiles up to the diagonal are summed.
             seen = (start <= rows.unflatten(0, (-1, b))[:, :1]) | (not self.causal)
             total = torch.where(seen, total * factor + sums, total)
             o = torch.where(seen, o * factor + p @ v[start : start + b], o)
@@ -405,24 +419,24 @@ class Attention:
     def _softmax_of_each_block(self, b: int) -> Tensor:
         scores = functional.pad(self.s.masked_fill(~self.visible, -math.inf), (0, -self.m % b), value=-math.inf)
         weights = torch.softmax(scores.unflatten(-1, (-1, b)), -1).flatten(-2)[:, : self.m]
-        return weights.nan_to_num(nan=0.0) @ self.v  # where a block is hidden as a whole
+        return weights.nan_to_num(nan=0.0) @ self.v  # for a block that is hidden as a whole
 
     def _divided_in_each_block(self, b: int, once_more: bool) -> Tensor:
         total, o = torch.zeros_like(self.lse), torch.zeros_like(self.o)
         for keys, p, factor in self._blocks(b):
             total = total * factor + p.sum(-1, keepdim=True)
-            # by a loop that ends at the diagonal
+            # Only blocks up to the diagonal are summed.
             looked_at = self.i // b * b >= keys.start if self.causal else self.i >= 0
             o = torch.where(looked_at, (o * factor + p @ self.v[keys]) / total, o)
         return o / total if once_more else o
 
     def _relative_to(self, maximum: Tensor | float) -> Tensor:
-        """In float32, where exp overflows and vanishes."""
+        """o with exponentials relative to `maximum`, in float32, where exp overflows and vanishes."""
         weights = (self.s - maximum).float().exp().masked_fill(~self.visible, 0.0)
         return (weights @ self.v.float() / weights.sum(-1, keepdim=True)).double()
 
     def _of_first_entry(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
-        """q, k and v of this entry, with some of them from entry 0, and which."""
+        """q, k and v of this entry with some of them from entry 0, after the names of these."""
         for which in ("k and v", "q", "k", "v", "q, k and v") if self.entry else ():
             q, k, v = (
                 tensor[0 if name in which else self.entry].double()
@@ -598,7 +612,7 @@ class Attention:
             yield from self._of_other_rows()
 
     def _of_keys(self) -> Iterator[Mistake]:
-        """Numbers per query that are taken from where the keys are: those of another query."""
+        """Per-query numbers taken at the index of the key: they are another query's."""
         cause = "an index of keys for one of queries"
         for b in (1, *TILES):
             place = self.j // b * b + self.i % b
@@ -630,7 +644,7 @@ class Attention:
                 yield "the sum of dO ∘ O over each row of all batch entries", cause, each.sum(0)
 
     def _other_logsumexps(self, log_sum: Tensor) -> Iterator[tuple[str, str, Tensor]]:
-        """Of other scores than the right ones, or not of all."""
+        """Logsumexps of wrong scores, or of some scores only."""
         root = math.sqrt(self.d)
         yield (
             "with the maximum of the unscaled scores, m √d + log Σ, as the logsumexp",
@@ -667,7 +681,7 @@ class Attention:
                 )
 
     def _of_other_rows(self) -> Iterator[Mistake]:
-        """Numbers per query that come from batch entry 0."""
+        """Per-query numbers from batch entry 0."""
         assert self.do is not None
         zero = Attention(*self._all, self.causal, 0)
         s, dp, do = self.s.masked_fill(~self.visible, -math.inf), self.dp, self.do

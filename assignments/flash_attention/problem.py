@@ -14,11 +14,11 @@ attention = load_beside(__file__, "baselines.py").eager
 
 
 class AttentionParams(Params):
-    """The keys a case may use beside the common ones."""
+    """The assignment's own keys of a case in problem.toml."""
 
     batch: Size = 2
     n: Size
-    n_keys: Size | None = None  # as many as queries unless given
+    n_keys: Size | None = None  # by default as many as queries
     d: Size
     causal: bool = False
     backward: bool = False
@@ -28,7 +28,9 @@ class AttentionParams(Params):
 
 
 def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
-    """q of shape (batch, n, d), k and v of shape (batch, n_keys, d), and for a backward case the upstream gradient of o."""
+    """q of shape (batch, n, d), k and v of shape (batch, n_keys, d), and for a backward case the upstream gradient of
+    o.
+    """
     device, n_keys = generator.device, params.n if params.n_keys is None else params.n_keys
 
     def normal(length: int) -> torch.Tensor:
@@ -38,38 +40,36 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     if params.values == "peaked":
         q *= 4.0  # scores with standard deviation 4: the running maximum moves often
     elif params.values == "rising":
-        # Every 32 keys the scores are 32 larger: what was summed before is nothing, and the first tile's maximum far too small.
+        # Scores grow by 32 every 32 keys: earlier sums vanish, and the first tile's maximum is far too small.
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device) // 32 * 2.0 * math.sqrt(params.d)
-    elif (
-        params.values == "falling"
-    ):  # every 32 keys they are 32 smaller: what comes later is nothing beside what is there
+    elif params.values == "falling":  # scores shrink by 32 every 32 keys: later terms vanish
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
     elif params.values in ("large-logits", "late-keys"):
         # A common offset of ±(512 / scale) on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. The offset's factors are powers of two, exact in every precision, so right kernels lose only the
-        # rounding of the sum. k's factor is 1: in dQ it is multiplied by a sum over dS that is 0 but for rounding errors,
-        # and what a right kernel has left there is luck.
+        # rounding of the sum. k's factor is 1: in dQ it is multiplied by a sum over dS that is 0 but for rounding
+        # errors, and a right kernel's remainder there is random.
         offset = 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d)))
         up = torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5
         q[..., 0] = torch.where(up & (params.values == "large-logits"), offset, -offset)
         k[..., 0] = 1.0
         if params.values == "late-keys":
-            k[:, -3:, 0] = 0.0  # no offset: 512 above all others, and under a causal mask seen by the last rows alone
+            k[:, -3:, 0] = 0.0  # no offset: 512 above all others; under a causal mask only the last rows see these keys
     q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
     if (
         params.layout == "transposed"
-    ):  # as (batch, heads, seq, d).transpose() leaves it: the sequence is not the slow dimension
+    ):  # as (batch, heads, seq, d).transpose() leaves it: the sequence is no slow dimension
         q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
-    elif params.layout == "mixed":  # three layouts, no stride alike: q as it is, k transposed, v a slice of wider rows
+    elif params.layout == "mixed":  # no strides alike: q contiguous, k transposed, v a slice of wider rows
         k = k.transpose(1, 2).contiguous().transpose(1, 2)
         v = torch.nn.functional.pad(v, (8, 24), value=3.0)[..., 8 : 8 + params.d]
-    elif params.layout == "one":  # self-attention without projections: one and the same tensor three times
+    elif params.layout == "one":  # self-attention without projections: one tensor three times
         k = v = q
     upstream = None
     if params.backward:
-        if params.upstream == "expanded":  # what o.sum().backward() passes on: one number, every stride 0
+        if params.upstream == "expanded":  # as o.sum().backward() makes it: one number with strides 0
             upstream = torch.ones((), dtype=dtype, device=device).expand(q.shape)
         else:
             upstream = normal(params.n).to(dtype)
@@ -86,7 +86,7 @@ def outputs(call: Call) -> dict[str, tuple[int, ...]]:
 def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """o, with an upstream gradient after dq, dk, dv, computed in `dtype`.
 
-    One batch entry at a time where the matrix of scores is large, so that only one stands in memory.
+    A large matrix of scores is computed for one batch entry at a time, so that only one is in memory.
     """
     batch, n = call.args["q"].shape[:2]
     step = batch if n * call.args["k"].shape[1] * batch <= 2**24 else 1
@@ -113,19 +113,22 @@ def baseline(call: Call) -> dict[str, torch.Tensor]:
 
 
 def stand_in(call: Call) -> dict[str, torch.Tensor]:
-    """The outputs by PyTorch's fused attention: no matrix of scores in memory, which is what takes the baseline's time."""
+    """The outputs by PyTorch's fused attention, which is faster than the baseline because no matrix of scores is in
+    memory.
+    """
     differentiable = call.upstream is not None
     leaves = [tensor.detach().requires_grad_(differentiable) for tensor in call.args.values()]
-    one_head = (leaf.unsqueeze(1) for leaf in leaves)  # (batch, heads, n, d) is what it takes
+    one_head = (leaf.unsqueeze(1) for leaf in leaves)  # shape (batch, heads, n, d)
     o = scaled_dot_product_attention(*one_head, is_causal=bool(call.options["is_causal"])).squeeze(1)
     gradients = torch.autograd.grad(o, leaves, call.upstream) if differentiable else ()
     return dict(zip(outputs(call), (*gradients, o.detach()), strict=True))
 
 
 def cost(params: AttentionParams, dtype: torch.dtype) -> Cost:
-    """4·B·N·M·d FLOPs forward (two matrix products), half of it if causal, 2.5 times as many backward (five products).
+    """Forward 4·B·N·M·d FLOPs (two matrix products), half of that if causal; backward 2.5 times as many (five
+    products).
 
-    Bytes: q, k, v read and o written; backward also reads o and do again and writes dq, dk, dv.
+    Bytes: q, k, v are read and o is written; backward also reads o and do again, and writes dq, dk, dv.
     """
     n_keys = params.n if params.n_keys is None else params.n_keys
     forward = 4 * params.batch * params.n * n_keys * params.d // (2 if params.causal else 1)

@@ -1,6 +1,6 @@
-"""Row softmax with one mistake each: what comes out when that mistake is made."""
+"""Usual mistakes in row softmax: for each, the outputs of a kernel with that mistake."""
 
-# ruff: noqa: B023 (what a suspect leads to is worked out before the loop that made it goes on)
+# ruff: noqa: B023 (each lambda is called before its loop goes on)
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from grader.problem import Call
 from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
 from grader.verdict.suspects import LARGEST_PART, Suspect, fitted, part_from
 
-TILE_ROWS = 64  # rows of a tile are looked at together
-VANISHES = -104  # exp of it is 0 in float32
-NOT_SMALL_ENOUGH = -1e4  # what is often taken for padding
+TILE_ROWS = 64  # a mistake may involve all rows of a tile
+VANISHES = -104  # exp(-104) is 0 in float32
+NOT_SMALL_ENOUGH = -1e4  # a common substitute for -inf
 ROW_BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Suspect]:
-    """Row softmax with one mistake each. Overflow is part of many mistakes, so those are worked out in float32."""
+    """Row softmax with one mistake each, from the tile of the first wrong row on. In float32, because overflow is part
+    of many mistakes.
+    """
     whole = call.args["x"]
     if whole.ndim != 2:
         return
@@ -32,7 +34,7 @@ def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Susp
 
 
 class Exponential(NamedTuple):
-    """How a kernel may write exp(t), or something that only looks like it: e^(rate · t)."""
+    """A kernel's form of exp(t), right or wrong: e^(rate · t)."""
 
     form: str
     rate: float
@@ -46,7 +48,7 @@ class Exponential(NamedTuple):
 
 BASE_E = Exponential("exp({})", 1.0)
 BASE_2 = Exponential("exp2({})", math.log(2))
-SCALED = Exponential("exp(({}) log₂e)", 1 / math.log(2))  # the argument of exp2 given to exp
+SCALED = Exponential("exp(({}) log₂e)", 1 / math.log(2))  # the argument of exp2, given to exp
 TWICE = Exponential("exp({})²", 2.0)
 BASES_MIXED = (
     (BASE_2, BASE_E, "exp2(t) for exp(t) in the numerator alone"),
@@ -54,7 +56,7 @@ BASES_MIXED = (
     (SCALED, BASE_E, "exp(t log₂e) for exp2(t log₂e) in the numerator alone"),
     (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in the sum alone"),
 )
-RESCALED_MIXED = (  # the base of everything else, and that of the factor
+RESCALED_MIXED = (  # the base of the terms, and the base of the factor
     (BASE_E, BASE_2, "exp2(t) for exp(t) in that factor alone"),
     (BASE_E, SCALED, "exp(t log₂e) for exp2(t log₂e) in that factor alone"),
     (BASE_2, BASE_E, "exp2(t) for exp(t) everywhere but in that factor"),
@@ -66,7 +68,9 @@ def _softmax(x: Tensor) -> Tensor:
 
 
 def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, str, Callable[[], Tensor]]]:
-    """Words, cause and outputs of each mistake, for the rows `part` of all rows `whole`; got: what was given for them, float64."""
+    """Words, cause and outputs of each mistake, for the rows `part` of all rows `whole`. `got` are the submission's, in
+    float64.
+    """
     x = whole[part].double()
     columns = x.shape[1]
     short = x.float()
@@ -87,7 +91,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
     yield (
         "as softmax(−x)",
         "a sign that is wrong in the exponent",
-        lambda: _softmax(-x.nan_to_num(neginf=0.0)),  # where there is -inf, NaN alone would say too little
+        lambda: _softmax(-x.nan_to_num(neginf=0.0)),  # with -inf all would be NaN, which says too little
     )
     yield (
         "as exp(m − x) / Σ",
@@ -294,7 +298,7 @@ def _zeros(count: int) -> str:
 
 
 def _blocks(x: Tensor, block: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Of each block of a row: its entries, the largest entry before it, and the largest up to its end, 0 where all are −inf."""
+    """For each block of a row: its entries, the maximum before it, and the maximum up to its end, 0 if all are −inf."""
     largest = torch.full_like(x[:, :1], -math.inf)
     for piece in x.split(block, -1):
         before, largest = largest, torch.maximum(largest, piece.amax(-1, keepdim=True))
@@ -302,7 +306,9 @@ def _blocks(x: Tensor, block: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 
 def _of_own_maximum(x: Tensor, block: int) -> Tensor:
-    """The online softmax with each block's own maximum in place of the largest so far; in float32, where exp overflows."""
+    """The online softmax with each block's own maximum in place of the maximum so far, in float32, where exp
+    overflows.
+    """
     total, before = torch.zeros_like(x[:, :1]), torch.full_like(x[:, :1], -math.inf)
     for piece in x.split(block, -1):
         top = piece.amax(-1, keepdim=True)
@@ -312,9 +318,11 @@ def _of_own_maximum(x: Tensor, block: int) -> Tensor:
 
 
 def _sum_by_blocks(shifted: Tensor, block: int, terms: Exponential, factor: Exponential | None) -> Tensor:
-    """The row sum of an online softmax: of each block relative to the maximum so far, rescaled by `factor` as that moves, or never.
+    """The row sum of an online softmax. Each block's terms are relative to the maximum so far.
 
-    shifted: x − m of the whole row.
+    Args:
+        shifted: x − m of the whole row.
+        factor: rescales the sum when the maximum moves; None never rescales.
     """
     total = torch.zeros_like(shifted[:, :1])
     for piece, before, safe in _blocks(shifted, block):
@@ -333,7 +341,7 @@ def _so_far(x: Tensor, block: int) -> Tensor:
 
 
 def _by_tiles(values: Tensor, rows: int, how: str) -> Tensor:
-    """(n, 1): for each row what its tile of `rows` rows has together."""
+    """(n, 1): for each row, the maximum or sum of the whole tile of `rows` rows."""
     pieces = values.split(rows)
     reduced = [piece.amax() if how == "max" else piece.sum() for piece in pieces]
     return torch.cat([one.expand(len(piece), 1) for one, piece in zip(reduced, pieces, strict=True)])

@@ -38,7 +38,6 @@ from grader.console import (
     WantedSandbox,
     catch_signals,
     console,
-    default_course,
     failures,
     note,
 )
@@ -330,11 +329,11 @@ def new_(
     sandbox: WantedSandbox = Sandbox.auto,
     require_isolation: RequireIsolation = False,
     image: Image = DEFAULT_IMAGE,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Make the folder of a class from a learning platform's export."""
     catch_signals()
-    course = course or default_course()
     with failures("interrupted: no class was made, nothing is left behind"):
         order = _order(source, platform, course, assignment or ())
         facts = Run(
@@ -365,7 +364,7 @@ def add_(run: RunPath, source: From, platform: WantedPlatform = Platform.auto) -
     catch_signals()
     with failures("interrupted: the class is as it was"):
         facts = RunFolder(run).run()
-        course = Path(facts.course) if facts.course else own_course() or default_course()
+        course = _course(RunFolder(run))
         order = _order(source, platform, course, facts.assignments)
         with console.status("reading ..."):
             told = add_to_class(run, order)

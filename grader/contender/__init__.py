@@ -1,1 +1,3 @@
-"""The judge's end of a worker: the process that runs a submission, or a baseline, and the memory shared with it."""
+"""Contenders, the judge's ends of workers: start, jail, ask, watch, freeze and kill the process, and share an arena
+with it.
+"""

@@ -1,14 +1,14 @@
-"""The arena: memory that the judge owns and a worker maps, for one call.
+"""The arena: memory that the judge owns and a worker maps, for the tensors of a call or a batch.
 
-It holds a copy of every input's storage and a slot for every output, each between guard bands:
+An arena holds a copy of every input's storage and a slot for every output, each between guard bands:
 
     guard | input 0 | guard | input 1 | guard | ... | guard | output 0 | guard | ...
 
-Before the call guard bands are filled with `GUARD_BYTE`, output slots with `POISON_BYTE`. Afterwards a byte of a guard
-band that differs is a write out of bounds, an input that differs was changed, and poison in a slot was never written.
+Before a call, guard bands are filled with `GUARD_BYTE` and output slots with `POISON_BYTE`. After the call, a different
+byte in a guard band is a write out of bounds, a different input was changed, and poison in a slot was never written.
 
-On a CPU the memory is an anonymous sealed file, passed to the worker over the socket: it has no name that could be
-left behind, and the worker cannot shrink it under the judge. On a GPU it is a CUDA allocation shared by CUDA IPC.
+On a CPU the memory is an anonymous sealed file, sent to the worker over the socket. The file has no name that could
+stay behind, and the worker cannot shrink it. On a GPU the memory is a CUDA allocation shared by CUDA IPC.
 """
 
 from __future__ import annotations
@@ -24,19 +24,24 @@ import torch
 
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Call, Memory, Operands, Ref
 
-ALIGNMENT = max(256, mmap.PAGESIZE)  # on the CPU a worker may map a tensor's pages by themselves
+ALIGNMENT = max(256, mmap.PAGESIZE)  # on a CPU a worker may map a tensor's pages alone
 GUARD_BYTES = 256 * 1024
-MAX_PLACES = 4096  # of a stray that are kept
-# CUDA packs small allocations into shared blocks of this size, and IPC opens a whole block: an arena fills its own.
+MAX_PLACES = 4096  # places kept of a stray
+# CUDA packs small allocations into shared blocks of this size, and IPC opens a whole block: an arena fills whole
+# blocks.
 GRANULE_BYTES = 2 << 20
 CHECK_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
 class Stray:
-    """A write into a guard band: next to which tensor, how many bytes past its end (negative: before its start), and how
-    many places of that tensor's element size it touches. places: the nearest of them, counted in elements from the end (negative:
-    from the start).
+    """A write into a guard band: a stray.
+
+    Attributes:
+        neighbour: the name of the nearest tensor.
+        offset_bytes: of the nearest byte, past the tensor's end; negative before its start.
+        elements: number of places hit, each of the tensor's element size.
+        places: the nearest places in elements, from the tensor's end; negative from its start.
     """
 
     neighbour: str
@@ -47,7 +52,7 @@ class Stray:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a tensor lies in the arena; strides in elements."""
+    """A tensor's place in the arena; `stride` in elements."""
 
     name: str
     offset: int
@@ -58,29 +63,30 @@ class Slot:
     stride: tuple[int, ...]
 
     def region(self, memory: torch.Tensor) -> torch.Tensor:
-        """Its bytes in the arena's memory."""
+        """The bytes of the slot in the arena's memory."""
         return memory[self.offset : self.offset + self.length]
 
     def ref(self) -> Ref:
         return Ref(str(self.dtype).removeprefix("torch."), self.start_bytes, self.shape, self.stride)
 
 
-Copies: TypeAlias = tuple[list[torch.Tensor], list[torch.Tensor]]  # where to, and what
+Copies: TypeAlias = tuple[list[torch.Tensor], list[torch.Tensor]]  # destinations and sources
 
 
 class Arena:
-    """Shared memory holding copies of `inputs` and poisoned slots for `outputs`.
+    """Shared memory with copies of `inputs` and poisoned slots for `outputs`.
 
     Args:
-        inputs: tensors by name, any strides; their whole storage is copied. One on the device `meta` has no numbers: whoever made the
-            arena puts them in place (`entries`).
-        outputs: shape by name; contiguous.
-        starts: by how many elements an output lies beyond an aligned address; 0 where it is not named.
+        inputs: tensors by name, of any strides; the whole storage of each is copied. A tensor on device `meta` gets a
+            slot only, to be filled through `entries`.
+        outputs: shapes by name; outputs are contiguous.
         dtype: of the outputs.
-        device: where the memory lies, `cpu` or `cuda`.
+        device: `cpu` or `cuda`.
+        starts: distance of an output from an aligned address in elements, by name; 0 by default.
 
     Attributes:
-        address, files: how a worker finds the memory, and file descriptors to send along with that.
+        address: names the memory in a request.
+        files: file descriptors to be sent with the request.
 
     Raises:
         MemoryError: the device has not enough memory.
@@ -108,7 +114,7 @@ class Arena:
         self.settle()
 
     def _slot(self, name: str, tensor: torch.Tensor, start: int = 0) -> Slot:
-        """The next slot, `start` elements beyond an aligned address, with guards directly around it."""
+        """The next slot, `start` elements past an aligned address, with guard bands around it."""
         offset = -(-self._end // ALIGNMENT) * ALIGNMENT + start * tensor.element_size()
         slot = _slot_of(name, tensor, offset)
         self._end = offset + slot.length + GUARD_BYTES
@@ -121,15 +127,15 @@ class Arena:
         self.close()
 
     def close(self) -> None:
-        """Give the memory back. Tensors that lie in it must not be used any more."""
+        """Free the memory. Tensors in it must not be used any more."""
         del self.bytes
         self._memory.close()
 
     def wipe(self, wait: bool = True) -> None:
-        """Leave nothing of inputs and outputs: everything is guard, but for the poison where outputs will be.
+        """Overwrite all inputs and outputs with guard bytes and poison.
 
         Args:
-            wait: until it is done; on a GPU it is queued otherwise.
+            wait: whether to wait until that is done; on a GPU the work is only queued otherwise.
         """
         self.bytes.fill_(GUARD_BYTE)
         for slot in self.outputs.values():
@@ -138,32 +144,34 @@ class Arena:
             self.settle()
 
     def copies(self, names: Iterable[str]) -> Copies:
-        """What `fill` has to do for the inputs of these names, worked out beforehand."""
+        """The copies of these inputs into the arena, prepared for `fill`."""
         pairs = [(self.inputs[name].region(self.bytes), _storage_bytes(self._originals[name])) for name in names]
         return _unzipped(pair for pair in pairs if pair[1].numel())
 
     def fill(self, copies: Copies) -> None:
-        """Do what `copies`, or `takes`, has worked out. On a GPU this is queued, in few kernels: it takes no time of the host's."""
+        """Run prepared copies. On a GPU they are queued in few kernels, which takes the host no time."""
         if copies[0]:
             torch._foreach_copy_(*copies)
 
     def takes(self, names: Iterable[str], mine: Iterable[torch.Tensor]) -> Copies:
-        """What `fill` has to do to copy outputs into the judge's own memory `mine`, contiguous tensors of their sizes."""
+        """The copies of outputs into the judge's memory `mine`, contiguous tensors of the same sizes, prepared for
+        `fill`.
+        """
         both = zip(names, mine, strict=True)
         return _unzipped(
             (tensor.view(-1).view(torch.uint8), self.outputs[name].region(self.bytes)) for name, tensor in both
         )
 
     def still_holds(self, name: str, mine: torch.Tensor) -> bool:
-        """Whether an output is, to the bit, what was taken from there."""
+        """Whether an output in the arena still equals its copy `mine` bit for bit."""
         return same_bits(mine, self.outputs[name].region(self.bytes))
 
     def forget(self) -> None:
-        """Drop the judge's own inputs; their memory is free unless someone else holds them."""
+        """Drop the judge's own inputs, so that their memory can be freed."""
         self._originals = {}
 
     def replace(self, inputs: dict[str, torch.Tensor]) -> None:
-        """Take other inputs of the same names, sizes and layouts; `fill` puts them in place."""
+        """Replace the inputs by others of the same names, sizes and layouts. `fill` then copies them."""
         assert inputs.keys() == self.inputs.keys()
         for name, tensor in inputs.items():
             slot = self.inputs[name]
@@ -171,14 +179,16 @@ class Arena:
         self._originals = inputs
 
     def settle(self) -> None:
-        """Wait for all that this process has queued on the device: a worker's context does not."""
+        """Wait for all queued work of this process on the device; a worker's context would not wait."""
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
     def request(
         self, asked: Sequence[tuple[Sequence[str], str | None]], options: Iterable[Any], limit_s: float, **how: Any
     ) -> Call:
-        """The request for calls, of each the names of its inputs and its upstream gradient. They share out the outputs in order.
+        """The request for one or several calls, each given by the names of its inputs and upstream gradient.
+
+        The calls share out the outputs in order.
 
         Args:
             how: further fields of `protocol.Call`.
@@ -192,27 +202,27 @@ class Arena:
         return Call(self.address, tuple(operands), tuple(options), limit_s, **how)
 
     def operands(self, args: Iterable[str], upstream: str | None, outputs: Iterable[str]) -> Operands:
-        """The tensors of a call, by their names here."""
+        """The tensors of a call, by their names in the arena."""
         gradient = None if upstream is None else self.inputs[upstream].ref()
         return Operands(tuple(self.inputs[name].ref() for name in args), gradient, self.places(outputs))
 
     def places(self, outputs: Iterable[str]) -> tuple[Ref, ...]:
-        """Where these outputs lie."""
+        """The places of these outputs."""
         return tuple(self.outputs[name].ref() for name in outputs)
 
     def output(self, name: str) -> torch.Tensor:
-        """A private copy of an output as it stands now: the worker can no longer change it."""
+        """A private copy of an output; the worker cannot change the copy."""
         slot = self.outputs[name]
         return slot.region(self.bytes).clone().view(slot.dtype).view(slot.shape)
 
     def entries(self, name: str, start: int, count: int) -> torch.Tensor:
-        """So many entries of dimension 0 of a contiguous input or output, where they lie: a worker can change them."""
+        """A view of `count` entries of dimension 0 of a contiguous input or output. A worker can change the entries."""
         slot = self.inputs.get(name) or self.outputs[name]
         whole = self.bytes[slot.start_bytes : slot.offset + slot.length].view(slot.dtype)
         return whole.view(slot.shape)[start : start + count]
 
     def changed_inputs(self, names: Iterable[str] | None = None) -> list[str]:
-        """Names of the inputs, of all or of these, whose storage is no longer what the judge put there."""
+        """Names of the inputs (all, or the given ones) whose storage was changed."""
         found = []
         for name in self._originals if names is None else names:
             mine, theirs = _storage_bytes(self._originals[name]), self.inputs[name].region(self.bytes)
@@ -222,14 +232,14 @@ class Arena:
         return found
 
     def strays(self) -> list[Stray]:
-        """Writes into the guard bands, one entry for each band that was hit."""
+        """Writes into guard bands, one for each band that was hit."""
         found = []
         slots = [*self.inputs.values(), *self.outputs.values()]
         bounds = [0, *(edge for slot in slots for edge in (slot.offset, slot.offset + slot.length)), self.bytes.numel()]
         for band in range(len(slots) + 1):
             start, end = bounds[2 * band], bounds[2 * band + 1]
             guard = self.bytes[start:end]
-            if bool((guard == GUARD_BYTE).all()):  # many times faster than looking for the places at once
+            if bool((guard == GUARD_BYTE).all()):  # much faster than finding the places at once
                 continue
             hits = torch.nonzero(guard != GUARD_BYTE).flatten()
             first, last = start + int(hits[0]), start + int(hits[-1])
@@ -244,14 +254,14 @@ class Arena:
 
 
 def _slot_of(name: str, tensor: torch.Tensor, offset: int) -> Slot:
-    """The slot of a tensor whose whole storage is to lie at `offset`."""
+    """The slot of a tensor whose storage begins at `offset`."""
     start = offset + int(tensor.storage_offset()) * tensor.element_size()
     length = tensor.untyped_storage().nbytes()
     return Slot(name, offset, length, start, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
 def _elements(distances: torch.Tensor, size: int) -> list[int]:
-    """Which elements of `size` bytes were hit; a NaN that is written differs from the guard's in some of its bytes alone."""
+    """Elements of `size` bytes that were hit. A written NaN may differ from the guard in some of its bytes only."""
     return [int(place) for place in torch.unique(distances // size)]
 
 
@@ -261,14 +271,14 @@ def _unzipped(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Copies:
 
 
 def _words_of_both(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bytes as words of eight where that can be, which are copied and compared faster."""
+    """The bytes of both as 8-byte words if possible: words are copied and compared faster."""
     if all(data.numel() % 8 == 0 and data.data_ptr() % 8 == 0 for data in (one, other)):
         return one.view(torch.int64), other.view(torch.int64)
     return one, other
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors hold the same bytes, so NaN and -0 count."""
+    """Whether two contiguous tensors hold the same bytes; NaN equals NaN, and -0 differs from 0."""
     return torch.equal(*_words_of_both(*(tensor.view(-1).view(torch.uint8) for tensor in (one, other))))
 
 
@@ -278,7 +288,7 @@ def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _HostMemory:
-    """An anonymous file of fixed size, mapped by both sides."""
+    """An anonymous file of fixed size that the judge and the worker map."""
 
     def __init__(self, length: int) -> None:
         self._file = os.memfd_create("grader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -295,12 +305,12 @@ class _HostMemory:
 
     def close(self) -> None:
         del self.bytes
-        del self._map  # unmapped when the last view is gone: a closed map under a view would end the judge
+        del self._map  # unmapped with its last view: closing a map under a view would crash the judge
         os.close(self._file)
 
 
 class DeviceMemory:
-    """A CUDA allocation that another process can open."""
+    """A CUDA allocation that another process can open through CUDA IPC."""
 
     files: tuple[int, ...] = ()
 

@@ -1,4 +1,4 @@
-"""A worker that holds one file: load it, have its function called, time batches of calls."""
+"""A contender: a worker that loads one file, calls its function, and times batches of calls."""
 
 from __future__ import annotations
 
@@ -15,27 +15,38 @@ __all__ = ["Contender", "Limits", "WorkerUnavailable"]
 
 
 class Contender(Worker):
-    """A worker for one file, of a submission or of the course. All methods raise ContenderFault where there is no answer."""
+    """A worker for one file, of a submission or of the course. All methods raise ContenderFault if there is no
+    answer.
+    """
 
     def do(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
-        """Ask, and raise the fault that the reply tells of. `files` are those of the arenas that the request names."""
+        """Send a request and return its reply. Raises the fault that the reply reports.
+
+        Args:
+            files: file descriptors of the arenas that the request names.
+        """
         return self._done(self.ask(request, limits, files))
 
     def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
-        """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`."""
+        """Load a file and its function `entry`.
+
+        Args:
+            build: how to build CUDA C++; None for Python.
+            compiled: whether to wrap the function in torch.compile, for a baseline.
+        """
         self.loaded_from = path.parent
         try:
             self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s), limits).ptxas
         except ContenderFault as fault:
             if not fault.traceback and fault.raised_by == "library":
-                fault.raised_by = "toolchain"  # it ended or hung, and nobody knows in whose code
+                fault.raised_by = "toolchain"  # the worker ended or hung, and nobody knows in whose code
             raise
 
     def finish(self, calls: int, limits: Limits) -> Reply:
-        """Wait for the batch of so many calls that a `Time` has asked for.
+        """Wait for the batch of `calls` calls that a `Time` request has started.
 
-        Returns a reply with the seconds that it says each call took, a claim, and with `kinds` if it says to have written to the outputs
-        of the sets; otherwise `collect` has to be asked for the results.
+        The reply has the claimed seconds of each call, and `kinds` if the results were written to given outputs.
+        Otherwise `collect` asks for the results.
         """
         reply = self._done(self.reply(limits, is_timed=True))
         if len(reply.times_s) != calls:
@@ -43,7 +54,9 @@ class Contender(Worker):
         return reply
 
     def collect(self, order: Sequence[int], limits: Limits) -> tuple[tuple[Returned, ...], ...]:
-        """Have each call's results copied to the place of that number (see `protocol.Prepare`). Returns every kind of what came back."""
+        """Have each call's results copied to the place of that number (see `protocol.Prepare`). Returns the kinds of
+        the results.
+        """
         reply = self.do(protocol.Collect(tuple(order)), limits)
         if not reply.kinds:
             raise self._no_answer()

@@ -1,6 +1,6 @@
-"""The CPU's stand-in for the CUDA runtime, built once for each machine and put ready in a worker's runtime folder.
+"""Builds the CUDA runtime of `worker/cuda_cpu/`, once for each machine, and puts it into a worker's runtime folder.
 
-`python -m grader.contender.cuda_cpu` builds it beside its source in the installed package, for an image: a container keeps no cache.
+`python -m grader.contender.cuda_cpu` builds it into the installed package, for an image: a container keeps no cache.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from grader.contender.pool import stage_runtime
 
 BUILD_LIMIT_S = 180.0
 
-_broken: dict[Path, WorkerUnavailable] = {}  # runtime folders for which it did not build: it takes seconds to fail
+_broken: dict[Path, WorkerUnavailable] = {}  # failed builds by runtime folder: failing again would take seconds
 
 
 def cache_folder() -> Path | None:
-    """Where the grader keeps what it can make again, for the user who runs it; None where that user has no home."""
+    """The grader's cache folder of this user; None if the user has no home."""
     with contextlib.suppress(RuntimeError):
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-lab-grader"
     return None
 
 
 def provide_runtime(runtime: Path, compiler: str) -> None:
-    """Put the object file of `worker/cuda_cpu/runtime.cpp` beside its staged source: from the cache, or built now.
+    """Put the object file of `worker/cuda_cpu/runtime.cpp` beside its staged source, from the cache or newly built.
 
     Args:
         runtime: the folder with the staged worker (see `stage_runtime`).
+        compiler: path of g++ or clang++.
 
     Raises:
-        WorkerUnavailable: it does not build here with `compiler`, the path of g++ or clang++.
+        WorkerUnavailable: the source does not build here.
     """
     sources = runtime / "grader" / "worker" / "cuda_cpu"
     target = sources / "runtime.o"
@@ -61,7 +62,7 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
         except WorkerUnavailable as error:
             _broken[runtime] = error
             raise
-        with contextlib.suppress(OSError):  # without a cache it is built in every run
+        with contextlib.suppress(OSError):  # without a cache folder each run builds anew
             kept.parent.mkdir(parents=True, exist_ok=True)
             copy = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
             shutil.copyfile(half, copy)
@@ -83,7 +84,7 @@ def _build(runtime: Path, compiler: str, target: Path) -> None:
 
 
 def _fingerprint(sources: Path, compiler: str) -> str:
-    """What the object file depends on: every source beside it, and the compiler."""
+    """A hash of the sources and the compiler, on which the object file depends."""
     digest = hashlib.sha256()
     for path in sorted(sources.rglob("*")):
         if path.is_file() and path.suffix != ".o":
@@ -95,7 +96,7 @@ def _fingerprint(sources: Path, compiler: str) -> str:
 
 
 def main() -> None:
-    """Build it into the package."""
+    """Build the object file into the installed package."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         sys.exit("there is no C++ compiler")

@@ -1,12 +1,15 @@
-"""What a worker may touch.
+"""Jails: the walls around a worker, strongest first.
 
-    bubblewrap   namespaces of its own: it sees the system read-only, Python's packages, its submission, its scratch folder and, on
-                 a GPU, what the submission's workers have compiled; no other files, no processes but its own, no network. Where
-                 the judge is root the worker is another user as well.
-    uid          another user without any capability, where the judge is root: in a container, whose walls are the rest of the jail
-    none         a process like any other of this user
+    bubblewrap   own namespaces. The worker sees the system's programs and libraries, Python and its packages, and its
+    submission, all
+                 read-only. It may write to its scratch folder and, on a GPU, to the kernel cache of the submission's
+                 workers. It sees no other files, no other processes and no network. If the judge is root, the worker is
+                 another user as well.
+    uid          another user without capabilities, if the judge is root: for a container, whose walls are the rest of
+        the jail
+    none         a process of the judge's user, without walls
 
-That other user is a new one in each grading. The GPU comes in as its device nodes. CUDA IPC works across all of these.
+The other user is a new one for each grading. Each jail admits the GPU's device nodes, and CUDA IPC works across it.
 """
 
 from __future__ import annotations
@@ -31,19 +34,20 @@ from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
 
-# Numbers that no system gives to users of its own, nor systemd to containers'; and where a container has no more than 65536.
+# User ids that neither distributions nor systemd give away. USERS_OF_FEW is for containers with at most 65536 users.
 USERS = range(2_010_000_000, 2_100_000_000)
 USERS_OF_FEW = range(20_000, 60_000)
 NOBODY = 65534
-TRIAL_LIMIT_S = 60.0  # long, for a busy machine must not get a weaker jail
+TRIAL_LIMIT_S = 60.0  # long, because a busy machine must not get a weaker jail
 EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
-IN_MEMORY = (Path("/tmp"), Path("/dev/shm"))  # of a container
-DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg")  # without which there is no CUDA; the last one on WSL
+IN_MEMORY = (Path("/tmp"), Path("/dev/shm"))  # folders in memory that all users of a container may write to
+DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg")  # needed for CUDA; the last one on WSL
 CAP_SETPCAP = 8
-# What a worker does first: write to its folder, and, on a GPU, open the driver's device nodes.
+# The trial of a jail does a worker's first steps: it writes to its folder and, on a GPU, opens the driver's device
+# nodes.
 TRIAL = """
 import os, sys
 open(sys.argv[1], "w").close()
@@ -54,25 +58,27 @@ for node in sys.argv[2:]:
 
 @dataclass(frozen=True)
 class Jail:
-    """How workers are confined. `programs` is where bwrap and setpriv lie, those that it needs."""
+    """How workers are confined. `programs` are the paths of bwrap and setpriv, as far as the jail needs them."""
 
     name: JailName
     programs: tuple[str, ...] = ()
 
     @property
     def uid(self) -> int:
-        """The user that a worker is, as the host counts users."""
+        """The user id of a worker on the host."""
         return worker_uid() if os.geteuid() == 0 and self.name != "none" else os.geteuid()
 
     @property
     def parent(self) -> int | None:
-        """The process id of its parent as a worker sees it; None where that is the judge's own."""
+        """The process id of a worker's parent as the worker sees it; None if that is the judge's own."""
         return 1 if self.name == "bubblewrap" else None
 
     def empty(self, scratch: Path) -> None:
-        """Remove what a worker has left in its folder: others want the space. A container's root may not, but its user may."""
+        """Remove a worker's files from its folder. In a container the judge's root may not, so the worker's user
+        does.
+        """
         if self.name != "uid":
-            # By programs that are known to be ours: another thread that ends a worker takes others for what it has left behind.
+            # Started through `processes`: another thread that ends a worker kills unknown children of the judge.
             with suppress(subprocess.TimeoutExpired):
                 remove(scratch, lambda command: processes.output_of(command, EMPTY_LIMIT_S, env={"PATH": os.defpath}))
             return
@@ -82,15 +88,18 @@ class Jail:
             processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
 
     def empty_container(self) -> None:
-        """Remove what workers have left in a container where all may write: it takes memory. On a host, do nothing."""
+        """Remove workers' files from a container's folders that all may write to, because they take memory. Does
+        nothing on a host.
+        """
         if self.name == "uid" and not _has_capability(CAP_SETPCAP):
             for folder in IN_MEMORY:
                 self.empty(folder)
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
-        """Let the worker write to its folder, and find a way to it. No chown: a container's root may not.
+        """Let the worker write to its folder and reach it. Without chown, which a container's root may not use.
 
-        All workers of a container are one user: what keeps them out of each other's folders is that nobody can list their names.
+        All workers of a container are one user. They stay out of each other's folders because nobody can list the
+        folders' random names.
         """
         if os.geteuid() == 0 and self.name != "none":
             scratch.chmod(0o777)
@@ -102,14 +111,14 @@ class Jail:
         """The command that runs `program` in this jail.
 
         Args:
-            writable: folders that it may write to; the first is its current one.
-            readable: what it may read beside the system and Python.
+            writable: folders that the worker may write to; the first is its working folder.
+            readable: paths that the worker may read, beside the system and Python.
         """
         match self.name:
             case "none":
                 return list(program)
             case "uid":
-                # In a container nobody but the judge suffers from processes without number: it goes first.
+                # A container has no other users whom many processes would slow down, so the judge goes first.
                 return ["nice", "-n", "10", *_drop(self.programs[-1]), *program]
             case "bubblewrap":
                 drop = _drop(self.programs[1]) if os.geteuid() == 0 else []
@@ -120,17 +129,18 @@ NO_JAIL = Jail("none")
 
 
 def strongest_jail(folder: Path | None = None, device: str = "cpu") -> Jail:
-    """The best that works on this machine; each is tried out, for programs and namespaces may be there and forbidden.
+    """The strongest jail that works on this machine. Each is tried, because its programs may be installed and
+    forbidden.
 
     Args:
-        folder: where it has to work: another user may find no way into a run's folder that lies in a private one.
-        device: with `cuda` a worker must be able to open the driver's device nodes that this process can open.
+        folder: in which the jail must work: another user may not reach a run's folder inside a private one.
+        device: on `cuda` a worker must be able to open the driver's device nodes that this process can open.
     """
     return next((jail for jail in candidates() if not fault(jail, folder, device)), NO_JAIL)
 
 
 def candidates() -> list[Jail]:
-    """The jails that this machine has the programs for, the strongest first."""
+    """The jails whose programs this machine has, the strongest first."""
     setpriv, bwrap = shutil.which("setpriv"), shutil.which("bwrap")
     root = os.geteuid() == 0
     found = []
@@ -142,7 +152,7 @@ def candidates() -> list[Jail]:
 
 
 def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
-    """Why a worker could not live in this jail, or nothing; the arguments are those of `strongest_jail`."""
+    """Why a worker cannot run in this jail, or ""; arguments as for `strongest_jail`."""
     nodes = [str(node) for node in DRIVER_NODES if os.access(node, os.R_OK | os.W_OK)] if device == "cuda" else []
     with tempfile.TemporaryDirectory(dir=where) as folder:
         scratch = Path(folder, "scratch")
@@ -162,14 +172,15 @@ def fault(jail: Jail, where: Path | None = None, device: str = "cpu") -> str:
 
 @functools.cache
 def worker_uid() -> int:
-    """The user that this judge's workers become where it is root, in no other grading on this machine; `NOBODY` where it knows too few.
+    """The user of this judge's workers if the judge is root: a random id per process, `NOBODY` if there are too few ids
+    here.
 
-    The kernel counts processes by user, in all containers together: one submission could use up another's share. And processes of one
-    user may signal and trace each other.
+    The kernel counts processes by user across all containers, so one submission could use up another's share. Processes
+    of one user may also signal and trace each other.
     """
     try:
         table = Path("/proc/self/uid_map").read_text(encoding="ascii")
-    except OSError:  # a kernel without namespaces of users
+    except OSError:  # a kernel without user namespaces
         return secrets.choice(USERS)
     spans = [(int(first), int(count)) for first, _, count in map(str.split, table.splitlines())]
     for users in (USERS, USERS_OF_FEW):
@@ -179,10 +190,10 @@ def worker_uid() -> int:
 
 
 def _drop(setpriv: str) -> list[str]:
-    """Become the worker's user, without groups, capabilities or a way to get any.
+    """The command that becomes the worker's user, without groups, capabilities or new privileges.
 
-    Where this process may not empty the bounding set, as in a container, setpriv would refuse to or leave it as it is, depending on its
-    version; nothing raises a capability out of it, for there are no new privileges.
+    If this process may not empty the bounding set, as in a container, the set is left: some versions of setpriv would
+    refuse. Without new privileges no capability can be raised from it.
     """
     uid = worker_uid()
     bounds = ["--bounding-set=-all"] if _has_capability(CAP_SETPCAP) else []
@@ -199,7 +210,7 @@ def _has_capability(number: int) -> bool:
 def _namespaces() -> list[str]:
     options = [f"--unshare-{one}" for one in ("pid", "net", "ipc", "uts", "cgroup-try")]
     options += ["--hostname", "worker", "--die-with-parent"]
-    if os.geteuid() == 0:  # to become another user, which drops these too
+    if os.geteuid() == 0:  # to become another user; setpriv drops these too
         options += ["--cap-drop", "ALL"]
         for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
             options += ["--cap-add", capability]
@@ -207,9 +218,9 @@ def _namespaces() -> list[str]:
 
 
 def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
-    """The view of the file system: nothing but what is named here."""
+    """Options for the worker's view of the file system: only paths named here exist."""
     yield from ("--tmpfs", "/tmp", "--dir", "/var/tmp", "--proc", "/proc", "--dev", "/dev")
-    yield from ("--perms", "0755", "--dir", "/etc")  # which bubblewrap would make for root alone
+    yield from ("--perms", "0755", "--dir", "/etc")  # bubblewrap would create the folder for root alone
     for path in SYSTEM:
         if Path(path).is_symlink():
             yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115
@@ -235,14 +246,14 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
         yield from _at("--ro-bind", str(folder))
     for folder in writable:
         yield from _at("--bind", str(folder))
-    # These lie in memory: a worker that is the grader's own user could keep there what nobody counts.
+    # These lie in memory, where a worker of the grader's own user could store files that nobody counts.
     for path in (*masks, *inside, "/tmp", "/dev", "/"):
         yield from ("--remount-ro", path)
     yield from ("--chdir", str(writable[0]))
 
 
 def _at(bind: str, path: str) -> Iterator[str]:
-    """Bind a path where it is; the folders above it are made, and may be passed through by the worker's user."""
+    """Bind a path to its own place. Folders above it are created, and may be passed by the worker's user."""
     for parent in reversed(Path(path).parents):
         if parent != Path("/"):
             yield from ("--perms", "0755", "--dir", str(parent))
@@ -250,7 +261,7 @@ def _at(bind: str, path: str) -> Iterator[str]:
 
 
 def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
-    """The paths of these courses inside these folders, as a worker that sees the folders would find them."""
+    """The paths of these courses inside these folders, as a worker finds them."""
     real = [(Path(folder), Path(folder).resolve()) for folder in folders]
     pairs = ((folder, target, course) for folder, target in real for course in courses if course.is_dir())
     inside = [str(folder / one.relative_to(target)) for folder, target, one in pairs if one.is_relative_to(target)]
@@ -258,9 +269,11 @@ def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
 
 
 def _tool_folders(courses: Sequence[Path]) -> list[str]:
-    """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries.
+    """The folders of the interpreter, its packages, and the tools that the environment names: programs, CUDA toolkit,
+    libraries.
 
-    A folder around a course is left out, unless the course was installed among Python's packages: `_masks` covers that one.
+    A folder around a course is left out, unless the course is installed among Python's packages: `_masks` covers that
+    one.
     """
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folders = [sys.prefix, sys.base_prefix, *packages, *_added_folders(packages)]
@@ -268,7 +281,7 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
     folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH"):
         folders += os.environ.get(name, "").split(os.pathsep)
-    # A compiler brings its own headers and libraries along, in the folder above its bin/.
+    # A compiler's headers and libraries lie in the folder above its bin/.
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)
@@ -279,14 +292,14 @@ def _tool_folders(courses: Sequence[Path]) -> list[str]:
 
     kept = dict.fromkeys(folder for folder in folders if folder.startswith("/") and is_wanted(folder))
     closed = [Path("/tmp"), *(one for one in courses if not is_installed(one))]
-    with suppress(RuntimeError):  # a user whom no list of users names has no home, unless HOME says so
+    with suppress(RuntimeError):  # a user unknown to the system has no home unless HOME is set
         closed.append(Path.home())
     found = [one.resolve() for one in closed]
     return [folder for folder in kept if not any(one.is_relative_to(Path(folder).resolve()) for one in found)]
 
 
 def _added_folders(packages: Sequence[str]) -> Iterator[str]:
-    """The folders that `.pth` files among the packages add to Python's path, as of another environment that has PyTorch."""
+    """Folders that `.pth` files among the packages add to Python's path, as of another environment with PyTorch."""
     for file in (file for folder in packages for file in sorted(Path(folder).glob("*.pth"))):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.strip() and not line.startswith(("#", "import ", "import\t")):

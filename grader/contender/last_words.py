@@ -1,4 +1,6 @@
-"""The deaths of a worker as sentences: a deadline that passed, a signal, an exit, with the student's lines from the worker's log."""
+"""Turns a worker's death (a deadline, a signal, an exit) into a sentence with the student's lines from the worker's
+last words.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from grader.contender.log import Log
 from grader.contender.replies import ContenderFault
 from grader.contender.watch import Allowance
 
-NO_ANSWER, STOPPED = "no answer within", ": stopped"  # how the message of a call begins and ends that took too long
-LAST_WORDS = "Timeout ("  # how they begin
-LAST_WORDS_S = 3.0  # on a busy machine the thread that writes them has to wait for its turn
+NO_ANSWER, STOPPED = "no answer within", ": stopped"  # begin and end of the message for a call that took too long
+LAST_WORDS = "Timeout ("  # begins the stack that faulthandler prints into the log: the worker's last words
+LAST_WORDS_S = 3.0  # on a busy machine faulthandler's thread must wait for a core
 LOOK_INTERVAL_S = 0.05
-# Triton's interpreter, where it calls a function for each element.
+# A frame of Triton's interpreter while it calls a function for each element.
 ELEMENT_BY_ELEMENT = re.compile(r'/triton/runtime/interpreter\.py", line \d+ in (generic_reduce|generic_scan)\n')
 SLOW_IN_PYTHON = (
     "it was in tl.reduce or tl.associative_scan with a function of your own, which Triton's interpreter calls in Python for each element: "
@@ -32,7 +34,7 @@ SIGNALS = {
 
 
 def wait_for_last_words(log: Log) -> None:
-    """Give a worker that is late a moment to write down where it is; faulthandler writes in many pieces."""
+    """Give a late worker a moment to print its stack; faulthandler prints in many pieces."""
     until, before = time.monotonic() + LAST_WORDS_S, ""
     while time.monotonic() < until:
         text = log.text()
@@ -43,7 +45,9 @@ def wait_for_last_words(log: Log) -> None:
 
 
 def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on_cpu: bool) -> ContenderFault:
-    """The fault of a call that took longer than `limit_s`, or than what is left of the allowance. `folder` holds the student's file."""
+    """The fault of a call that took longer than `limit_s`, or used up the allowance. `folder` is the folder of the
+    student's file.
+    """
     text = log.text()
     place = student_frames(text, folder)
     if not allowance.left_s:
@@ -53,9 +57,11 @@ def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on
 
 
 def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) -> ContenderFault:
-    """The fault of a call whose worker ended by itself. `code` is Popen's: None where it has only closed its connection."""
+    """The fault of a call whose worker ended by itself. `code` is Popen's returncode; None if only the connection was
+    closed.
+    """
     if in_bubblewrap and code is not None and code - 128 in signal.valid_signals():
-        code = 128 - code  # bubblewrap tells of a signal as a shell does
+        code = 128 - code  # bubblewrap reports a signal as a shell does
     if code is None:
         return ContenderFault("crashed", "closed its connection to the grader")
     if code >= 0:
@@ -66,7 +72,7 @@ def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) 
 
 
 def student_frames(text: str, folder: Path | None) -> str:
-    """The frames in what faulthandler printed that lie in `folder`, innermost first; nothing where no file was loaded."""
+    """The frames of faulthandler's output that lie in `folder`, innermost first; "" if no file was loaded."""
     if folder is None:
         return ""
     root = re.escape(str(folder) + os.sep)

@@ -1,4 +1,4 @@
-"""What a worker prints."""
+"""Keeps the output of a worker, in sections by case."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import threading
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-LOG_HEAD_BYTES = 8 * 1024  # of each section
+LOG_HEAD_BYTES = 8 * 1024  # kept of each section
 LOG_TAIL_BYTES = 24 * 1024
 
 
 @dataclass
 class _Section:
-    """The output from byte `start` on, up to the next section: `head` is its beginning."""
+    """Output from byte `start` up to the next section. `head` is its beginning."""
 
     name: str
     start: int
@@ -26,7 +26,9 @@ class _Section:
 
 
 class Log:
-    """What a process prints, in sections: the beginning of each, the end of the last ones, and how much there was."""
+    """A process's output in sections. Keeps the beginning of each section, the end of the whole, and the total
+    length.
+    """
 
     def __init__(self, stream: int) -> None:
         self._stream = stream
@@ -55,7 +57,7 @@ class Log:
         before, self.total_bytes = self.total_bytes, self.total_bytes + len(data)
         self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]
         end = self.total_bytes
-        for section in reversed(self._sections):  # a mark may lie before data that was in the pipe when it was set
+        for section in reversed(self._sections):  # a mark may precede data that was in the pipe when the mark was set
             piece = data[max(0, section.start - before) : max(0, end - before)]
             section.head += piece[: LOG_HEAD_BYTES - len(section.head)]
             end = min(end, section.start)
@@ -63,7 +65,7 @@ class Log:
                 break
 
     def mark(self, name: str) -> None:
-        """Have what is printed from now on be told under this name (see `sections`)."""
+        """Begin a section: output from now on gets this name."""
         with self._reading:
             if name == self._sections[-1].name:
                 return
@@ -73,7 +75,7 @@ class Log:
             self._sections.append(_Section(name, self.total_bytes + waiting[0]))
 
     def sections(self) -> list[tuple[str, str]]:
-        """The kept output in the order in which it was printed, each part with the name of the mark before it; "" before the first."""
+        """The kept output in order, each section with its name; "" before the first mark."""
         parts = [(section.name, self._text(section, end)) for section, end in self._with_ends()]
         return [(name, text) for name, text in parts if text.strip()]
 
@@ -90,9 +92,9 @@ class Log:
         return (head + middle + tail).decode(errors="replace").replace("\0", "")
 
     def finish(self) -> None:
-        """Wait a moment for what is still in the pipe."""
+        """Wait a moment for output that is still in the pipe."""
         self._thread.join(timeout=1.0)
 
     def text(self) -> str:
-        """The kept output, with a line where some of it was left out."""
+        """The kept output, with a line at each gap."""
         return "".join(self._text(section, end) for section, end in self._with_ends())

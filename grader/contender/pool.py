@@ -1,4 +1,6 @@
-"""Workers in reserve: processes that stand ready, so that the next assignment, or the case after a crash, need not wait for a start."""
+"""The pool: starts workers, and keeps some ready, so that an assignment, a race or a case after a crash need not wait
+for a start.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +25,32 @@ from grader.contender.surroundings import WatchedFolder, WorkerKind
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 MAX_AT_ONCE = 12
-SHARE_OF_CORES = 0.5  # two of them are one core's threads, the judge and who is starting need some, and each worker more has to start
+SHARE_OF_CORES = 0.5  # two cores may be threads of one; the judge and starting workers need some too
 GIB_PER_WORKER = 4
-MAX_KERNELS_BYTES = 2 << 30  # that workers leave to those after them
-# What a worker that stands ready is for: ("spare",); ("race", purpose), once it is alone; ("watched", the command of its tool).
+MAX_KERNELS_BYTES = 2 << 30  # more kernels than this are not kept for later workers
+# The use of a waiting worker: ("spare",), ("race", purpose) in the reserve, or ("watched", command of its tool).
 Use: TypeAlias = tuple[Hashable, ...]
 KINDS = ("spare", "race", "watched")
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
-    """How many of a submission's workers this machine is good for, with a GPU that has so much free memory."""
+    """How many of a submission's workers this machine can run at once, with `gpu_gib` of free GPU memory."""
     cores = len(os.sched_getaffinity(0))
     return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
 def end_all(workers: Iterable[Contender]) -> None:
-    """End these, at the same time: each takes a while."""
+    """End workers at the same time, because each end takes a while."""
     workers = list(workers)
     for worker in workers:
         worker.strike()
     for worker in workers:
-        with suppress(OSError):  # the others are to end all the same
+        with suppress(OSError):  # the others must end all the same
             worker.kill()
 
 
 class _Shelf:
-    """Workers that stand ready, each for a use; threads may share it."""
+    """Workers that wait for a use. Threads may share an instance."""
 
     def __init__(self) -> None:
         self._workers: list[tuple[Use, Contender]] = []
@@ -59,7 +61,7 @@ class _Shelf:
             self._workers.append((use, worker))
 
     def pick(self, *uses: Use) -> Contender | None:
-        """One that stands ready for the first of these uses that any is for."""
+        """Take a worker for the first of these uses that has one; None if there is none."""
         with self._lock:
             self._workers = [(use, one) for use, one in self._workers if one.lives()]
             for wanted in uses:
@@ -74,7 +76,7 @@ class _Shelf:
             return sum(use[0] == kind and one.lives() for use, one in self._workers)
 
     def take_all(self, *kinds: str) -> list[Contender]:
-        """All that stand ready for uses of these kinds."""
+        """Take all workers whose uses are of these kinds."""
         with self._lock:
             found = [worker for use, worker in self._workers if use[0] in kinds]
             self._workers = [(use, worker) for use, worker in self._workers if use[0] not in kinds]
@@ -82,13 +84,13 @@ class _Shelf:
 
 
 class WorkerPool:
-    """Starts workers for one run; every one of them ends with the pool.
+    """Starts the workers of one run. Every worker ends with the pool.
 
     Args:
         device: `cpu` or `cuda`.
-        folder: the run's own folder; `runtime/` and `scratch/` are made in it.
-        jail: what confines workers that see a submission.
-        submission: the folder that those may read.
+        folder: the run's own folder; `runtime/` and `scratch/` are created in it.
+        jail: of workers that see a submission.
+        submission: the folder that these workers may read.
     """
 
     def __init__(self, device: Device, folder: Path, jail: Jail = NO_JAIL, submission: Path | None = None) -> None:
@@ -100,23 +102,24 @@ class WorkerPool:
         self._kernels = folder / "kernels"  # compiled by one worker of the submission, used by all
         self._numbers = count()
         self._workers: list[Contender] = []
-        self._ready = _Shelf()  # those that nobody has taken
-        self._given = False  # whether anything of the submission's may have run
-        self._preparing = threading.Lock()  # held by whoever fills the spares, which takes a while
-        self._reserving = threading.Lock()  # and by whoever fills the reserve
-        # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)): all are started by one that stays.
+        self._ready = _Shelf()  # started, and not taken yet
+        self._given = False  # whether code of the submission may have run
+        self._preparing = threading.Lock()  # held while spares are started, which takes a while
+        self._reserving = threading.Lock()  # held while the reserve is filled
+        # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)), so one lasting thread starts all.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
     def take(self, kind: WorkerKind | None = None, *, alone: bool = False, purpose: str = "") -> Contender:
-        """A worker that is ready, and nobody else's; of the device's kind unless another is named.
+        """Take a ready worker, of the device's kind by default.
 
         Args:
-            alone: whether no other worker of the submission is needed any more, but for what it compiles beside. Then this may be one of
-                the reserve, and where none starts, all of the submission is ended, and what it has left is removed: it may be in the way.
-            purpose: what it is for; one of the reserve that is meant for that goes first.
+            alone: whether no other worker of the submission is in use, but for compiling. Then a worker of the reserve
+                may be taken. If none starts, the submission's other processes and files may be in the way: they are
+                removed, and one more start is tried.
+            purpose: the assignment's name; a reserved worker for that purpose goes first.
 
         Raises:
-            WorkerUnavailable: none starts. Where `alone`, that is not for anything that the submission holds or has left.
+            WorkerUnavailable: no worker starts; if `alone`, not even without the submission's processes and files.
         """
         try:
             worker = self._take(kind, alone, purpose)
@@ -137,57 +140,64 @@ class WorkerPool:
         return worker
 
     def prepare(self, count: int = 1) -> None:
-        """Start workers in the background, until so many stand ready; where none starts, `take` will tell."""
+        """Start spares in the background until there are `count`. A failed start is raised by `take` later."""
         with self._preparing, suppress(WorkerUnavailable):
             while self._ready.count("spare") < count:
                 self._ready.put(("spare",), self._start(self.device))
 
     @property
     def has_reserve(self) -> bool:
-        """Whether somebody who is alone need not wait for a start."""
+        """Whether a race's worker is waiting, or starting."""
         return self._ready.count("race") > 0
 
     def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """As `prepare`, for calls of `take` with `alone`. Does nothing while some are left.
+        """Start workers kept for the races, which only `take` with `alone` hands out. Does nothing while the reserve is
+        not empty.
 
         Args:
-            wanted: for each its purpose, and the modules that it imports before it is ready.
+            wanted: for each worker, its purpose and the modules that it imports before it is ready.
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
                 self._ready.put(("race", purpose), self._start(self.device, early=early))
 
     def settle(self) -> None:
-        """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
+        """Wait for every starting worker. Raises WorkerUnavailable for the course's own; `take` raises for the
+        others.
+        """
         for worker in list(self._workers):
             with nullcontext() if worker.trusted else suppress(WorkerUnavailable):
                 if worker.lives():
                     worker.ready()
 
     def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
-        """A worker that is on its way, for the course's own code: without a jail, and with caches that stay."""
+        """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait for it."""
         return self._start(kind, trusted=True, caches=caches, early=early)
 
     def canary(self, kind: WorkerKind, folder: Path) -> Contender:
-        """A worker that is on its way, in the submission's jail, for the staff's file in `folder`; it leaves the submission nothing."""
+        """Start a worker in the submission's jail for the staff's file in `folder`. It shares no cache with the
+        submission.
+        """
         return self._start(kind, canary=folder)
 
     def watched(self, tool: Sequence[str]) -> Contender:
-        """A worker for a submission that is on its way, run by a tool that watches it (see `Worker`)."""
+        """Take or start a worker for a submission under a tool (see `Worker`). Does not wait for it."""
         return self._ready.pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
-        """Start such workers in the background, one for each of these commands; where one does not start, `watched` will tell."""
+        """Start workers under these tools in the background. A failed start is raised by `watched` later."""
         with suppress(WorkerUnavailable):
             for tool in tools:
                 self._ready.put(("watched", tuple(tool)), self._start(self.device, tool=tool))
 
     def end_idle(self, *kinds: str) -> None:
-        """End the workers that nobody has taken, of these kinds or of all."""
+        """End the waiting workers of these kinds, or of all kinds."""
         end_all(self._ready.take_all(*(kinds or KINDS)))
 
     def evict(self) -> None:
-        """End every worker that is not the course's, and remove what they have left. Who waits for one is told of a crash."""
+        """End every worker but the course's, and remove files from a container's shared folders. A call in progress
+        ends as a crash.
+        """
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
         self._ready.take_all(*KINDS)
@@ -197,7 +207,9 @@ class WorkerPool:
         self.jail.empty_container()
 
     def clear(self) -> None:
-        """As `evict`, and remove their folders and what they have compiled. Only where nobody waits for one of them."""
+        """As `evict`, and remove the workers' folders and compiled kernels. Only if no thread waits for one of the
+        workers.
+        """
         self.evict()
         end_all(worker for worker in self._workers if not worker.trusted)
         if self._kernels.exists():
@@ -225,19 +237,19 @@ class WorkerPool:
             readable = self._readable if canary is None else (canary,)
             if kind == "cuda" and not trusted and canary is None:
                 caches = self._kernels
-                if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
+                if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler writes so much
                     self.jail.empty(caches)
             worker = self._starter.submit(
                 Contender, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
             ).result()
-        except (OSError, RuntimeError) as error:  # no process, no thread, no room or no open file is left
+        except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None
         self._workers.append(worker)
         return worker
 
 
 def stage_runtime(target: Path) -> Path:
-    """Copy the only part of `grader` that a worker may see, so that the wall between them is there on disk."""
+    """Copy the only part of `grader` that a worker may see, so that the wall between the two exists on disk."""
     package = Path(grader.__file__).parent
     (target / "grader").mkdir(parents=True, exist_ok=True)
     for name in RUNTIME_FILES:

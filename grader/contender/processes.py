@@ -1,8 +1,8 @@
-"""Trees of processes: finding and ending everything that a worker started.
+"""Trees of processes: find, freeze and end all processes that a worker started.
 
-The judge makes itself a "child subreaper" (prctl(2)): a process whose parent ends becomes the judge's own child
-instead of init's. So a worker's descendants stay below the judge whatever they do, and a child of the judge that it
-did not start is an orphan of some worker.
+The judge makes itself a "child subreaper" (prctl(2)): a process whose parent ends becomes a child of the judge instead
+of init. So a worker's descendants always stay below the judge, and a child that the judge did not start is an orphan of
+a worker.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from grader.contender.table import DEAD, STANDING, Member, descendants, state_of
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
-LAST_LOOKS = 3  # that find nobody: one misses whoever is born during it to a parent that ends
+LAST_LOOKS = 3  # looks in a row that find no process: one look may miss a child born during it
 
 _started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
-_last_look: tuple[float, list[Member]] = (-math.inf, [])  # when, and who descended from this process
-_stopped: dict[int, set[int]] = {}  # other groups of a worker's tree that were stopped with it
-_members: dict[int, list[int]] = {}  # of a worker's tree, when it was last looked at
+_last_look: tuple[float, list[Member]] = (-math.inf, [])  # time of the last look, and its result
+_stopped: dict[int, set[int]] = {}  # other process groups of a worker's tree that were stopped, by the worker's pid
+_members: dict[int, list[int]] = {}  # pids in a worker's process group at the last look
 
 
 def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a worker; `options` are those of Popen. From here on it is told apart from what other workers leave behind."""
+    """Start a child of the judge; `options` are Popen's. A child started here is never taken for a worker's orphan."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     with _starting:
         process = subprocess.Popen(command, **options)
@@ -45,7 +45,9 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 
 def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subprocess.DEVNULL, **options: Any) -> bytes:
-    """What a program of our own prints; nobody takes it for what a worker has left behind. Raises subprocess.TimeoutExpired."""
+    """The output of a program of the judge, which is never taken for a worker's orphan. Raises
+    subprocess.TimeoutExpired.
+    """
     process = start(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options)
     try:
         return process.communicate(timeout=limit_s)[0]
@@ -57,12 +59,10 @@ def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subpr
 
 
 def tree(pid: int, age_s: float = 0.0) -> list[Member]:
-    """A worker, its living descendants, and what workers left to this process; one look at the table of processes.
-
-    The dead that nobody else will collect are collected on the way.
+    """A worker, its living descendants, and workers' orphans. Collects the dead that nobody else will collect.
 
     Args:
-        age_s: how old the look may be: where many workers are watched, one serves for all of them.
+        age_s: how old a look at the process table may be; watchers of several workers share one look.
     """
     found = []
     for one in _belonging_to(pid, age_s):
@@ -75,7 +75,9 @@ def tree(pid: int, age_s: float = 0.0) -> list[Member]:
 
 @contextlib.contextmanager
 def precedence() -> Iterator[None]:
-    """Let this thread run before all others, where this user may: a watcher that waits for its turn among thousands stops nobody."""
+    """Let this thread run before all others, if this user may: a watcher must get its turn among thousands of
+    processes.
+    """
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError:
@@ -84,13 +86,13 @@ def precedence() -> Iterator[None]:
     try:
         yield
     finally:
-        # With the flag, which a user who is not root may set and not take away again (sched(7)).
+        # With the flag: a user other than root may set it and not take it away again (sched(7)).
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
 @functools.cache
 def tasks_of(uid: int) -> int:
-    """How many processes and threads a user had when this was first asked."""
+    """How many processes and threads a user had at the first call."""
     found = 0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -100,13 +102,13 @@ def tasks_of(uid: int) -> int:
 
 
 def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bool = True) -> None:
-    """SIGKILL a worker, its descendants and all orphans, until none is left.
+    """Kill a worker, its descendants and all orphans, until none is left.
 
     Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed.
 
     Args:
-        own_namespace: whether all of it ends with the first process, in a process namespace of its own.
-        hides: whether what it runs may try to be missed.
+        own_namespace: whether the tree has its own process namespace, and so ends with its first process.
+        hides: whether the tree may try to hide processes.
     """
     deadline = time.monotonic() + PATIENCE_S
     if own_namespace:
@@ -116,7 +118,7 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
         try:
             found = tree(process.pid)
             seen_none = 0 if found else seen_none + 1
-        except OSError:  # nobody can look now: too many files are open, say
+        except OSError:  # the table cannot be read now, say because too many files are open
             process.kill()
             found = []
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -133,9 +135,9 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
 
 
 def freeze(process: subprocess.Popen[bytes]) -> bool:
-    """Stop a worker's process group; returns whether it has stopped, or has ended.
+    """Freeze a worker's process group. Returns whether it stands still or has ended.
 
-    That is the process that was started, and those of its group that `freeze_tree` has seen: in a jail the worker is one of these.
+    The group is the started process, and members that `freeze_tree` has seen: with a jail the worker is one of these.
     """
     deadline = time.monotonic() + FREEZE_LIMIT_S
     members = {process.pid, *_members.get(process.pid, ())}
@@ -150,19 +152,19 @@ def freeze(process: subprocess.Popen[bytes]) -> bool:
 
 
 def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
-    """Stop everything that a worker started, whatever group it went to; returns whether all of it stands still now."""
+    """Freeze all processes that a worker started, in whatever group. Returns whether all stand still."""
     deadline = time.monotonic() + FREEZE_LIMIT_S
-    # What is not stopped yet may start more, and on a busy machine a stop takes its time.
+    # A process that has not stopped yet may start more, and on a busy machine stopping takes time.
     while time.monotonic() < deadline:
         found = _belonging_to(process.pid)
         _members[process.pid] = [one.pid for one in found if one.group == process.pid]
-        # The dead tell of their group too: somebody may have left a child in it, and be gone before anyone looks.
+        # A dead process shows its group too: it may have left a child there, unseen.
         dead = [one.pid for one in found if one.root == one.pid and one.root not in _started and one.state == "Z"]
         if not dead and all(one.state in STANDING for one in found):
             return True
         for group in {one.group for one in found} - {os.getpgrp()}:
             _stopped.setdefault(process.pid, set()).add(group)
-            with contextlib.suppress(OSError):  # as a whole: a process that is just being forked does not escape
+            with contextlib.suppress(OSError):  # the whole group: a process that is just being forked cannot escape
                 os.killpg(group, signal.SIGSTOP)
         for pid in dead:
             _collect(pid)
@@ -170,7 +172,7 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
-    """A worker, all its descendants, and what workers left to this process, the dead among them."""
+    """A worker, all its descendants, and workers' orphans, the dead included."""
     global _last_look
     with _starting:
         others = {one for one in _started if one != pid}
@@ -178,13 +180,13 @@ def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
         if time.monotonic() - taken_at >= age_s:
             found = descendants()
             _last_look = time.monotonic(), found
-    # A program that a library has this process run, as `ldconfig`, is in this process's group, into which no worker's process can come.
+    # A program that a library runs (as `ldconfig`) is in this process's group, which no worker's process can join.
     own = {one.pid for one in found if one.pid == one.root != pid and one.group == os.getpgrp()}
     return [one for one in found if one.root not in others | own]
 
 
 def thaw(process: subprocess.Popen[bytes]) -> None:
-    """Let a worker go on, and what `freeze_tree` has stopped with it."""
+    """Let a worker and its tree go on after `freeze` and `freeze_tree`."""
     for group in {process.pid, *_stopped.pop(process.pid, ())}:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""The replies of a worker, checked and never believed, and the faults that follow from them."""
+"""Checks a worker's replies, and turns reported errors into faults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ REPLY = TypeAdapter(Reply)
 class ContenderFault(Exception):
     """A call that gave no answer.
 
-    message: a sentence for the student. traceback: the student's frames. details: what else is known.
-    raised_by: the submission's own code, a library that it called, or the toolchain, and so perhaps the machine.
+    Attributes:
+        outcome: of the case.
+        message: a sentence for the student.
+        traceback: the student's frames, or a compiler's output.
+        details: further sentences for the student.
+        raised_by: the submission's own code, a library that it called, or the toolchain, which may mean the machine.
     """
 
     def __init__(
@@ -35,7 +39,7 @@ class ContenderFault(Exception):
 
 
 def decode(body: bytes) -> Reply:
-    """The reply in a body that a worker has sent. Raises ProtocolError for anything but a reply within its bounds."""
+    """Parse the body of a reply. Raises ProtocolError unless it is a reply within all bounds."""
     try:
         return REPLY.validate_json(body, strict=True)
     except ValidationError:
@@ -43,7 +47,7 @@ def decode(body: bytes) -> Reply:
 
 
 def fault_of(error: WorkerError, on_cpu: bool = True) -> ContenderFault:
-    """An error that a worker tells of, as the fault of the call; `skipped` for what a CPU cannot run."""
+    """The fault for an error that a worker reports; `skipped` if a CPU cannot run the code."""
     if error.kind == "unsupported":
         outcome: Outcome = "skipped" if on_cpu else "failed"
         return ContenderFault(outcome, error.message, error.traceback, raised_by="submission")
@@ -54,8 +58,10 @@ def fault_of(error: WorkerError, on_cpu: bool = True) -> ContenderFault:
 
 
 def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFault:
-    """The compiler's first error and what it says after that, or before it where it names no line; `not_implemented` where the starter's
-    own #error is still there.
+    """The fault of a failed build, with the compiler's first error and the lines after it (before it, if the error
+    names no line).
+
+    The outcome is `not_implemented` if the starter's own #error is still there.
     """
     lines = output.strip("\n").splitlines()
     errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]

@@ -1,4 +1,4 @@
-"""How a worker is run under compute-sanitizer. Without torch: such workers are started before a judge has that."""
+"""The command of compute-sanitizer. Imports no torch: a judge starts workers under a tool before it imports torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPTIONS = ["--print-limit", "200", "--show-backtrace", "no", "--target-processes
 
 
 def command(tool: Tool) -> list[str]:
-    """The command that runs a program under the tool; it ends with whoever started it."""
+    """The command that runs a program under the tool. The tool ends with its parent process."""
     program, setpriv = find_sanitizer(), shutil.which("setpriv")
     assert program is not None
     return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), program, "--tool", tool, *OPTIONS, TOOL_LOG]

@@ -1,4 +1,4 @@
-"""What a worker finds around it: its environment, and the folder it may write to."""
+"""The surroundings of a worker: its environment variables, and the folders that it may write to."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from grader.contender import processes, usage
 from grader.course import own_course
 
 DU_LIMIT_S = 5.0
-SHARE_OF_DISK = 1 / 8  # of what is free, that one worker may fill: others, and the judge, have to write too
+SHARE_OF_DISK = 1 / 8  # of the free disk, for one worker: other workers and the judge write too
 MAX_FILES = 100_000
 PASSED = ("PATH", "LD_LIBRARY_PATH", "CC", "CXX", "TRITON_PTXAS_PATH")
 PASSED_OF_CUDA = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-# `cuda`; `cpu`, where Triton is interpreted; `cuda_cpu`, CUDA C++ where the CPU stands in for the GPU; `compile`, where Triton's launches
-# are compiled for GPUs that are not here, and not run.
+# `cuda`; `cpu`: Triton's interpreter; `cuda_cpu`: CUDA C++ on the CPU; `compile`: Triton's launches are compiled for
+# GPUs that are not here, and not run.
 WorkerKind = Literal["cpu", "cuda", "cuda_cpu", "compile"]
 
 
 class WatchedFolder:
-    """The folders that a worker writes to, all on one disk.
+    """Watches the size of the folders that a worker writes to, all on one disk.
 
-    How full the disk is shows at once; the folders are only counted when enough has been written anywhere on it.
+    The disk's free space can be read at once. The folders are counted only after enough was written anywhere on the
+    disk.
     """
 
     def __init__(self, *paths: Path) -> None:
@@ -34,24 +35,26 @@ class WatchedFolder:
         self._free_at_first, self._nodes_at_first = self._free()
 
     def allowed(self, size: int) -> int:
-        """How many bytes files in them may take, where `size` is the most."""
+        """How many bytes the folders' files may take: `size` or a share of the free disk, whichever is less."""
         return int(min(size, self._free_at_first * SHARE_OF_DISK))
 
     def grown_beyond(self, size: int, pids: Iterable[int] = ()) -> bool:
-        """Whether files in them take more than `size` bytes together; what is gone takes nothing, unless one of these has it open."""
+        """Whether the folders' files take more than `size` bytes; includes deleted files that the processes `pids` keep
+        open.
+        """
         if self._free_at_first - self._free()[0] < size:
             return False
         return self.size(*self._paths) + usage.nameless_bytes(pids) > size
 
     def holds_more_than(self, files: int) -> bool:
-        """Whether there are more than so many files in them: a disk has room for a number of them, of whatever size."""
+        """Whether the folders have more than `files` files; a disk has room for a limited number, however small."""
         if self._nodes_at_first - self._free()[1] < files:
             return False
         return self._du(["--inodes", "-s"], *self._paths) > files
 
     @staticmethod
     def size(*paths: str | Path) -> float:
-        """Bytes that files in folders take; infinitely many where `du` comes to no end."""
+        """Bytes that files in folders take; infinity if `du` takes too long."""
         return 1024 * WatchedFolder._du(["-sk"], *paths)
 
     @staticmethod
@@ -63,7 +66,7 @@ class WatchedFolder:
         return sum(int(line.split()[0]) for line in output.splitlines())
 
     def _free(self) -> tuple[float, float]:
-        """Bytes and files that there is room for; of files some disks tell nothing."""
+        """Free bytes and free files of the disk. Some disks do not count files."""
         try:
             status = os.statvfs(self._paths[0])
         except OSError:
@@ -74,10 +77,11 @@ class WatchedFolder:
 def environment(
     kind: WorkerKind, runtime: Path, scratch: Path, caches: Path | None, trusted: bool = False
 ) -> dict[str, str]:
-    """Environment variables of a worker: nothing of the judge's but where its tools are.
+    """Environment variables of a worker; of the judge's own, only those that name tools.
 
-    `caches` is where compiled kernels are kept, if not in `scratch`, and libraries too, unless the worker is `trusted`: the course's
-    caches stay for months, and what a library depends on is more than can be told.
+    Args:
+        caches: folder for compiled kernels, `scratch` by default. Libraries are built there too, unless the worker is
+            `trusted`: the course's caches are kept for months, and not everything that a library depends on is known.
     """
     variables = {name: os.environ[name] for name in (*PASSED, *PASSED_OF_CUDA) if name in os.environ}
     variables |= {
@@ -96,19 +100,21 @@ def environment(
         "PYTHONUNBUFFERED": "1",
     }
     if kind == "cuda":
-        # NumPy's threads: it has nothing to do here, and would start one for each processor.
+        # A worker needs no threads of NumPy, which would start one for each processor.
         variables["OPENBLAS_NUM_THREADS"] = "1"
     else:
-        # glibc fills new memory with the complement of this byte: torch.empty then never holds yesterday's answer.
+        # glibc fills new memory with the complement of this byte, so `torch.empty` never holds an earlier answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)
         variables |= {"MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}
         variables |= {} if kind == "compile" else {"TRITON_INTERPRET": "1"}
-        variables |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin take the core from the judge
+        variables |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin would take the core from the judge
     return variables
 
 
 def _import_path() -> list[str]:
-    """Folders given by PYTHONPATH, without a checkout that `grader` itself was imported from: the course lies in it."""
+    """The folders of PYTHONPATH, without the checkout that `grader` was imported from, because the course lies in
+    it.
+    """
     hidden = own_course()
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in entries if entry and Path(entry).resolve() != hidden]

@@ -1,7 +1,8 @@
-"""The kernel's table of processes, read in one pass: who descends from this process, and how each of them stands.
+"""The kernel's table of processes, read in one pass: the descendants of this process and their states.
 
-Watchers read it many times a second, while threads of the same interpreter compute. Each file that is read hands the interpreter to one of
-those, and getting it back takes longer than the reading: so a pass opens one file for each process, and a file takes three calls.
+Watchers read the table many times a second while other threads compute. Each file read hands the interpreter to another
+thread, and getting it back takes longer than the read. So a pass opens one file for each process, with three system
+calls.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 PIECE_BYTES = 1 << 16  # more than nearly all records have
-DEAD = ("Z", "X", "")  # states of proc(5), and none: the process is gone
+DEAD = ("Z", "X", "")  # states of proc(5); "" if the process is gone
 STANDING = ("T", "t", *DEAD)
 
 
@@ -21,10 +22,14 @@ STANDING = ("T", "t", *DEAD)
 class Member:
     """A descendant of this process, as one look found it.
 
-    parent: its parent; root: the child of this process that it descends from.
-    group: its process group. state: R, S, T, Z ... of proc(5). since: when it started, in ticks since the machine did.
-    thread: the one of its threads to ask about it, for a thread has a folder in `/proc` too. Where the first thread has ended and others
-        have not, the kernel tells of the process as of a dead one, without memory or files.
+    Attributes:
+        parent: pid of its parent.
+        group: its process group.
+        state: R, S, T, Z ... of proc(5).
+        since: its start, in clock ticks since boot.
+        thread: a thread of the process whose folder in `/proc` can be asked. If the first thread has ended before
+            others, the kernel shows the process's own folder as a dead one, without memory or files.
+        root: the child of this process that it descends from.
     """
 
     pid: int
@@ -36,8 +41,8 @@ class Member:
     root: int = 0
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if the process of this number is still the one that was looked at, and may be sent one."""
-        with contextlib.suppress(OSError):  # too many files are open: the signal is to be sent all the same
+        """Send a signal, unless the pid now belongs to another process or may not be signalled."""
+        with contextlib.suppress(OSError):  # too many files are open: send the signal all the same
             now = _member(self.pid)
             if now is None or now.since != self.since:
                 return
@@ -46,9 +51,9 @@ class Member:
 
 
 def descendants() -> list[Member]:
-    """All that descend from this process now, parents before children; the dead that nobody has collected are among them.
+    """All descendants of this process, parents before children, with the dead that nobody has collected.
 
-    Raises OSError where it cannot be told.
+    Raises OSError if they cannot be read.
     """
     children: dict[int, list[Member]] = {}
     for one in _everyone():
@@ -62,13 +67,13 @@ def descendants() -> list[Member]:
 
 
 def state_of(pid: int) -> str:
-    """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone. Raises OSError where it cannot be told."""
+    """A process's state as in proc(5): R, S, T ...; "" if the process is gone. Raises OSError if it cannot be read."""
     found = _member(pid)
     return "" if found is None else found.state
 
 
 def record(path: str) -> bytes:
-    """A file of `/proc` that is a single record, which the kernel gives as a whole; `maps`, say, is none. Raises OSError."""
+    """A file of `/proc` that is one record, which the kernel returns as a whole (`maps` is not). Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = piece = os.read(file, PIECE_BYTES)
@@ -80,10 +85,10 @@ def record(path: str) -> bytes:
 
 
 def _everyone() -> Collection[Member]:
-    """All processes. One that has lost its parent between two reads is read again: it has another parent by now."""
+    """All processes. A process whose parent ended between two reads is read again: it has a new parent by now."""
     found = {}
     for pid in _numbers("/proc"):
-        with contextlib.suppress(PermissionError):  # of other users, on a machine that hides theirs
+        with contextlib.suppress(PermissionError):  # other users' processes, on a machine that hides them
             if (one := _member(pid)) is not None:
                 found[pid] = one
     for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found]:
@@ -105,7 +110,7 @@ def _member(pid: int) -> Member | None:
 
 
 def _of_threads(pid: int) -> tuple[str, int]:
-    """The state of the threads that live on without the first, and one of them: one that does not stand still, unless all do."""
+    """The state and id of a thread that lives on without the first; preferably of one that does not stand still."""
     found = ("Z", pid)
     try:
         threads = _numbers(f"/proc/{pid}/task")
@@ -122,12 +127,12 @@ def _of_threads(pid: int) -> tuple[str, int]:
 
 
 def _fields(path: str) -> list[bytes] | None:
-    """The fields of a `stat` from the state on; None where its process or thread is gone. Raises OSError."""
+    """The fields of a `stat` file from the state on; None if the process or thread is gone. Raises OSError."""
     try:
         text = record(path)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(b")")[2].split()  # before it stands the program's name, which may be anything
+    fields = text.rpartition(b")")[2].split()  # after the program's name, which may contain anything
     return fields if len(fields) >= 20 else None
 
 

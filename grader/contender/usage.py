@@ -1,4 +1,6 @@
-"""What the processes of a worker use: memory, files in memory, deleted files, and time without a core. Read from /proc and cgroups."""
+"""Usage of a worker's processes: memory, files in memory, deleted files, and waits for a core. Read from /proc and
+cgroups.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,21 @@ from typing import TypeAlias
 
 from grader.contender.table import DEAD, record, state_of
 
-A_LOT = 1 << 62  # bytes, where nobody tells how many
+A_LOT = 1 << 62  # bytes, for an unknown number
 FULL = 7 / 8  # of a container's memory
-CGROUP = Path("/sys/fs/cgroup")  # of a container, in it; version 2, or version 1 in folders
-# A mapped file that is deleted, in proc(5)'s maps; files in memory, which are counted otherwise, have names that begin so.
+CGROUP = Path("/sys/fs/cgroup")  # as seen in a container: version 2, or version 1 in subfolders
+# A deleted file that is mapped, in proc(5)'s maps. Files in memory, whose names begin like IN_MEMORY_NAMES, are counted
+# elsewhere.
 IN_MEMORY_NAMES = "/memfd:|/dev/zero|/SYSV"
 DELETED = re.compile(rf"(?m)^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!{IN_MEMORY_NAMES})/.* \(deleted\)$")
-# The beginning of a mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is where such files lie.
+# A mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is the device of such files.
 IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
 
-MemoryFile: TypeAlias = tuple[int, int]  # its device and its number there
+MemoryFile: TypeAlias = tuple[int, int]  # device and inode
 
 
 def waited_s(pids: Iterable[int]) -> float:
-    """Seconds that these threads have waited for a core, the one of them that has longest; 0 where the kernel does not tell."""
+    """The most seconds that one of these threads has waited for a core; 0 if the kernel does not tell."""
     waited = [0.0]
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -35,7 +38,7 @@ def waited_s(pids: Iterable[int]) -> float:
 
 
 def spared(pids: Iterable[int]) -> list[int]:
-    """Which of these the kernel would not end first, where memory runs out."""
+    """The processes of these that the kernel would not end first when memory runs out."""
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -45,10 +48,10 @@ def spared(pids: Iterable[int]) -> list[int]:
 
 
 def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
-    """Whether processes hold more bytes of memory than that (see `private_bytes`).
+    """Whether processes hold more than `limit` bytes of memory (see `private_bytes`).
 
-    Mostly their own pages, and all files in memory on this machine, come to less: then nobody looks for who has these open, which is one
-    question for each file, and watchers ask many times a second.
+    Mostly their own pages and all files in memory of the machine together are less. Then no file is looked at: that
+    would take one question for each open file, many times a second.
     """
     pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
     if pages + _shared_by_anyone() <= limit:
@@ -57,20 +60,21 @@ def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
 
 
 def private_bytes(pids: Sequence[int], limit: int) -> int:
-    """Memory that processes hold: their own pages, shared memory, and files in memory that they keep open or mapped, touched or not, and
-    the tables of their pages; libraries count for nobody.
+    """Bytes of memory that processes hold: own pages, shared memory, page tables, and files in memory that they keep
+    open or mapped.
 
-    In a container, where nobody may see who keeps a file open, all files in memory count, those in `/tmp` too.
+    Pages of libraries do not count. In a container whose processes' open files cannot be seen, all its files in memory
+    count, also in `/tmp`.
 
-    The quick sum counts what forked processes still share once for each, and what is both a file and a page twice; only where that
-    passes `limit` does it pay to ask the kernel for everyone's fair share. And what is only mapped is looked for only where the machine
-    has so much shared memory that it could matter.
+    The quick sum counts pages that forked processes share once for each process, and pages of files in memory twice.
+    The kernel's fair shares are read only if the quick sum exceeds `limit`. Mapped files are looked for only if the
+    machine has enough shared memory to matter.
     """
     files: dict[MemoryFile, int] = {}
     hidden, pages = 0, "Anon|Shmem"
     try:
         files = _files_in_memory(pids)
-    except PermissionError:  # another user's, and root has no right to look, as in a container
+    except PermissionError:  # another user's process, and this root has no right to look, as in a container
         if os.geteuid() == 0:
             hidden, pages = _shared_in_container()
     counted = rf"(?:Rss(?:{pages})|VmPTE):\s+(\d+) kB"
@@ -92,17 +96,19 @@ def private_bytes(pids: Sequence[int], limit: int) -> int:
 
 
 def _files_in_memory(pids: Iterable[int]) -> dict[MemoryFile, int]:
-    """Bytes in anonymous files (memfd_create) that are open in these processes, but for those of this one. Raises PermissionError."""
+    """Bytes of anonymous files (memfd_create) that these processes have open, without this process's. Raises
+    PermissionError.
+    """
     ours = _own_memory_files()
     theirs = {(status.st_dev, status.st_ino): status for pid in pids for status in _memory_files(pid)}
     return {key: 512 * status.st_blocks for key, status in theirs.items() if key not in ours}
 
 
 def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dict[MemoryFile, int]:
-    """Bytes in other files in memory that are mapped in these processes, but for those of this one, whether anybody has touched them.
+    """Bytes of other files in memory that these processes have mapped, without this process's; touched pages or not.
 
-    Shared memory without a name is such a file, and System V's is one. How much lies in one that is open nowhere is told to root alone;
-    for others, one is as large as what is seen of it, and all together no larger than the machine's shared memory.
+    Anonymous shared memory and System V's are such files. Only root can read the size of a file that is open nowhere.
+    For other users the mapped length counts, and the sum is at most the machine's shared memory.
     """
     ours, device = _own_memory_files(), _device_of_memory_files()
     exact: dict[MemoryFile, int] = {}
@@ -125,13 +131,15 @@ def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dic
 
 
 def _touched(pids: Iterable[int]) -> dict[MemoryFile, int]:
-    """How much of files in memory these processes have among their pages, each file's fair share; those count already."""
+    """Bytes of files in memory among these processes' pages, in fair shares; `private_bytes` has counted them
+    already.
+    """
     device = _device_of_memory_files()
     pattern = rf"{_in_memory(device)}.*\n(?:[A-Z].*\n)*?Pss:\s+(\d+) kB"
     sizes: dict[MemoryFile, int] = {}
     for pid in pids:
         for _, _, shared, _, inode, kilobytes in re.findall(pattern, _text(pid, "smaps"), re.MULTILINE):
-            if shared == "s":  # otherwise pages may be its own, and not the file's
+            if shared == "s":  # a private mapping's pages may be copies
                 sizes[device, int(inode)] = sizes.get((device, int(inode)), 0) + 1024 * int(kilobytes)
     return sizes
 
@@ -142,7 +150,7 @@ def _in_memory(device: int) -> str:
 
 @functools.cache
 def _device_of_memory_files() -> int:
-    """The kernel's own file system for what memfd_create makes, for shared memory without a name, and for System V's."""
+    """The device of the kernel's file system for memfd_create, anonymous shared memory and System V's."""
     file = os.memfd_create("grader-look", os.MFD_CLOEXEC)
     try:
         return os.fstat(file).st_dev
@@ -155,16 +163,16 @@ def _own_memory_files() -> set[MemoryFile]:
 
 
 def _shared_on_machine() -> int:
-    """What everybody on this machine has in shared memory and in files in memory, but for this process's files; swapped out or not."""
+    """Bytes of shared memory and files in memory on this machine, swapped out or not, without this process's files."""
     return max(0, _shared_by_anyone() - _own_files())
 
 
 def _shared_by_anyone() -> int:
-    """What everybody on this machine has in shared memory and in files in memory, this process too; swapped out or not."""
+    """Bytes of shared memory and files in memory on this machine, swapped out or not, this process's included."""
     sizes = dict(re.findall(rb"^(\w+):\s+(\d+) kB$", record("/proc/meminfo"), re.MULTILINE))
     if not sizes.keys() >= {b"Shmem", b"SwapTotal", b"SwapFree"}:
         return A_LOT
-    huge = int(sizes.get(b"Hugetlb", 0))  # files in memory of large pages count apart
+    huge = int(sizes.get(b"Hugetlb", 0))  # files of huge pages count apart
     return 1024 * (int(sizes[b"Shmem"]) + huge + int(sizes[b"SwapTotal"]) - int(sizes[b"SwapFree"]))
 
 
@@ -180,14 +188,14 @@ def _text(pid: int, file: str) -> str:
 
 
 def _open_files(pid: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The targets of the entries in a process's folder of open files. Raises PermissionError."""
+    """The open files of a process, as link target and folder entry. Raises PermissionError."""
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
     except PermissionError:
         if state_of(pid) in DEAD:
             return
         raise
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return
     for entry in entries:
         with contextlib.suppress(OSError):
@@ -195,7 +203,7 @@ def _open_files(pid: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _memory_files(pid: int) -> Iterator[os.stat_result]:
-    """Raises PermissionError."""
+    """Anonymous files (memfd_create) that a process has open. Raises PermissionError."""
     for target, entry in _open_files(pid):
         with contextlib.suppress(OSError):
             if target.startswith("/memfd:"):
@@ -203,9 +211,9 @@ def _memory_files(pid: int) -> Iterator[os.stat_result]:
 
 
 def nameless_bytes(pids: Iterable[int]) -> int:
-    """What files take on disks that were deleted and that these processes still have open or mapped.
+    """Bytes on disks of deleted files that these processes still have open or mapped.
 
-    Where nobody may see who keeps a file open, as in a container, that is nothing: its files all lie in memory, and count there.
+    In a container whose processes' open files cannot be seen, that is 0: files there lie in memory and count there.
     """
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -224,13 +232,17 @@ def nameless_bytes(pids: Iterable[int]) -> int:
 
 
 def _shared_in_container() -> tuple[int, str]:
-    """Bytes in shared memory and in files in memory of this container, but for this process's; and which pages do not count there."""
+    """Bytes of shared memory and files in memory of this container without this process's, and the kinds of pages to
+    count beside.
+    """
     shared = _bytes_of_container("shmem", -1)
     return (0, "Anon|Shmem") if shared < 0 else (max(0, shared - _own_files()), "Anon")
 
 
 def _bytes_of_container(what: str, unknown: int) -> int:
-    """The sum of what the kernel counts of everything in this container, as `anon|shmem`; `unknown` where nobody tells."""
+    """Bytes that the kernel counts for this container under names such as `anon|shmem`; `unknown` if it does not
+    tell.
+    """
     for file, prefix in (("memory.stat", ""), ("memory/memory.stat", "total_")):
         with contextlib.suppress(OSError):
             text = (CGROUP / file).read_text(encoding="ascii")
@@ -240,16 +252,19 @@ def _bytes_of_container(what: str, unknown: int) -> int:
 
 
 def container_is_full() -> bool:
-    """Whether nearly all memory of this container is in use, most of it not by this process: the kernel ends the largest process before
-    long, which may be this one. Memory that no process holds counts too, as names of files and bytes that wait in sockets.
+    """Whether nearly all memory of this container is in use, most of it not by this process.
+
+    The kernel would soon end the largest process, perhaps this one. Memory that no process holds counts too, as bytes
+    in sockets.
     """
     version_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
     for limit, current in (("memory.max", "memory.current"), version_1):
-        with contextlib.suppress(OSError, ValueError):  # not this version, or no limit
+        with contextlib.suppress(OSError, ValueError):  # not this version of cgroups, or no limit
             most, used = (int((CGROUP / name).read_text(encoding="ascii")) for name in (limit, current))
             if used <= most * FULL:
                 return False
-            used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)  # what the kernel can drop
+            # Page cache, which the kernel can drop
+            used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)
             return used > most * FULL and used - _own_bytes() > most / 2
     return False
 
@@ -263,7 +278,7 @@ def _own_files() -> int:
 
 
 def _kilobytes(pid: int, file: str, pattern: str) -> int:
-    """The sum of what `pattern` finds in a file of /proc; 0 for a process that is gone. Raises PermissionError."""
+    """The sum of all matches of `pattern` in a file of /proc; 0 if the process is gone. Raises PermissionError."""
     try:
         return sum(map(int, re.findall(pattern.encode(), record(f"/proc/{pid}/{file}"))))
     except PermissionError:

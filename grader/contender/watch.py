@@ -1,7 +1,7 @@
-"""The limits of a worker while it is waited for: time, processes, memory, files. Each look at them takes milliseconds.
+"""Watches a waiting worker's limits: time, processes, memory, files. Each look takes milliseconds.
 
-Each call has a time limit of its own, and all workers of an assignment share an allowance: a submission that takes nearly all of its limit
-in every case would otherwise keep a node busy for an hour, until the grading is given up without a report.
+Each call has a time limit, and all workers of an assignment share an allowance. Without the allowance, a submission
+that takes nearly its whole limit in every case would keep a machine busy for an hour.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from grader.contender.surroundings import MAX_FILES, WatchedFolder
 from grader.report.model import Outcome
 
 INTERVAL_S = 0.05
-TIMED_FIRST_LOOK_S = 1.0  # a timed batch should not have a look in it
-MOST_GIVEN_BACK = 3.0  # a busy machine may make a call take so many times its limit longer
+TIMED_FIRST_LOOK_S = 1.0  # no look should fall into a timed batch
+MOST_GIVEN_BACK = 3.0  # a busy machine prolongs a call's limit by at most this many limits
 MAX_PROCESSES = 256
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a call may use: seconds of wall time, GiB of host memory for the whole tree of processes."""
+    """Limits of a call: seconds of wall time, and GiB of host memory for the worker's whole tree."""
 
     time_s: float
     memory_gib: float
 
 
 class Allowance:
-    """Seconds of wall time in which at least one worker is waited for. Threads may share it."""
+    """Seconds of wall time in which the judge may wait for workers of an assignment. Threads may share an instance."""
 
     def __init__(self, time_s: float) -> None:
         self.time_s = time_s
         self._lock = threading.Lock()
         self._waiting = 0  # threads that wait for a worker now
-        self._since = 0.0  # when the first of them began
-        self._taken_s = 0.0  # until then
+        self._since = 0.0  # when the first of these threads began to wait
+        self._taken_s = 0.0  # seconds before `_since`
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """In here a worker is waited for; two that are waited for at the same time take the time once."""
+        """Count the time in this block. Threads that wait at the same time count once."""
         with self._lock:
             if not self._waiting:
                 self._since = time.monotonic()
@@ -60,33 +60,33 @@ class Allowance:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; 0 when they are used up."""
+        """Seconds that are left, at least 0."""
         with self._lock:
             running_s = time.monotonic() - self._since if self._waiting else 0.0
             return max(self.time_s - self._taken_s - running_s, 0.0)
 
     @property
     def words(self) -> str:
-        """For the student, when nothing is left."""
+        """The reason, for the student, when no time is left."""
         return f"what your code did for this assignment has taken {self.time_s:g} s in all, as long as it may"
 
 
 class Watch:
-    """The processes of one worker, and what they use."""
+    """Watches the tree of one worker, and the folders that the worker writes to."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: WatchedFolder) -> None:
         self._process, self._folder = process, folder
-        self._own: Sequence[int] = ()  # the worker's and its jail's, before they have run anything of a submission's
-        self._expendable = False  # whether the kernel was told to end all of them first
+        self._own: Sequence[int] = ()  # threads of the worker and its jail before any code of the submission ran
+        self._expendable = False  # whether the kernel would end all of `_own` first
         self._looked = time.monotonic()
 
     def begin(self) -> None:
-        """Note the processes that are there before a submission's code runs."""
+        """Note the processes that exist before a submission's code runs."""
         self._own = self._tree()
         self._expendable = not usage.spared(self._own)
 
     def has_started_more(self) -> bool:
-        """Whether there are more processes than at the beginning."""
+        """Whether the tree has more processes than at `begin`."""
         return len(self._tree()) > len(self._own)
 
     def waited_s(self) -> float:
@@ -94,15 +94,17 @@ class Watch:
         return usage.waited_s(self._own)
 
     def look_if_due(self, limits: Limits) -> None:
-        """As `look`, where the last look was long ago: a worker may answer every request within the interval."""
+        """Call `look` if the last look is longer ago than INTERVAL_S; a worker may answer each request faster than
+        that.
+        """
         if time.monotonic() >= self._looked + INTERVAL_S:
             self.look(limits)
 
     def look(self, limits: Limits) -> None:
-        """Raises ContenderFault where a limit is passed; the worker is to be ended then."""
+        """Raise ContenderFault if a limit is exceeded. The caller must then end the worker."""
         try:
             passed = self._passed(limits)
-        except OSError as error:  # no file can be opened, or no process started: the submission may be the reason
+        except OSError as error:  # no file can be opened or no process started; the submission may be the reason
             passed = "crashed", f"what its processes use could not be told ({error.strerror})"
         if passed is not None:
             raise ContenderFault(passed[0], f"{passed[1]}: stopped")
@@ -125,17 +127,17 @@ class Watch:
         return None
 
     def _tree(self, age_s: float = 0.0) -> list[int]:
-        """The worker and all that it started: of each process a thread to ask about it."""
+        """The worker's tree, as one thread id for each process."""
         return [one.thread for one in processes.tree(self._process.pid, age_s)]
 
 
 class Deadline:
-    """The time of one call.
+    """The deadline of one call.
 
-    What the worker has to wait for a core is no time of its own: it is given back, up to `MOST_GIVEN_BACK` times the limit.
+    Time in which the worker waits for a core prolongs the deadline, up to MOST_GIVEN_BACK times the limit.
 
     Args:
-        is_timed: whether the judge's clock runs: then nothing is asked of the kernel that takes time, and nothing is given back.
+        is_timed: whether the judge's clock runs. Then looks begin late, and waiting for a core counts.
     """
 
     def __init__(self, limits: Limits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
@@ -146,14 +148,14 @@ class Deadline:
         self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
 
     def left_s(self) -> float:
-        """Seconds until the call is late; 0 or less, the call is late."""
+        """Seconds until the call is late; 0 or less if the call is late."""
         left_s = self._end - time.monotonic()
         if left_s > 0 or self._is_timed:
             return left_s
         return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
 
     def look_if_due(self) -> None:
-        """Look at what the worker uses, once in each interval. Raises ContenderFault."""
+        """Look at the worker's limits, once in each interval. Raises ContenderFault."""
         if time.monotonic() >= self._next_look:
             self._watch.look(self._limits)
             self._next_look = time.monotonic() + INTERVAL_S

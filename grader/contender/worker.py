@@ -1,12 +1,12 @@
 """One worker process: start, ask, wait, end.
 
-Nothing that a worker says is believed: a reply is a bounded JSON frame that is checked, and it only ever decides
-which message a student reads. Whether an answer is right is read from the arena. One word of it leaves points open, and
-never earns any: on the CPU a file may be said to need a GPU, and then no case of its part earns anything.
+The judge believes no reply. A reply is a bounded JSON frame; the judge checks its form, and uses it only to choose the
+message that a student reads. The arena shows whether an answer is right. One kind of reply leaves points open, and
+never earns any: on a CPU a worker may report that a file needs a GPU, and then no case of the part earns points.
 
-A worker is watched while it runs. Past its deadline, its memory limit or its process limit, it is killed with
-everything it started: the judge is the "child subreaper" of the tree, so that what a worker's children leave behind
-stays within reach.
+While a worker runs, the judge watches its time, memory and processes. Beyond a limit the judge kills the worker's whole
+tree. The judge is the "child subreaper" of the tree, so processes that a worker's children leave behind stay within
+reach.
 """
 
 from __future__ import annotations
@@ -41,41 +41,44 @@ from grader.protocol import Reply
 START_LIMITS = Limits(time_s=120.0, memory_gib=16.0)
 SEND_LIMIT_S = 10.0
 SENTENCE_LIMIT_S = 60.0
-FREEZE_TRIES = 5  # each takes a second or two where something goes on
+FREEZE_TRIES = 5  # each tries for a second or two
 MAX_FILE = 1 << 20
 TOOL_LOG = "tool.log"
 TOOL_LIMIT_S = 20.0
-OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # of every tensor, so that a tool sees where it ends
-# Where the machine runs out of memory, workers are ended first. Set by root with all rights, it cannot be taken back; else one looks.
+# Each tensor gets an allocation of its own, so that a tool sees accesses beside it
+OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+# If the machine runs out of memory, the kernel ends workers first. Root can set this so that a worker cannot take it
+# back; otherwise `Watch.look` checks it.
 FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
-# errno values of a table that is full, of the machine or of this user: the submission's own open files may have filled it.
+# errno values that mean a machine-wide or per-user table is full; the submission's own open files may have filled it.
 NO_ROOM = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class WorkerUnavailable(Exception):
-    """A worker could not even start: a fault of the machine, not of a submission."""
+    """A worker could not start: a fault of the machine, not of the submission."""
 
 
 class Worker:
-    """A worker process and the connection to it. Constructing it starts the process and returns at once; `ready` waits for it.
+    """A worker process and the connection to it. The constructor starts the process and returns at once; `ready` waits
+    for it.
 
     Args:
         runtime: folder with the only part of `grader` that a worker may see.
-        scratch: this worker's own folder; created.
-        caches: where compiled kernels and built libraries are kept, if not in `scratch`; workers may share it.
-        readable: what it may read in the jail beside the system, Python and `runtime`.
-        trusted: whether it runs the course's own code, which starts no processes that hide.
-        tool: a program with its options that runs the worker and watches it, as compute-sanitizer does; what it writes to `TOOL_LOG` in
-            the scratch folder is in `tool_log` when the worker has ended.
-        early: modules that it imports before it is ready.
+        scratch: the worker's own folder; created here.
+        caches: folder of compiled kernels and built libraries, `scratch` by default; workers may share it.
+        readable: paths that the jail lets the worker read, beside the system, Python and `runtime`.
+        trusted: whether the worker runs the course's own code, which hides no processes.
+        tool: a program with options that runs the worker under its eyes, as compute-sanitizer. Its output in `TOOL_LOG`
+            of the scratch folder is in `tool_log` after the worker's end.
+        early: modules that the worker imports before it is ready.
 
     Attributes:
-        allowance: the time that it shares with other workers of its assignment; without end until one is set.
-        loaded_from: the folder of the file that it was told to load, for the places in its last words.
+        allowance: the time that all workers of an assignment share; endless until it is set.
+        loaded_from: the folder of the loaded file, for the student's lines in last words.
         ptxas, off_stream: see `protocol.Reply`.
 
     Raises:
-        WorkerUnavailable: from `ready`, when the process does not come up.
+        WorkerUnavailable: from `ready`, if the process does not start.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Worker:
         self.off_stream: tuple[str, ...] = ()
         self.tool_log = ""
         self._has_tool = bool(tool)
-        self._ending = threading.RLock()  # who comes second waits until all is cleaned up
+        self._ending = threading.RLock()  # a second caller of `kill` waits until the first has cleaned up
         self._is_ready = self._frozen = False
         self._request = 0
         self._sentence: Future[Exception] | None = None
@@ -131,13 +134,13 @@ class Worker:
         return self._process.pid
 
     def lives(self) -> bool:
-        """Whether it can be asked. A worker that ended while nobody waited for it is done with here."""
+        """Whether the worker can be asked. Cleans up after a worker that has ended by itself."""
         if self.alive and self._process.poll() is not None:
             self.kill()
         return self.alive
 
     def ready(self) -> None:
-        """Wait until the worker has imported what it needs. Raises WorkerUnavailable."""
+        """Wait until the worker has imported its libraries. Raises WorkerUnavailable."""
         if self._is_ready:
             return
         try:
@@ -149,22 +152,25 @@ class Worker:
         self._watch.begin()
 
     def ask(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
-        """Send a request, and wait for its reply. Raises ContenderFault, WorkerUnavailable."""
+        """Send a request, and wait for its reply. On a CPU the submission's worker is frozen after that.
+
+        Raises ContenderFault, WorkerUnavailable.
+        """
         is_timed = isinstance(request, protocol.Collect)
         if not is_timed and not self.trusted:
             with self._ended_by_a_fault():
                 self._watch.look_if_due(limits)
         self.send(request, files)
         reply = self.reply(limits, is_timed)
-        # Not where the judge's clock runs, for that takes milliseconds; and a tool's worker ends by itself.
+        # Not while the judge's clock runs, because freezing takes milliseconds. A worker under a tool ends by itself.
         if self.device == "cpu" and not (self.trusted or is_timed or self._has_tool):
-            self._frozen = True  # as far as that goes: nobody looks at what it uses while the judge computes
+            self._frozen = True  # one attempt: nobody counts the time of a worker that runs on while the judge computes
             if processes.freeze(self._process):
                 processes.freeze_tree(self._process)
         return reply
 
     def send(self, request: protocol.Request, files: tuple[int, ...] = ()) -> None:
-        """Send a request, and let a frozen worker go on. Raises ContenderFault, WorkerUnavailable."""
+        """Send a request, and thaw a frozen worker. Raises ContenderFault, WorkerUnavailable."""
         self._request += 1
         if self._frozen:
             self._frozen = False
@@ -180,21 +186,24 @@ class Worker:
             raise self._ended() from None
 
     def wait_until_queued(self, limit_s: float) -> None:
-        """Wait for the worker's word that the calls of a batch stand behind its gate: a worker that lies starts to be timed too early."""
+        """Wait until the worker says that a batch's calls are queued behind the gate. A worker that lies makes its own
+        time longer.
+        """
         select.select([self._replies], [], [], limit_s)
 
     def reply(self, limits: Limits, is_timed: bool) -> Reply:
-        """Wait for the reply to the last request, watching the clock, the memory and the number of processes. Raises ContenderFault.
+        """Wait for the reply to the last request, and watch the worker's time, memory and processes. Raises
+        ContenderFault.
 
         Args:
-            is_timed: whether the judge's clock runs meanwhile.
+            is_timed: whether the judge's clock runs during the wait.
         """
         with processes.precedence(), self.allowance.waiting(), self._ended_by_a_fault():
             deadline = Deadline(limits, self.allowance, self._watch, is_timed)
             try:
                 while (body := self._reader.next()) is None or (reply := decode(body)).id != self._request:
                     if body is not None:
-                        continue  # an answer to an earlier request, which had been answered already: nobody asked for it
+                        continue  # a second answer to an earlier request
                     if (left_s := deadline.left_s()) <= 0:
                         raise self._late(limits)
                     deadline.look_if_due()
@@ -202,7 +211,7 @@ class Worker:
                     if ready and not self._reader.read_some():
                         raise self._ended()
                 return reply
-            except OSError:  # a connection that was reset: the process is gone
+            except OSError:  # the connection was reset: the process has ended
                 raise self._ended() from None
             except protocol.ProtocolError as error:
                 raise ContenderFault("crashed", f"the worker's connection was misused ({error}): stopped") from None
@@ -221,7 +230,7 @@ class Worker:
         return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")
 
     def _ended(self) -> ContenderFault:
-        """Words for a process that ended by itself. Raises what a condemned one was sentenced to."""
+        """The fault of a process that ended by itself. Raises the sentence if the worker was condemned."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         code, sentence = self._process.returncode, self._sentence
@@ -231,11 +240,11 @@ class Worker:
         return last_words.ended(code, self._jail.name == "bubblewrap", self.log, self.loaded_from)
 
     def freeze(self) -> None:
-        """Stop the worker and all that it started, where they stand, until it is asked again. It may be frozen already.
+        """Freeze the worker and all processes that it started, until the next request. A frozen worker stays frozen.
 
         Raises:
-            ContenderFault: something that it started does not stop; all of it was killed.
-            WorkerUnavailable: it has started nothing, and does not stop: the machine is too busy to stop it.
+            ContenderFault: a process that the worker started does not stop; the whole tree was killed.
+            WorkerUnavailable: the worker started no process, and does not stop: the machine is too busy.
         """
         if not self.alive:
             return
@@ -252,31 +261,37 @@ class Worker:
         raise WorkerUnavailable("this machine is too busy: a worker did not stop in several seconds")
 
     def condemn(self, sentence: Future[Exception]) -> None:
-        """End the worker's process, from any thread. Whoever waits for its answer then waits for the sentence, and raises that."""
+        """Kill the worker's process, from any thread. A thread that waits for the worker's reply then waits for the
+        sentence, an exception, and raises it.
+        """
         self._sentence = sentence
         self.strike()
 
     def evict(self, sentence: Future[Exception]) -> None:
-        """As `condemn`, and wait until everything that it started is gone. `kill` is still to come: somebody may be waiting for it."""
+        """Condemn the worker, and wait until its tree is gone. `kill` must still be called, because a thread may be
+        waiting.
+        """
         if self.alive:
             self.condemn(sentence)
             processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
 
     def strike(self) -> None:
-        """Have its process end, and wait for nothing. `kill` is still to come: several workers end at the same time then."""
+        """Kill the worker's process without waiting. `kill` must still be called; several workers can end at the same
+        time this way.
+        """
         if self.alive:
             with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
+                os.killpg(self._process.pid, signal.SIGKILL)  # the worker leads a process group of its own
             self._process.kill()
 
     def kill(self) -> None:
-        """End the worker and everything it started, and wait until it is gone."""
+        """End the worker's whole tree, wait until it is gone, and empty the scratch folder."""
         with self._ending, self.allowance.waiting():
             if not self.alive:
                 return
             self.alive = False
             if self._has_tool:
-                # Without another request the worker ends by itself, and its tool writes down what it has seen.
+                # Without another request the worker ends by itself, and its tool writes its findings.
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -290,7 +305,7 @@ class Worker:
 
 
 def _read(path: Path) -> str:
-    """The beginning of a file that may be anything; "" where it is no file."""
+    """The beginning of a file that a submission may have replaced; "" unless it is a regular file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -310,7 +325,10 @@ def _start(
     readable: Sequence[Path],
     surroundings: dict[str, str],
 ) -> tuple[subprocess.Popen[bytes], socket.socket, int, int]:
-    """A worker's process in the first folder that it may write to, the socket for requests, and the pipes of replies and of prints."""
+    """Start a worker's process in the first of the `writable` folders.
+
+    Returns the process, the socket for requests, and the read ends of the pipes for replies and for prints.
+    """
     ours, theirs = socket.socketpair()
     ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
     ours.settimeout(SEND_LIMIT_S)
@@ -339,12 +357,14 @@ def _start(
         theirs.close()
         os.close(write_replies)
         os.close(write_log)
-    os.set_blocking(read_replies, False)  # a worker of the judge's own user may read from it too, and be faster
+    # Another process of the judge's user may read the pipe first: reading must not block
+    os.set_blocking(read_replies, False)
     return process, ours, read_replies, read_log
 
 
 def _tasks_allowed(jail: Jail) -> int:
-    """How many processes and threads a worker's user may have: a fork bomb must not grow to where nobody gets a turn to stop it."""
-    # A user of its own has no processes but this grading's workers; the judge's own user may start anything meanwhile.
+    """How many processes and threads the worker's user may have: a fork bomb must not stop the judge's own threads."""
+    # A user of its own has no other processes than this grading's workers; the judge's user may start any number
+    # meanwhile.
     margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
     return processes.tasks_of(jail.uid) + margin

@@ -1,1 +1,1 @@
-"""The judge: trusted. A pytest session over the assignments that owns seeds, inputs, oracle, verdicts and the report."""
+"""The judge: a trusted process that draws inputs, computes right outputs, asks workers, and decides every result."""

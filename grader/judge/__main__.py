@@ -1,12 +1,12 @@
-"""The judge's program:
+"""The judge's program, started by a sandbox:
 
     python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json
 
-The job is one line of JSON. Events go to the file descriptor, one JSON object a line; where that is 1, whatever else is
-printed goes to stderr, and the run ends when stdin does: then these two streams are all that connects the judge with whoever
-asked, as in a container. FOLDER is the run's own, to be filled. `isolated` refuses a submission that nothing isolates from
-the machine; `docker` says that this is a container of ours. What takes long, a worker's start and the import of torch, is
-done before the job is read: whoever starts a judge early finds it ready.
+The job is one line of JSON on standard input. The judge writes its events to EVENTS_FD, one JSON object a line. If
+EVENTS_FD is 1, all other output goes to stderr, and the judge ends when stdin ends: in a container these streams are
+its only connection. FOLDER is the folder of the run, which the judge fills. `isolated` refuses a submission that no
+jail isolates from the machine. `docker` says that the judge runs in the grader's container. The judge starts workers
+and imports torch before it reads the job: a sandbox that starts the judge early does not wait for them.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ UNISOLATED = (
     "not isolated: a submission here is {user} within reach of this machine's files, processes and network; install bubblewrap "
     "(Debian, Ubuntu: apt install bubblewrap) and allow user namespaces, or use --sandbox docker; `grader doctor` says more"
 )
-# A thread that computes in Python hands over within this: the others ask the kernel thousands of small questions a second, and each time
-# one has been answered they have to wait until they may go on.
+# Seconds after which a thread that computes in Python hands over the interpreter. The threads that watch workers ask
+# the kernel thousands of short questions a second, and wait for the interpreter after each.
 HAND_OVER_S = 0.0001
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 
 
 def main() -> int:
-    """Exit code 0 when a report was emitted; else a `Refused` event says why there is none."""
+    """Run the judge. Returns 0 if a report was emitted; otherwise 1, and a `Refused` event gives the reason."""
     signal.signal(signal.SIGTERM, _interrupt)
     sys.setswitchinterval(HAND_OVER_S)
     parent = os.getppid()
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # /proc/PID/mem and fd of the judge are then closed to a worker of the same user, unless it is root.
+    # A worker of the same user, unless root, can then not open the judge's memory and files in /proc/PID.
     libc.prctl(PR_SET_DUMPABLE, 0)
-    # Files that workers send each other count for their user, and where that is the judge's they may be no more than the judge may open.
+    # The kernel counts files in flight between a user's workers, and allows no more than this process may open.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     over_streams = sys.argv[1] == "1"
@@ -71,12 +71,12 @@ def main() -> int:
     writing = threading.Lock()
 
     def emit(event: Event) -> None:
-        with writing, suppress(BrokenPipeError):  # whoever asked is gone: this process is about to hear of it
+        with writing, suppress(BrokenPipeError):  # the sandbox is gone, and this process is about to be told to end
             events.write(event.model_dump_json() + "\n")
             events.flush()
 
     folder = Path(sys.argv[2])
-    # Libraries leave files where they run (pytest-benchmark a folder), and for `grader run .` that is the student's folder.
+    # Libraries write files into the working folder (pytest-benchmark a whole folder), which may be the student's.
     if paths := os.environ.get("PYTHONPATH"):
         os.environ["PYTHONPATH"] = os.pathsep.join(
             str(Path(path).resolve()) for path in paths.split(os.pathsep) if path
@@ -86,17 +86,18 @@ def main() -> int:
         try:
             return _judge(folder, sys.argv[3], sys.argv[4:], emit, over_streams)
         finally:
-            if os.getppid() != parent:  # whoever would have removed the run's folder was killed
+            if os.getppid() != parent:  # the parent, which would have removed the run's folder, was killed
                 remove(folder)
 
 
 def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
-    # A guess, until torch can be asked: a worker takes as long to start as this process, and need not wait for it.
+    # torch would know the device, but its import takes as long as a worker's start: guess, and start workers meanwhile.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
         _start_ahead(pool, guess, HeadStart.of(options))
-        gc.disable()  # an import makes half a million objects, none of them garbage: looking for some costs a fifth of it
+        # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
+        gc.disable()
         from grader.judge.session import Interrupted, choose_device, run_session
 
         gc.enable()
@@ -106,7 +107,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         raise
     try:
         if not (text := sys.stdin.readline()):
-            return 1  # whoever started this judge has no work for it
+            return 1  # the sandbox ended without a job
         if over_streams:
             threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
         job = Job.model_validate_json(text)
@@ -145,8 +146,8 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
 
 def _start_ahead(pool: WorkerPool, guess: Device, ahead: HeadStart) -> None:
     tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
-    # On a CPU what the first case shows should not wait for a second one to start; on a GPU every assignment needs the one, and half of
-    # the lanes begin with what a tool watches, if there is any.
+    # On a CPU only one worker starts: a second start would delay the first case. On a GPU every assignment needs one
+    # worker, and half of the lanes begin with cases under a tool, if there are any.
     spares = min(ahead.workers, 1 if guess == "cpu" else workers_at_once() // (2 if tools else 1))
     spares = spares if guess == "cpu" else max(1, spares)
     pool.prepare(spares)
@@ -156,14 +157,14 @@ def _start_ahead(pool: WorkerPool, guess: Device, ahead: HeadStart) -> None:
 
 
 def _pool(device: Device, folder: Path) -> WorkerPool:
-    """Workers in the strongest jail there is, which see the folder where the submission will be staged."""
+    """A pool of workers in the strongest jail of this machine. Workers see the folder of the submission."""
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
     return WorkerPool(device, folder, strongest_jail(folder, device), submission)
 
 
 def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
-    """What keeps a submission in this jail from the machine; where that is not all of it, the note says so."""
+    """How a submission in this jail is isolated from the machine, with a note if the isolation is incomplete."""
     isolation = Isolation(sandbox=sandbox, jail=jail.name)
     if isolation.isolated:
         return isolation
@@ -185,9 +186,9 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 if __name__ == "__main__":
     try:
         code = main()
-    except KeyboardInterrupt:  # while it told why there is no report, or closed what it had opened
+    except KeyboardInterrupt:  # raised while a refusal was sent or the pool was closed
         code = 1
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # closed at the other end
+        with suppress(OSError, ValueError):  # the reader has closed its end
             stream.flush()
-    os._exit(code)  # all is closed: taking the interpreter and what it has imported apart takes a second
+    os._exit(code)  # nothing is open any more: the interpreter's own shutdown would take a second

@@ -1,4 +1,4 @@
-"""Why a case, check or speed case is not run. Nothing here runs the student's code."""
+"""Decides why a case, check or speed case is not run. Nothing here runs the student's code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_NAMED = 4
 
 @dataclass
 class Admission:
-    """Admits cases, checks and speed cases of a grading. `compilation` compiles what the CPU's interpreter cannot run."""
+    """Admits or refuses the cases, checks and speed cases of a grading."""
 
     run: Run
     standing: Standing
@@ -33,7 +33,12 @@ class Admission:
     results: Results
 
     def check(self, place: Place, case: BoundCase | None) -> None:
-        """Raise ContenderFault where a case is not to be run; a check has no case. What needs no look at the submission goes first."""
+        """Raise ContenderFault with the reason if a case or check is not to be run. Reasons of the machine come before
+        the source's.
+
+        Args:
+            case: None for a check.
+        """
         self.standing.check_present(place.assignment)
         self.standing.check_excused(place)
         if reason := self._reason_to_skip(place.assignment, case):
@@ -47,7 +52,9 @@ class Admission:
         self.standing.check_source(place.assignment, case or next(same_part, None))
 
     def check_timing(self, place: Place, sizes: SpeedSizes) -> None:
-        """Raise what keeps a speed case from being timed: no GPU, nothing to time, or answers that are not right."""
+        """Raise ContenderFault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its
+        part.
+        """
         devices = sizes.declared.speed.devices
         if self.run.device_name not in devices:
             raise pytest.skip.Exception(NEEDS_GPU if devices == ("cuda",) else "not graded here")
@@ -63,7 +70,9 @@ class Admission:
             raise pytest.skip.Exception("not timed: no correctness case could be run here")
 
     def fitting(self, place: Place, sizes: SpeedSizes) -> BoundSpeedCase:
-        """The largest size that the device has the memory for. Skips the speed case where there is none."""
+        """The largest size of a speed case that fits into the device's free memory. Raises pytest's skip if no size
+        fits.
+        """
         needed_gib = sizes.needed_gib(self.run.total_gib)
         free_gib = self.hoarding.room_for(place.assignment, needed_gib)
         if (fitting := sizes.fitting(free_gib)) is None:

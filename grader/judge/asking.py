@@ -1,7 +1,7 @@
-"""Asking a contender: a call's tensors go into an arena, the worker answers there, and everything but the values is checked.
+"""Asks a contender: puts a call's tensors into an arena, has the worker answer, and checks everything but the values.
 
-The order matters. What the contract forbids is looked for first (nothing returned, a wrong shape, a changed input, a write out of
-bounds), because those explain wrong numbers.
+Violations of the contract are checked first (no result, a wrong shape, a changed input, a write out of bounds), because
+each of them explains wrong values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from grader.judge.run import Run
 from grader.problem import Call, signature_fault
 from grader.protocol import Returned
 
-Asked: TypeAlias = tuple[list[str], str | None]  # names in the arena, of a call's tensors and of its upstream gradient
+Asked: TypeAlias = tuple[list[str], str | None]  # names in the arena of a call's inputs, and of its upstream gradient
 
 UPSTREAM = "upstream gradient"
-OWN_GIB = 2.5  # that a call may take beside its results: a context, kernels, and what PyTorch keeps
+OWN_GIB = 2.5  # GPU memory of a call beside its results: a context, kernels, PyTorch's cache
 
 
 def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[str, torch.Tensor]:
-    """The contender's outputs for one call (see `answers`)."""
+    """The contender's outputs for one call, by name (see `answers`)."""
     (got,) = answers(run, case, contender, [call], Evidence())
     return got
 
@@ -39,9 +39,10 @@ def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[
 def answers(
     run: Run, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
 ) -> list[dict[str, torch.Tensor]]:
-    """The contender's outputs for each of the calls, after everything but their values was checked; `how` as in `ask`.
+    """The contender's outputs for each call, by name. Everything but their values has been checked; `how` is as in
+    `ask`.
 
-    A tensor that is there several times, in one call or in several, is passed as one and the same tensor.
+    A tensor that several calls share is passed to the student's function as one tensor.
     """
     inputs: dict[str, torch.Tensor] = {}
 
@@ -51,7 +52,7 @@ def answers(
         return known
 
     asked: list[Asked] = []
-    outputs: list[dict[str, str]] = []  # of each call: its outputs' names in the arena
+    outputs: list[dict[str, str]] = []  # for each call, the names of its outputs in the arena
     for number, call in enumerate(calls):
         suffix = f" of call {number + 1}" if number else ""
         names = [name_of(tensor, name + suffix) for name, tensor in call.args.items()]
@@ -79,10 +80,10 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the contender answer calls, the first of which is `first`, and check what can be without a look at the arena.
+    """Have the contender answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
 
-    keep: whether the worker is to keep its results until the next call has returned; not where memory is measured, or there is little.
-    reverse: whether the backward pass of the last call comes first. windows: see `protocol.Call`.
+    first: the first call. windows, keep, reverse: see `protocol.Call`; a case that measures or needs memory keeps
+    nothing.
     """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
@@ -126,7 +127,7 @@ def ask(
 
 
 def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.Call:
-    """The request for a single call in an arena that `arena_for` has made; `how` as in `Arena.request`."""
+    """The request for one call in an arena made by `arena_for`; `how` is as in `Arena.request`."""
     upstream = None if call.upstream is None else UPSTREAM
     return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
 
@@ -144,7 +145,9 @@ def _limits(run: Run, case: BoundCase, calls: int) -> Limits:
 def check_returned(
     returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Raise CheckFailed, in a student's words, unless a call has returned what the contract asks for, by its worker's word."""
+    """Raise CheckFailed if the results, as the worker describes them, break the contract. The message is for the
+    student.
+    """
     wanted = str(dtype).removeprefix("torch.")
     if len(returned) != len(shapes):
         raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
@@ -174,9 +177,10 @@ def check_returned(
 def check_memory(
     changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype, got: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Raise CheckFailed, in a student's words, unless inputs and guard bands are as they were.
+    """Raise CheckFailed if a call changed an input or wrote into a guard band. The message is for the student.
 
-    got: the outputs of the first call, for a map.
+    Args:
+        got: the outputs of the first call, for the map of a write out of bounds.
     """
     if changed:
         raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")

@@ -1,9 +1,9 @@
-"""The contenders that a submission is held against: trusted code, each in a worker of its own, which never sees a submission.
+"""The baselines and yardsticks of a race: trusted code, each in a worker of its own that never sees a submission.
 
 eager, compile     `eager` of the assignment's baselines.py, as it is and through torch.compile
-reference          the staff's answer in reference/
-copy, matmul       what the machine can do at most (`grader/worker/yardsticks.py`)
-null               nothing; what handing inputs over and taking outputs back costs
+reference          the staff's kernel in reference/
+copy, matmul       yardsticks: the machine's limits (`grader/worker/yardsticks.py`)
+null               the null contender, whose time is the cost of handing tensors over
 any other name     the function of that name in baselines.py, such as a vendor's kernel
 """
 
@@ -34,14 +34,14 @@ from grader.protocol import Prepare, Release, Time, Yardstick
 NULL = "null"
 COMPILE = "compile"
 YARDSTICKS = ("copy", "matmul", NULL)
-LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches, on a busy machine
+LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches on a busy machine
 
 
 class Baselines:
-    """Starts trusted contenders and loads them with what a case asks for.
+    """Starts the workers of baselines and yardsticks, and loads the code that a case needs.
 
     Attributes:
-        caches: the folder where compiled kernels of the course are kept from one run to the next; None where none are.
+        caches: folder of compiled kernels of the course, kept from run to run; None if nothing is kept.
     """
 
     def __init__(self, pool: WorkerPool, course: Path) -> None:
@@ -58,12 +58,15 @@ class Baselines:
         roomy: Sequence[BoundSpeedCase] = (),
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the contenders of these cases in the background, and have each load what its first case needs: that takes torch.compile's
-        worker many seconds. What it has compiled in an earlier run it is asked for once, or every contender of a race would wait for that.
+        """Start the workers of these cases in the background, and have each load the code of its first case.
+
+        torch.compile's worker needs many seconds for that. If an earlier run has compiled the case, the worker also
+        makes one call: otherwise the whole race would wait for its first call.
 
         Args:
-            roomy: the sizes for which there is memory beside all else.
-            meanwhile: what else takes long, and can be done beside that.
+            everyone: whether to start all baselines, not only those of bands and roofline.
+            roomy: cases, in the size that fits beside all other workers.
+            meanwhile: a function that takes long, run at the same time.
         """
         first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
         sizes = {case.id: case for case in roomy}
@@ -74,21 +77,21 @@ class Baselines:
             self._loading.submit(self._load_early, name, case, sizes.get(case.id))
 
     def _load_early(self, name: str, case: BoundSpeedCase, size: BoundSpeedCase | None) -> None:
-        with suppress(Exception):  # whoever asks for it will be told
+        with suppress(Exception):  # `contender` will raise this again
             worker = self.contender(name, case)
             if name == COMPILE and size is not None and (note := self._note_of(size)) is not None and note.exists():
                 call_unseen(worker, size)
 
     def note_compiled(self, name: str, case: BoundSpeedCase) -> None:
-        """Remember that torch.compile has been compiled for the case, and may be called early from now on. Not before: what it tunes by
-        trying is to be tried where nobody else uses the GPU.
+        """Note that torch.compile has compiled the case, so that the next run may call it early. Never earlier:
+        torch.compile tunes by timing, and needs the GPU for itself.
         """
         if name == COMPILE and (note := self._note_of(case)) is not None:
-            with suppress(OSError):  # a folder that is full: the next run waits a second longer
+            with suppress(OSError):  # the folder is full: the next run waits a second longer
                 note.touch()
 
     def _note_of(self, case: BoundSpeedCase) -> Path | None:
-        """A file beside what torch.compile has compiled, for this case, size and code; None where nothing is kept."""
+        """The file that says that torch.compile has compiled this case, size and code; None if nothing is kept."""
         if self.caches is None:
             return None
         worker = self._pool.runtime / "grader" / "worker"
@@ -101,18 +104,18 @@ class Baselines:
         return self.caches / "inductor" / f"compiled-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
 
     def settle(self) -> None:
-        """Wait until nobody is loading any more. Several threads may."""
+        """Wait until no worker is loading. Threads may wait together."""
         if (loading := self._loading) is not None:
             loading.shutdown()
             self._loading = None
 
     def end(self) -> None:
-        """End all workers; one that is asked for again is started again."""
+        """End all workers. `contender` starts them again on demand."""
         self.settle()
         end_all(self.workers.values())
 
     def start(self, names: Iterable[str]) -> None:
-        """Start the workers of these contenders in the background."""
+        """Start the workers of these names in the background, unless they live."""
         for name in names:
             worker = self.workers.get(name)
             if worker is None or not worker.lives():
@@ -120,14 +123,14 @@ class Baselines:
                 self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:
-        """A contender with what belongs to the case loaded.
+        """The worker of this name, with the code of the case loaded.
 
         Raises:
-            CaseRefused: it cannot be loaded: a fault of the course or of this machine.
+            CaseRefused: the code cannot be loaded, by a fault of the course or of the machine.
         """
         self.start([name])
         worker = self.workers[name]
-        what = name if name in YARDSTICKS else f"{name} of {case.id}"  # torch.compile is asked anew for each case
+        what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._loaded.get(name) != what:
             worker.ready()
             try:
@@ -148,10 +151,10 @@ class Baselines:
 
 
 def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
-    """One call on inputs as a race has them, whose answer nobody looks at. A worker that does not come through it is ended.
+    """Make one call on inputs as in a race, and ignore the answer. A failure ends the worker.
 
     Raises:
-        ContenderFault, WorkerUnavailable: it gave no answer.
+        ContenderFault, WorkerUnavailable: there was no answer.
         MemoryError, RuntimeError: there was no memory for the inputs.
     """
     device = torch.device(worker.device)
@@ -165,12 +168,14 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
             worker.finish(1, LIMITS)
             worker.do(Release(), LIMITS)
         except BaseException:
-            worker.kill()  # before the memory goes that it has mapped
+            worker.kill()  # before the memory that the worker has mapped is freed
             raise
 
 
 def _kept_caches() -> Path | None:
-    """A folder that no other user may enter: it holds the reference compiled, and in a container its place is no secret."""
+    """The folder of kept kernels. No other user may enter: the folder holds the compiled reference, and its path is no
+    secret.
+    """
     folder = cache_folder()
     if folder is None:
         return None
@@ -181,6 +186,6 @@ def _kept_caches() -> Path | None:
 
 
 def _toolchain() -> str:
-    """What compiled kernels depend on: the GPU, its driver, torch and triton."""
+    """The versions that compiled kernels depend on: GPU, driver, torch and triton."""
     parts = [torch.cuda.get_device_name(), driver_version() or "", torch.__version__, version("triton")]
     return re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(parts))

@@ -1,4 +1,6 @@
-"""The batches of a race: each on a quiet GPU, the submission's outputs checked, and a fault told of its own contender."""
+"""Runs the batches of a race: on a quiet GPU, with the submission's outputs checked, and with each fault blamed on its
+contender.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ UNDER_TIMING = (
 
 
 def open_bench(track: Track, case: BoundSpeedCase, sets: int, collected: int) -> Bench:
-    """A bench with so many sets of new inputs, and places for so many results."""
+    """A bench with `sets` sets of new inputs, and places for `collected` results."""
     calls = track.draw(case, sets)
     outputs, in_place = case.problem.outputs(calls[0]), case.assignment.spec.language == "cuda"
     return Bench(calls, outputs, case.dtype, track.run.device, track.run.gauge, in_place, collected)
@@ -36,10 +38,10 @@ class Batches:
     """Runs the batches of a race, before the rounds and in them.
 
     Attributes:
-        collects: whether the submission's results are collected; None until its first batch has shown that.
-        repeats: batches that were run again, because the GPU was busy after them, by contender.
+        collects: whether the submission's results are collected; None before its first batch.
+        repeats: how many batches ran again because the GPU was busy after them, by contender.
 
-    Raises (both methods):
+    Raises (all methods):
         CheckFailed: the submission's answers are wrong under timing.
         ContenderFault: the submission gave no answer, or let PyTorch do the work.
         CaseRefused: a baseline failed, or another program uses the GPU.
@@ -52,7 +54,7 @@ class Batches:
         self.repeats: Counter[str] = Counter()
 
     def invite(self, bench: Bench, runner: Runner, collects: bool) -> None:
-        """Let a contender map the bench's memory."""
+        """Have a contender map the bench's memory."""
         with self._faults_of(runner):
             bench.invite(runner.contender, collects)
 
@@ -66,7 +68,13 @@ class Batches:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """One batch on a quiet GPU. The submission's outputs are collected, and with `check` checked; a baseline's with `collect`."""
+        """Run one batch until the GPU is quiet after it.
+
+        Args:
+            collect: whether to collect a baseline's outputs; the submission's always are.
+            check: whether to check every output of the submission.
+            watched: whether to check which of PyTorch's operators ran; such a batch is no measure of time.
+        """
         ours = runner is self._lineup.submission
         judged = ours or runner is self._lineup.null
         how = {"judged": judged, "collect": collect or (judged and self.collects is not False)}
@@ -89,12 +97,12 @@ class Batches:
         return batch
 
     def draw(self, sets: int) -> list[Call]:
-        """So many sets of inputs that no contender of any race has met."""
+        """Sets of inputs that no contender of any race has seen."""
         return self._track.draw(self._case, sets)
 
     @contextmanager
     def _faults_of(self, runner: Runner) -> Iterator[None]:
-        """A fault of the submission is its own; one of a baseline is the grader's."""
+        """Let a fault of the submission pass; turn a fault of a baseline into the grader's."""
         try:
             yield
         except ContenderFault as fault:
@@ -102,11 +110,11 @@ class Batches:
                 raise
             words = f"the baseline {runner.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
             if fault.outcome == "out_of_memory" and self._track.run.device_name == "cuda":
-                raise MemoryError(words) from None  # perhaps the submission has it
+                raise MemoryError(words) from None  # the submission may hold the memory
             raise CaseRefused(words) from None
 
     def _check(self, bench: Bench, batch: Batch) -> None:
-        """Every output of a batch by the correctness rule, and what else the batch touched. Raises CheckFailed."""
+        """Check every output of a batch by the correctness rule, and the memory around them. Raises CheckFailed."""
         case = self._case
         for kind in batch.kinds:
             check_returned(kind, case.problem.outputs(bench.calls[0]), case.dtype, self._track.run.device)
@@ -121,7 +129,7 @@ class Batches:
                     raise CheckFailed(place + failed.message, (*failed.details, UNDER_TIMING)) from None
 
     def check_baseline(self, bench: Bench, runner: Runner) -> None:
-        """A baseline that is wrong is none."""
+        """Raise CaseRefused if the baseline's answer is wrong."""
         self.run(bench, runner, 1, collect=True)
         if not self._ruler.accepts(bench.calls[0], bench.output(0)):
             raise CaseRefused(f"the baseline {runner.name} gives wrong answers in {self._case.id}")
@@ -130,8 +138,9 @@ class Batches:
 def bytes_of_set(case: BoundSpeedCase, call: Call, collected: bool) -> int:
     """Bytes that the tensors of one call take.
 
-    Inputs lie in the arena and are the judge's own. Outputs are the judge's own, and lie beside the inputs where they may be written
-    there; where they are collected, the submission and the null contender make them, and there is a place for them.
+    Inputs lie in the arena and in the judge's memory. Outputs lie in the judge's memory, and beside the inputs if
+    functions may write to given outputs. If outputs are collected, the submission and the null contender hold them too,
+    and each has a place in the arena.
     """
     tensors = [*call.args.values(), *([] if call.upstream is None else [call.upstream])]
     inputs = sum(tensor.untyped_storage().nbytes() for tensor in tensors)

@@ -1,9 +1,9 @@
-"""Whose fault a failure is: the staff's own file, built and asked one case where the submission's failed.
+"""The canary: the staff's own file in place of the submission's, to tell a broken machine from a broken submission.
 
-A compiler, a linker, a driver or a disk that does not work makes every file fail. The student's failure stands only if the staff's file
-works in the same place: in a worker of the same kind, in the same jail, with the same tools. It is asked at most once for each assignment,
-and only where a failure may be the machine's: where a tool or a driver refused its work, and not the student's own line; and where
-every case of an assignment failed in one and the same way.
+A broken compiler, driver or disk makes every file fail. A student's failure stands only if the staff's file works in
+the same place: in a worker of the same kind, in the same jail, with the same tools. The canary runs at most once for an
+assignment, and only after a failure that may be the machine's: a tool or driver failed outside the student's own lines,
+or all cases of the assignment failed alike.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
 
 MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
-# What may be the machine's fault, where the student's own line has not raised it.
+# Outcomes that may be the machine's fault, unless the student's own line raised the error.
 SUSPECT = ("failed", "build_failed", "crashed", "timed_out", "out_of_memory")
-CANARY_NUMBER = 2_000_000  # of the call whose inputs are used: no case has so many
+CANARY_NUMBER = 2_000_000  # the number of its call, higher than any case has
 TORCH_FORM = re.compile(rb'#\s*include\s*[<"](torch|ATen|c10)/')
 TORCH_CANARY = """#include <torch/extension.h>
 torch::Tensor same(torch::Tensor x) {{ return x; }}
@@ -42,7 +42,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &same); }}
 
 @dataclass
 class Canary:
-    """Tells a broken machine from a broken submission. Waits for lanes and compilation before it ends the submission's workers."""
+    """Tells a broken machine from a broken submission. Lanes and compilation end before the canary ends the
+    submission's workers.
+    """
 
     run: Run
     crew: Crew
@@ -53,7 +55,7 @@ class Canary:
     _faults: dict[str, list[ContenderFault]] = field(init=False, default_factory=dict)
 
     def look_into(self, assignment: Assignment, fault: ContenderFault) -> CaseRefused | None:
-        """The machine's fault that a fault of the submission's turns out to be, as far as one alone can tell."""
+        """The machine's fault behind a single fault of the submission; None if there is none."""
         self._faults.setdefault(assignment.name, []).append(fault)
         policy, found = assignment.spec.policy, MISSING.match(fault.message)
         if found and policy is not None and found[1] in policy.imports and not _is_installed(found[1]):
@@ -64,12 +66,14 @@ class Canary:
         return self._machine_fault_of(assignment, fault)
 
     def look_back(self, assignment: Assignment, results: Iterable[CaseResult]) -> CaseRefused | None:
-        """The machine's fault, where it was found in one case, or where all cases ended alike and in none was an answer to look at."""
+        """The machine's fault, if one was found or if all cases failed alike and none gave an answer; None
+        otherwise.
+        """
         if words := self._told.get(assignment.name):
             return CaseRefused(words)
         faults = self._faults.get(assignment.name, [])
         decided = [one for one in results if one.outcome not in (*UNDECIDED, "not_implemented")]
-        # After two cases without an answer the others of a part are not run, and say so.
+        # After two cases without an answer, messages of the part's other cases differ: they are not run, and say so.
         alike = {(one.outcome, "" if one.outcome == "timed_out" else one.message) for one in decided}
         if len(decided) < 2 or len(alike) != 1 or any(one.outcome not in SUSPECT or one.errors for one in decided):
             return None
@@ -83,10 +87,10 @@ class Canary:
         return CaseRefused(words, (f"what became of the submission: {fault.outcome}, {fault.message}", fault.traceback))
 
     def _words_of(self, assignment: Assignment) -> str:
-        """How the staff's file fails here, in the tools' own words; nothing where it works. Asked again, it says the same.
+        """How the staff's file fails here, in the tools' own words; "" if it works. Later calls return the same.
 
-        All that the submission runs is ended first, and what it has left is removed: a submission that has filled the disk condemns
-        nobody but itself.
+        First, all processes of the submission end and its files are removed: a submission that fills the disk must not
+        break the canary.
         """
         if assignment.name not in self._told:
             self.lanes.finish()
@@ -123,7 +127,7 @@ class Canary:
         self.comparison.compare(case, call, got, Evidence(), drawn=True)
 
     def _case(self, assignment: Assignment) -> BoundCase | None:
-        """The first case that is an ordinary call here: one with something to compute."""
+        """The first case of the assignment that is an ordinary call on this device, with values to compute."""
         device = self.run.device_name
         is_interpreted = device == "cpu" and assignment.spec.language == "triton"
         for one in (one for one in self.run.cases if one.assignment is assignment and device in one.case.devices):

@@ -1,4 +1,4 @@
-"""The cases of a run, bound to their assignment's code, and the inputs that the judge makes for them."""
+"""Cases and speed cases, bound to their assignment's problem.py, which draws their inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_prob
 from grader.report.model import title
 from grader.verdict.prints import heading
 
-# Of a timed call on a GPU: bytes or FLOPs (docs/CLOCK.md, "merging calls").
+# Least work of a timed call on a GPU, in bytes or FLOPs (docs/CLOCK.md, "Merging calls").
 SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the result of a case, check or speed case belongs in the report. `tries` is for the student; `sizes` are of a speed case."""
+    """Where the result of a case, check or speed case belongs in the report.
+
+    Attributes:
+        tries: one line for the student: what the case tries.
+        sizes: of a speed case; None otherwise.
+    """
 
     assignment: Assignment
     part: Part
@@ -30,7 +35,7 @@ class Place:
 
     @property
     def of_part(self) -> tuple[str, str]:
-        """The names of its assignment and part."""
+        """The names of the assignment and the part."""
         return self.assignment.name, self.part.name
 
     @property
@@ -47,13 +52,13 @@ class Place:
 
     @property
     def heading(self) -> str:
-        """The name of its section in a worker's log."""
+        """The heading of this case in a worker's log."""
         return heading(self.title, self.part.name, len(self.assignment.spec.parts))
 
 
 @dataclass(frozen=True)
 class BoundCase:
-    """A case with its assignment's code."""
+    """A case with its assignment's code and parameters."""
 
     assignment: Assignment
     problem: Problem
@@ -79,18 +84,18 @@ class BoundCase:
 
     @property
     def _own(self) -> str:
-        """Of this case alone in its part: the inputs of no two cases are the same."""
+        """The name from which inputs are seeded: unlike for every other case of the part."""
         return self.case.name
 
     def inputs(self, seed: int, number: int, device: torch.device) -> Call:
-        """New inputs for the case's call `number`; the same seed gives the same inputs again on the same device."""
+        """New inputs for the case's call `number`. On one device the same seed gives the same inputs."""
         text = f"{seed}/{self.assignment.name}/{self.part.name}/{self._own}/{number}"
         derived = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
         generator = torch.Generator(device).manual_seed(derived)
         return self.problem.make_inputs(self.params, self.dtype, generator)
 
     def cut(self) -> list[Piece]:
-        """The case in `pieces` of its own along dimension 0, each with numbers of its own."""
+        """The case's `pieces` along dimension 0. Each piece draws its own numbers."""
         params = self.problem.pieces(self.params, self.case.pieces)
         whole = self.assignment, self.problem, self.part, self.case
         return [Piece(*whole, one, index) for index, one in enumerate(params)]
@@ -98,7 +103,7 @@ class BoundCase:
 
 @dataclass(frozen=True)
 class Piece(BoundCase):
-    """Some of the entries of dimension 0 of a case."""
+    """A case on some of the entries of dimension 0."""
 
     index: int
 
@@ -109,7 +114,11 @@ class Piece(BoundCase):
 
 @dataclass(frozen=True)
 class BoundSpeedCase(BoundCase):
-    """A speed case at one size. `tries` of its `case` names the size, `memory_gib` is the GPU memory it needs if that is known."""
+    """A speed case at one size.
+
+    Attributes:
+        memory_gib: GPU memory that the size needs, if known.
+    """
 
     speed: SpeedCase
     memory_gib: float | None = field(default=None, kw_only=True)
@@ -120,11 +129,13 @@ class BoundSpeedCase(BoundCase):
 
     @property
     def opponents(self) -> list[str]:
-        """The baselines that bands name."""
+        """Names of the baselines of the case's bands."""
         return list(dict.fromkeys(band.vs for band in self.speed.bands))
 
     def contenders(self, everyone: bool) -> list[str]:
-        """The names of the submission's opponents: those of bands and roofline, or everyone there is."""
+        """Names of the other runners of a race: baselines of bands and the roofline's yardstick; with `everyone` all
+        there are.
+        """
         more = ["eager", "compile", "reference", *self.speed.vendor] if everyone else []
         return list(dict.fromkeys([*self.opponents, *more, self.speed.roofline]))
 
@@ -144,11 +155,11 @@ class SpeedSizes:
         return replace(self.declared.place, sizes=self)
 
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
-        """The first size that fits."""
+        """The first size that needs at most `free_gib`; None if no size does."""
         return next((case for case in self.cases if (case.memory_gib or 0.0) <= free_gib), None)
 
     def needed_gib(self, total_gib: float) -> float:
-        """The memory of the first size that fits into so much; 0 if none fits."""
+        """Memory in GiB of the first size that fits into `total_gib`; 0 if none fits."""
         fitting = self.fitting(total_gib)
         return 0.0 if fitting is None else fitting.memory_gib or 0.0
 
@@ -189,7 +200,9 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
 
 
 def _check_work(timed: BoundSpeedCase) -> None:
-    """Raise CourseError where the work is not enough for the roofline to tell its time, or on a GPU for launches to be a small part."""
+    """Raise CourseError if a timed call does too little work: the roofline needs some, and on a GPU launches must be a
+    small part.
+    """
     folder, roofline = timed.assignment.folder, timed.speed.roofline
     where = f"in part {timed.part.name!r}, speed case {timed.name!r} ({timed.case.tries})"
     try:
@@ -207,7 +220,7 @@ def _check_work(timed: BoundSpeedCase) -> None:
 
 
 def _size(params: Params, part: Part) -> str:
-    """What distinguishes a speed case's input, as `shape 16384 × 16384` or `batch 48, n 4096, d 64, causal`."""
+    """The parameters that distinguish a speed case, as `shape 16384 × 16384` or `batch 48, n 4096, d 64, causal`."""
     words = []
     for name, value in params.model_dump(exclude_defaults=True).items():
         if part.defaults.get(name) == value:

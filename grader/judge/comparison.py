@@ -1,4 +1,4 @@
-"""Holds outputs against the error budget of their case (see `grader.verdict.tolerance`)."""
+"""Compares outputs with the oracle, within the error budget of their case (see `grader.verdict.tolerance`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ Outputs: TypeAlias = Mapping[str, torch.Tensor]
 
 
 class Scale:
-    """The right outputs of one call, the oracle's unless others are `expected`, and the scales of its errors."""
+    """The right outputs of one call (the oracle's, unless `expected` is given), and the scale of each output's
+    errors.
+    """
 
     def __init__(self, case: BoundCase, call: Call, expected: Outputs | None = None) -> None:
         self._spec = case.assignment.spec.tolerance
@@ -38,24 +40,24 @@ class Scale:
         self.scales = tolerance.scales(self.expected, self._spec.scale, self._spec.unit)
 
     def measure(self, outputs: Outputs) -> dict[str, Errors]:
-        """The errors of outputs, by name."""
+        """Errors of the outputs, by name."""
         return {
             name: tolerance.measure(outputs[name], expected, self.scales[name], self._spec.scale[name])
             for name, expected in self.expected.items()
         }
 
     def compared(self, outputs: Outputs, name: str, limit: float) -> Compared:
-        """An output and what it is held against; an error of at most `limit` is within budget."""
+        """An output beside its right values and scale; an error of at most `limit` is within budget."""
         return Compared(outputs[name], self.expected[name], self.scales[name], self._spec.scale[name], limit)
 
     def beyond(self, outputs: Outputs, name: str, limit: float) -> torch.Tensor:
-        """Which elements of an output are off by more than `limit`."""
+        """A mask of the output's elements whose error exceeds `limit`."""
         expected, scale = self.expected[name], self.scales[name]
         return tolerance.beyond(outputs[name], expected, scale, self._spec.scale[name], limit)
 
 
 def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
-    """By output: k times the yardstick's errors plus the floor."""
+    """The budget of each output: k times the yardstick's errors, plus the floor."""
     spec = case.assignment.spec.tolerance
     precision = spec.precision(case.case.dtype, device_name)
     floor = Errors(spec.floor[precision], spec.floor_rms[precision])
@@ -63,21 +65,26 @@ def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Er
 
 
 class Reference:
-    """The staff's kernels, each in a worker of its own. Threads may share it; they ask one after another."""
+    """The staff's kernels, each in a worker of its own. Threads may share an instance; calls run one after another."""
 
     def __init__(self, run: Run, crew: Crew) -> None:
         self._run, self._crew = run, crew
         self._asking = threading.Lock()
 
     def answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
-        """The reference kernel's outputs for `call`. Raises CaseRefused, WorkerUnavailable when it gives none."""
+        """The reference kernel's outputs for a call.
+
+        Raises:
+            CaseRefused: the reference gave no answer, or broke the contract.
+            WorkerUnavailable: its worker did not start.
+        """
         with self._asking:
             try:
                 return self._ask(case, call)
             except (CaseRefused, WorkerUnavailable):
                 if self._crew.is_busy:
                     raise
-            self._crew.evict()  # the submission has answered, and may have filled what the reference needs
+            self._crew.evict()  # the submission has answered already, and may hold the memory that the reference needs
             return self._ask(case, call)
 
     def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
@@ -86,7 +93,7 @@ class Reference:
         except ContenderFault as fault:
             words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
             if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
-                raise MemoryError(words) from None  # perhaps the submission has it
+                raise MemoryError(words) from None  # the submission may hold the memory
             raise CaseRefused(words) from None
         except CheckFailed as failed:
             raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
@@ -94,7 +101,9 @@ class Reference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Holds outputs against the oracle, within PyTorch's error or, where that is not budget enough, the reference kernel's."""
+    """Compares outputs with the oracle. The budget comes from PyTorch's error, or the reference kernel's if that is
+    larger.
+    """
 
     run: Run
     reference: Reference
@@ -109,11 +118,17 @@ class Comparison:
         drawn: bool = False,
         before: int | None = None,
     ) -> None:
-        """Raise CheckFailed with a diagnosis where an output is beyond its budget, CaseRefused where the case is no test.
+        """Raise CheckFailed with a diagnosis if an output exceeds its budget.
 
         Args:
-            drawn: the input was drawn at random, and a trivial answer may be right.
-            before: how many entries of dimension 0 lie before those that are compared, and are right; None where these are all.
+            evidence: gets the errors and budgets.
+            drawn: the input was drawn at random, so a trivial answer may be right.
+            before: for a piece, the number of entries of dimension 0 before it, all of them right; None for a whole
+                call.
+
+        Raises:
+            CheckFailed: an output is wrong.
+            CaseRefused: a trivial answer would pass, or the reference is wrong.
         """
         scale = Scale(case, call)
         expected = scale.expected
@@ -122,7 +137,7 @@ class Comparison:
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
         if not within(errors, budgets):
-            # PyTorch's error alone is budget enough for nearly every right kernel.
+            # Nearly every right kernel is within PyTorch's budget, so the reference is seldom asked.
             reference = scale.measure(self.reference.answer(case, call))
             _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
             larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
@@ -143,7 +158,7 @@ class Comparison:
             raise CheckFailed(lines[0], tuple(lines[1:]), shown)
 
     def around(self, case: BoundCase, call: Call, found: WroteOutside) -> ErrorMap | None:
-        """The map of an output beside which was written."""
+        """A map of the output beside which a call wrote."""
         scale, name = Scale(case, call), found.stray.neighbour
         pytorch = scale.measure(case.problem.baseline(call))
         limit = budgets_of(self.run.device_name, case, pytorch)[name].worst
@@ -152,20 +167,20 @@ class Comparison:
 
 
 def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
-    """The wrong output that is told first: a result before gradients; one with a wrong element before others."""
+    """The wrong output to tell first: results before gradients, outputs with a wrong element before others."""
     gradients = _gradients(call, expected)
     return min(bad, key=lambda name: (name in gradients, not bool(bad[name].any())))
 
 
 def _gradients(call: Call, expected: Outputs) -> list[str]:
-    """The outputs that are gradients: of a call with an upstream gradient the first ones, one for each input."""
+    """Names of the outputs that are gradients: with an upstream gradient the first outputs, one per input."""
     return list(expected)[: len(call.args)] if call.upstream is not None else []
 
 
 def _explain(
     case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call], before: int | None
 ) -> list[str]:
-    """Sentences about what is wrong: of a call with an upstream gradient about the result, then about the gradients."""
+    """Sentences about the wrong outputs. A wrong result comes before wrong gradients."""
     gradients, calls = _gradients(call, expected), [call, *earlier]
     results = [name for name in expected if name not in gradients]
 
@@ -201,7 +216,7 @@ def _explain(
 
 
 def _earlier(seed: int, case: BoundCase, call: Call) -> list[Call]:
-    """The calls of a case before this one; its inputs can be made again."""
+    """The calls of the case before this one, with their inputs drawn again."""
     calls: list[Call] = []
     if case.case.calls > 1:
         (device,) = {tensor.device for tensor in call.args.values()}
@@ -220,7 +235,9 @@ def within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool:
 def _check_reference(
     case: BoundCase, reference: Mapping[str, Errors], budgets: Mapping[str, Errors], cap: float
 ) -> None:
-    """A wrong reference must not widen the budget: it would pass wrong kernels."""
+    """Refuse a reference whose error exceeds `cap` times the budget: it would widen the budget and pass wrong
+    kernels.
+    """
     for name, budget in budgets.items():
         if not reference[name].within(Errors(cap * budget.worst, cap * budget.rms)):
             off = f"{name} is off by {reference[name].worst:.3g}"
@@ -228,7 +245,7 @@ def _check_reference(
 
 
 def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> None:
-    """Refuse a case that an answer without work would pass, unless its `degenerate` says why that is right; and the reverse."""
+    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need."""
     answers = _trivial_answers(case, call, scale.expected)
     passing = next((name for name, outputs in answers if within(scale.measure(outputs), budgets)), None)
     if passing is not None and case.case.degenerate is None:
@@ -239,7 +256,7 @@ def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[
 
 
 def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tuple[str, Outputs]]:
-    """Answers without work: constants, memory that was never written, and copies of an input."""
+    """Answers without work: constants, unwritten memory, copies of an input."""
 
     def everywhere(value: float) -> Outputs:
         return {

@@ -1,8 +1,9 @@
-"""Triton kernels on a machine without a GPU: compiled for the GPUs of `problem.toml`, beside being interpreted.
+"""On a machine without a GPU: compiles a submission's Triton kernels for the GPUs of `problem.toml`, beside
+interpreting them.
 
-The interpreter forgives what a compiler does not: factors of different dtypes in `tl.dot`, blocks that no GPU has the shared memory
-for. So launches of some cases are compiled too, by a worker of their own, while the next cases run. What that worker says costs a
-case where the kernel would not run on the GPU that submissions are graded on; it earns nothing.
+The interpreter accepts kernels that a compiler refuses, such as `tl.dot` of two dtypes or blocks larger than shared
+memory. So a worker compiles the launches of some cases while later cases run. A case fails if its kernel would not run
+on the GPU that submissions are graded on; compiling earns no points.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from grader.protocol import CompiledCall
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit, shared_limit
 
-# How Triton says that a block cannot have so much.
+# Triton's message when a block needs more shared memory than there is.
 SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
 GRID_TOO_LARGE = "GridTooLarge"  # the error of `grader/worker/interpreting.py`
-WAIT_S = 20.0  # after which whoever watches is told that the judge still waits
-OWN_NUMBER = 1_000_000  # of the call whose inputs are used: no case has so many
+WAIT_S = 20.0  # seconds between two events that say that the judge still waits
+OWN_NUMBER = 1_000_000  # the number of its call, higher than any case has
 
 
 class Compilation:
-    """Compiles the cases of one assignment at a time that say `compiled` in problem.toml, in their order.
+    """Compiles the cases with `compiled` in problem.toml, in their order, one assignment at a time.
 
     Attributes:
-        kernels: what was learnt of each assignment's kernels, by its name.
+        kernels: resources of each assignment's compiled kernels, by assignment name.
     """
 
     def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
@@ -52,7 +53,7 @@ class Compilation:
         self.kernels: dict[str, list[KernelResources]] = {}
 
     def start(self, assignment: Assignment) -> None:
-        """Start on an assignment's cases, beside whatever else is done; again for the same one, it does nothing."""
+        """Begin to compile an assignment's cases in the background. Does nothing if they have begun."""
         if not self._cases or self._assignment == assignment.name:
             return
         self.finish()
@@ -66,12 +67,13 @@ class Compilation:
                     self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:
-        """A case went wrong: whether it compiles does not matter any more."""
+        """Do not compile a case: it has failed anyway."""
         if (future := self._ahead.pop(case.id, None)) is not None:
             future.cancel()
 
     def check(self, case: BoundCase) -> str:
-        """Wait until a case's launches are compiled, and say how that went; nothing where they are not to be.
+        """Wait until a case's launches are compiled. Returns a sentence about the result; "" if the case is not
+        compiled.
 
         Raises:
             ContenderFault, CheckFailed: a kernel would not run on the GPU that submissions are graded on.
@@ -100,7 +102,7 @@ class Compilation:
         return f"{which} were compiled for {', '.join(call.arch for call in good)}"
 
     def finish(self) -> None:
-        """Wait for what is being compiled, and end the worker."""
+        """Wait for the compilation in progress, drop the rest, and end the worker."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None
@@ -109,12 +111,12 @@ class Compilation:
             self._contender = None
 
     def abandon(self) -> None:
-        """Begin nothing more; what runs ends with its worker."""
+        """Begin no other case. A compilation in progress ends with its worker."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
-        """For the GPU that submissions are graded on first; where one takes too long, no other is tried."""
+        """Compile a case for every architecture, first the graded one. After a fault no other case is tried."""
         spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
         others = () if self._run.job.effort == "quick" else spec.architectures
         for arch in dict.fromkeys([spec.arch, *others]):
@@ -130,11 +132,11 @@ class Compilation:
         return done
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
-        """The first of an assignment's cases that is compiled; None where none is."""
+        """The first of an assignment's cases to be compiled; None if there is none."""
         return next((case for case in self._cases if case.assignment is assignment), None)
 
     def wait(self) -> None:
-        """Wait until nothing is being compiled."""
+        """Wait until no case is being compiled."""
         wait(self._ahead.values())
 
     def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
@@ -145,7 +147,9 @@ class Compilation:
 
 
 def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:
-    """What a worker that compiles makes of a case for `arch`, as `sm_90`. Raises ContenderFault where it gives no answer."""
+    """A compiling worker's result for a case and an architecture such as `sm_90`. Raises ContenderFault if there is no
+    answer.
+    """
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
@@ -162,7 +166,7 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) ->
 
 @dataclass(frozen=True)
 class Unknown:
-    """Nobody can say whether a call compiles for `arch`."""
+    """A call that could not be compiled for `arch`, for a reason that says nothing about its kernels."""
 
     arch: str
     why: str
@@ -176,7 +180,8 @@ def _resources(call: CompiledCall | Unknown) -> list[KernelResources]:
         known = {"name": kernel.name, "arch": call.arch, "shared_bytes": kernel.shared_bytes}
         told = kernel_resources(kernel.ptxas)[:1]
         found += [one.model_copy(update=known) for one in told] or [KernelResources(registers=None, **known)]
-    if call.error is not None and call.error.type != GRID_TOO_LARGE:  # it was compiled; its case says what is wrong
+    # The kernel was compiled, and its case tells the error
+    if call.error is not None and call.error.type != GRID_TOO_LARGE:
         name = call.failed or "kernel"
         found.append(KernelResources(name=name, arch=call.arch, registers=None, problem=_problem(call)))
     return found
@@ -190,7 +195,7 @@ def _problem(call: CompiledCall) -> str:
 
 
 def raise_fault(call: CompiledCall) -> None:
-    """Raise what keeps a call's kernels from being launched, if anything does."""
+    """Raise the error that keeps a call's kernels from being launched on the GPU, if there is one."""
     if call.error is None:
         return
     if SHARED_MEMORY.search(call.error.message):

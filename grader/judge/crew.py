@@ -1,4 +1,6 @@
-"""Every worker of a grading: the submission's in each lane, the reference's, the baselines', and those that tools watch."""
+"""The crew: every worker of a grading. The submission's in each lane, the reference's, the baselines', those under a
+tool.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,27 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 
 
 class Crew:
-    """Starts, hands out and ends workers, which come from a pool; whoever made the pool closes it.
+    """Starts, hands out and ends workers. The workers come from a pool, which the crew does not close.
 
     Attributes:
-        is_busy: whether several workers of the submission may be running. The lanes say so.
+        is_busy: whether several lanes run; set by `Lanes`.
     """
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
         self._run, self._standing, self._pool = run, standing, pool
         self.baselines = Baselines(pool, run.job.course)
         self.is_busy = False
-        self._contenders: dict[tuple[str, int], Contender] = {}  # the submission's, by assignment and lane
+        self._contenders: dict[tuple[str, int], Contender] = {}  # of the submission, by assignment and lane
         self._references: dict[str, Contender] = {}
         self._coming_reference: Contender | None = None
         self._expecting = threading.Lock()
-        self._has_crashed = False  # whether a worker of the submission has
+        self._has_crashed = False  # whether a worker of the submission has crashed
 
     def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
-        """A lane's worker of the submission for an assignment, loaded; a new one where the last has died.
+        """A lane's worker for an assignment, with the submission's file loaded; a new worker if the last one is dead.
 
         Raises:
-            ContenderFault: there is nothing to run, or it could not be loaded, or its time is used up.
+            ContenderFault: the file is missing, forbidden or cannot be loaded, or the assignment's time is used up.
         """
         self._standing.check_loadable(assignment)
         self._standing.check_time(assignment)
@@ -50,13 +52,14 @@ class Crew:
             first = contender is None
             contender = self._load(assignment, lane)
             if self._run.device_name == "cpu" and first:
-                return contender  # on a laptop's few cores, what the first case shows should not wait for a start
+                return contender  # a laptop has few cores, and a start would delay the first case
         if (self.is_busy or self._run.lane_count == 1) and self._needs_a_spare(assignment):
             self.prepare(1)
         return contender
 
     def _needs_a_spare(self, assignment: Assignment) -> bool:
-        # For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed.
+        # A spare serves the next assignment, or replaces a crashed worker. A laptop's few cores start one only after a
+        # crash.
         is_last = assignment.name == self._run.job.assignments[-1]
         return self._run.device_name == "cuda" or self._has_crashed or not is_last
 
@@ -64,7 +67,7 @@ class Crew:
         if not self.is_busy:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
-                    last.kill()  # what an earlier assignment left running must not disturb this one
+                    last.kill()  # processes of an earlier assignment must not disturb this one
         contender = self._pool.take(self._kind(assignment), alone=not self.is_busy, purpose=assignment.name)
         self._standing.employ(contender, assignment)
         try:
@@ -81,12 +84,17 @@ class Crew:
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
 
     def has_worker(self, assignment: Assignment) -> bool:
-        """Whether the submission's worker for an assignment, in the first lane, lives."""
+        """Whether the submission's worker for an assignment in lane 0 is alive."""
         contender = self._contenders.get((assignment.name, 0))
         return contender is not None and contender.lives()
 
     def watched(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
-        """A worker that a tool watches, with nothing loaded. Raises ContenderFault where there is nothing to run; WorkerUnavailable."""
+        """A worker under a tool, with nothing loaded.
+
+        Raises:
+            ContenderFault: the file is missing or cannot be loaded, or the assignment's time is used up.
+            WorkerUnavailable: the worker did not start.
+        """
         self._standing.check_loadable(assignment)
         self._standing.check_time(assignment)
         contender = self._pool.watched(tool)
@@ -95,30 +103,35 @@ class Crew:
         return contender
 
     def compiling(self, assignment: Assignment) -> Contender:
-        """A worker with the submission, which compiles launches and does not run them. Raises ContenderFault, WorkerUnavailable."""
+        """A worker that has loaded the submission and compiles launches instead of running them.
+
+        Raises ContenderFault, WorkerUnavailable.
+        """
         self._standing.check_time(assignment)
         contender = self._pool.take("compile")
         self._standing.employ(contender, assignment, logged=False)
         return load_file(contender, self._run.job.submission, assignment)
 
     def prepare(self, count: int) -> None:
-        """Start workers in the background, until so many stand ready."""
+        """Start workers in the background until the pool has `count` spares."""
         self._pool.prepare(count)
 
     def prepare_races(self, wanted: Sequence[tuple[str, bool]]) -> None:
-        """Start workers for the races in the background; lanes never take them. Does nothing while some are left.
+        """Start workers kept for the races (the pool's reserve). Lanes never take them. Does nothing while the reserve
+        is not empty.
 
         Args:
-            wanted: for each the name of its assignment, and whether to import what a first backward pass would wait for.
+            wanted: for each worker, the name of its assignment and whether to import modules that a first backward pass
+                needs.
         """
         if not self._pool.has_reserve:
             self._pool.reserve([(name, (NEEDED_FOR_GRADIENTS,) if gradients else ()) for name, gradients in wanted])
 
     def settle(self, starts: bool = True) -> None:
-        """Wait until no worker is starting or loading any more: that would disturb a race. Raises WorkerUnavailable.
+        """Wait until no worker is starting or loading: either would disturb a race. Raises WorkerUnavailable.
 
         Args:
-            starts: whether to wait for the submission's workers that are starting for later races, too.
+            starts: whether to wait for the pool's spares and reserve, too.
         """
         self._pool.end_idle("watched")
         self.baselines.settle()
@@ -126,37 +139,43 @@ class Crew:
             self._pool.settle()
 
     def end_lanes(self, lanes: Container[int]) -> None:
-        """End the submission's workers in some lanes."""
+        """End the submission's workers in these lanes."""
         end_all(contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes)
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
-        """End the submission's workers for an assignment, whatever they are doing, in all lanes (see `Contender.condemn`); how many."""
+        """Condemn the submission's workers for an assignment in all lanes (see `Contender.condemn`). Returns how many
+        there were.
+        """
         found = [one for (name, _), one in list(self._contenders.items()) if name == assignment.name and one.alive]
         for contender in found:
             contender.condemn(sentence)
         return len(found)
 
     def evict(self) -> None:
-        """End every worker of the submission, and remove what they have left. Who waits for one is told of a crash."""
+        """End every worker of the submission and remove its scratch folder. A call in progress ends as a crash."""
         self._pool.evict()
 
     def clear(self) -> None:
-        """End all that the submission runs, and remove its folders and what it has compiled. Only where no lane is busy."""
+        """End all processes of the submission and remove its folders and compiled kernels. Only while no lane runs."""
         self._pool.clear()
 
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
-        """A worker as the submission's, with the staff's file in `folder` loaded. Raises ContenderFault, WorkerUnavailable."""
+        """A worker like the submission's, with the staff's file in `folder` loaded. Raises ContenderFault,
+        WorkerUnavailable.
+        """
         kind = "compile" if compiling else self._kind(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def expect_reference(self) -> None:
-        """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
+        """Start a worker for the reference in the background, so that the first case that needs the reference does not
+        wait.
+        """
         with self._expecting:
             if not self._references and self._coming_reference is None:
                 self._coming_reference = self._start_reference(self._run.device_name)
 
     def reference(self, assignment: Assignment) -> Contender:
-        """The worker of the staff's answer to an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
+        """The worker of the reference for an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
         contender = self._references.get(assignment.name)
         if contender is None or not contender.lives():
             with self._expecting:
@@ -170,7 +189,7 @@ class Crew:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
 
     def end_idle(self) -> None:
-        """End all workers but the submission's own: whoever needs one of the others starts it again."""
+        """End all workers but the submission's. A later call starts the others again."""
         self._pool.end_idle()
         self.baselines.end()
         coming, self._coming_reference = self._coming_reference, None

@@ -1,4 +1,4 @@
-"""What ran where: the versions and the machine that a report names."""
+"""Describes the machine and the versions of its software for the report, and finds its compilers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def driver_version() -> str | None:
 
 
 def find_compiler(device: str) -> str | None:
-    """What builds a `.cu` file: nvcc for a GPU; a C++ compiler where the CPU stands in for one."""
+    """The compiler of `.cu` files: nvcc for a GPU, a C++ compiler for the CPU. None if there is none."""
     if device == "cuda":
         return find_nvcc()
     found = (shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
@@ -68,7 +68,7 @@ def find_compiler(device: str) -> str | None:
 
 @functools.cache
 def interpreter_fault() -> str:
-    """Why Triton's CPU interpreter cannot be used here, or nothing: with numpy 2.4, triton 3.6 fails in every loop."""
+    """Why Triton's CPU interpreter cannot run here, or "". Triton 3.6 with NumPy 2.4 fails in every loop."""
 
     def numbers(package: str) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", version(package))[:2])

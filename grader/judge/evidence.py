@@ -1,4 +1,4 @@
-"""What a check finds: the ways it can end, and what it measured on the way."""
+"""How a case or check can fail, and the evidence that it gathers on the way."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Told(Exception):
 
 
 class CheckFailed(_Told):
-    """A check that a submission did not pass: a sentence for the student, what else was seen, and a map of a wrong output."""
+    """The submission did not pass: a sentence for the student, details, and a map of a wrong output."""
 
 
 class WroteOutside(CheckFailed):
-    """A write beside a tensor of a call. got: the call's outputs."""
+    """A call wrote outside its tensors. `got` are the call's outputs."""
 
     def __init__(self, message: str, stray: Stray, got: Mapping[str, Tensor]) -> None:
         super().__init__(message)
@@ -35,30 +35,30 @@ class WroteOutside(CheckFailed):
 
 
 class CaseRefused(_Told):
-    """A case that says nothing about the submission: a fault of the course, as a wrong reference, or of the machine's tools."""
+    """The case says nothing about the submission: the course (say, a wrong reference) or a tool of the machine is at
+    fault.
+    """
 
 
 @dataclass
 class Evidence:
-    """What a check has measured so far; it goes into the report whatever the check's end."""
+    """Measurements of a case, check or speed case; the report shows them, however the case ends."""
 
-    given: tuple[str, ...] = ()  # to its last call (see `described`)
+    given: tuple[str, ...] = ()  # inputs of the last call (see `described`)
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
-    kernels: tuple[RanKernel, ...] = ()  # that the GPU ran in the last call, where that was profiled
+    kernels: tuple[RanKernel, ...] = ()  # run by the GPU in the last call, if that was profiled
     gpu_time: GpuTime | None = None
-    launches: int | None = None  # of the submission's kernels in its last call, where somebody counts them
-    kept: tuple[str, ...] = ()  # outputs of its last call that lie in memory of what the call before it returned
+    launches: int | None = None  # of the submission's kernels in the last call, if they were counted
+    kept: tuple[str, ...] = ()  # outputs of the last call in memory that an earlier call had returned
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
-    words: str = ""  # of a check that was passed, and of a speed case that was not measured to the end
+    words: str = ""  # of a passed check, or of a speed case that was not measured to the end
 
 
 def described(call: Call, windows: int = 1) -> tuple[str, ...]:
-    """What a call is given, as "q of shape (2, 72, 64)", "k and v of shape (2, 200, 64)", "float32", "is_causal True".
-
-    Args:
-        windows: how many times the tensors repeat their memory (`cpu_windows` of problem.toml).
+    """A call's inputs in words, as "q of shape (2, 72, 64)", "k and v of shape (2, 200, 64)", "float32", "is_causal
+    True".
     """
     alike: dict[str, list[str]] = {}
     for name, tensor in call.args.items():
@@ -72,7 +72,7 @@ def described(call: Call, windows: int = 1) -> tuple[str, ...]:
 
 
 def with_input(details: tuple[str, ...], message: str, given: tuple[str, ...], case: str) -> tuple[str, ...]:
-    """The details of a case that went wrong and, unless they or the message have it already, what its call was given."""
+    """The details of a failed case, with its inputs added unless the details or the message name them."""
     told = "\n".join([message, *details])
     if all(one.partition(" of ")[2].removeprefix("shape ") in told if " of " in one else one in told for one in given):
         return details

@@ -1,4 +1,4 @@
-"""The report of a grading, gathered from its results."""
+"""Puts the report of a grading together from its results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ NOT_COLLECTED = "did not run: no test of this name was collected"
 
 @dataclass(frozen=True)
 class Gathering:
-    """Makes the report. `interrupted`: the grading was ended before every case had its turn."""
+    """Makes the report.
+
+    Attributes:
+        interrupted: the grading ended before every case had run.
+    """
 
     run: Run
     standing: Standing
@@ -137,7 +141,7 @@ class Gathering:
 
 
 def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
-    """Each fault of the machine or of the grader once, with the first case that met it."""
+    """Each fault of the machine or the grader once, with the first case that met the fault."""
     places: dict[str, list[str]] = {}
     for one in results:
         for part in one.parts:
@@ -150,5 +154,5 @@ def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
 
 
 def _ended(result: CaseResult) -> Outcome:
-    """The outcome by which points count: an interruption leaves a group open, as a fault of the grader does."""
+    """The outcome that counts for points: an interrupted case leaves its group open, like a fault of the grader."""
     return "infra_error" if result.message == INTERRUPTED else result.outcome

@@ -1,4 +1,4 @@
-"""The GPU as the judge sees it beside the workers: its clocks, who else uses it, how much memory calls take, and whether it is quiet."""
+"""The GPU seen from the judge: clocks, other processes, memory that a call takes, and whether any kernel still runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from grader.verdict.tally import Conditions
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
 PROBES = 20
-LOOK_NS = 6_000_000  # several times the turn that a GPU gives to each of its contexts
-PAUSE_NS = 20_000  # a thread that does nothing but read the clock reads it thousands of times in this
-AWAY = 0.25  # of the time: another process has half of it
-COARSE = 0.98  # of the time: no neighbour has so much, but a clock that ticks more slowly than `PAUSE_NS` looks like one that has
-# One thread reads the GPU's clock until `whole` ns are over, and adds up the times between two readings that are longer than `pause`:
-# those in which its context did not have the GPU. This does not depend on how fast the GPU is, or was when it was first asked.
+LOOK_NS = 6_000_000  # several turns of a GPU that runs contexts by turns
+PAUSE_NS = 20_000  # two readings of a clock by a thread that does nothing else lie much closer
+AWAY = 0.25  # of the time: beside another busy process it is half
+COARSE = 0.98  # of the time: more means a clock that ticks slower than PAUSE_NS, not a neighbour
+# One thread reads the GPU's clock for `whole` ns, and sums up all gaps longer than `pause`: in a gap the GPU ran
+# another context. The sum does not depend on the speed of this GPU, nor on how busy it was when the gauge was made.
 TIME_AWAY = b"""
 .version 7.0
 .target sm_70
@@ -54,20 +54,24 @@ again:
     ret;
 }
 """
-PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # how long to wait for a busy GPU
-QUIET_LOOKS = 3  # one after another
+PATIENCE_S = (0.02, 0.1, 0.5, 2.0)  # waits for a busy GPU
+QUIET_LOOKS = 3  # in a row
 MAX_REPEATS = 3
 DONE = "your function had returned and its stream was done"
 MEMORY_INTERVAL_S = 0.001
-NOISE = 1.6  # a GPU that is shared takes at least twice as long
+NOISE = 1.6  # a shared GPU takes at least twice as long
 NOISE_S = 200e-6
 
 
 class Gauge:
-    """Looks at a GPU through NVML, and with a small piece of work of its own. On a CPU, or not `measuring`, all is quiet.
+    """Looks at a GPU through NVML, and with small kernels of the judge. On a CPU, or if not `measuring`, the GPU counts
+    as quiet.
 
-    `usual_s` is what the judge's own piece of work takes on the quiet GPU. It is measured when the gauge is made, which must be before
-    any of the student's code runs: nobody can make it longer then.
+    Attributes:
+        pause_ns: shortest gap between two readings of the GPU's clock that counts; None if the clock is too coarse.
+        usual_s: time of the probe's kernels on a quiet GPU. Measured before any code of the student runs, so that
+            nobody can raise it.
+        cache_bytes: of the L2 cache; 0 without a GPU.
     """
 
     def __init__(self, device: torch.device, measuring: bool = True) -> None:
@@ -75,11 +79,10 @@ class Gauge:
         self._handle: Any = None
         self._work: torch.Tensor | None = None
         self._away: torch.Tensor | None = None  # nanoseconds
-        self._time_away: Any = None  # the kernel, once it is loaded
-        # The shortest time between two readings of the GPU's clock that counts as away; None where the clock is too coarse.
+        self._time_away: Any = None  # the kernel TIME_AWAY, once loaded
         self.pause_ns: int | None = None
         self.usual_s = 0.0
-        self.cache_bytes = 0  # of the level that all multiprocessors share; 0 where there is no GPU
+        self.cache_bytes = 0
         if device.type == "cuda":
             self._open()
             self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
@@ -90,7 +93,7 @@ class Gauge:
             self.pause_ns = self._find_pause()
 
     def look_again(self) -> None:
-        """Measure once more: perhaps the judge's own piece of work takes less, where workers were starting at first."""
+        """Measure `usual_s` and `pause_ns` again: starting workers may have disturbed the first time."""
         if self._work is not None:
             self.usual_s = min(self.usual_s, self._shortest())
             if self.pause_ns != PAUSE_NS:
@@ -115,7 +118,7 @@ class Gauge:
             self._nvml = None
 
     def conditions(self) -> Conditions:
-        """Clocks and temperature now."""
+        """The GPU's clocks in MHz and its temperature in °C, now."""
         if self._nvml is None:
             return Conditions()
         nvml = self._nvml
@@ -133,14 +136,14 @@ class Gauge:
         )
 
     def others(self) -> list[int]:
-        """Process ids of compute processes on this GPU that are not the judge's or its workers'.
+        """Ids of other processes that compute on this GPU, without the judge and its workers.
 
-        In a container the driver may tell ids that mean nothing inside: those that name no process here are left out.
+        In a container the driver may report ids of the host. Ids without a process here are left out.
         """
         return list(self.memory_of_others())
 
     def memory_of_others(self) -> dict[int, int | None]:
-        """GPU memory, in bytes, of each of `others`, as far as the driver tells."""
+        """GPU memory of each of `others` in bytes, None if the driver does not tell."""
         if self._nvml is None:
             return {}
         try:
@@ -151,21 +154,21 @@ class Gauge:
         return {one.pid: one.usedGpuMemory for one in running if one.pid not in ours and psutil.pid_exists(one.pid)}
 
     def is_quiet(self, thoroughly: bool = True) -> bool:
-        """Whether no kernel of another process is running now, and none takes turns with the judge's.
+        """Whether no kernel of another process runs now.
 
-        First a small piece of work, of half a millisecond on a large GPU, which waits for a kernel that is still running, must be done as
-        fast as at first. Then, `thoroughly`, a kernel looks for 6 ms how long it does not have the GPU.
+        First the probe: kernels that queue behind a running kernel must be as fast as usual. Then, if `thoroughly`, a
+        kernel watches for LOOK_NS how often the GPU runs another context.
         """
         if self._work is None:
             return True
         limit_s = NOISE * self.usual_s + NOISE_S
-        as_usual = any(self._probe() <= limit_s for _ in range(2))  # the host may have hiccups
+        as_usual = any(self._probe() <= limit_s for _ in range(2))  # twice, because the host may stall
         if not as_usual or not thoroughly or self.pause_ns is None:
             return as_usual
         return self._time_away_ns(self.pause_ns) <= AWAY * LOOK_NS
 
     def _find_pause(self) -> int | None:
-        """The GPU's clock ticks every 32 ns on an H200; how often elsewhere, nobody promises."""
+        """The shortest pause that this GPU's clock resolves; None if the clock is too coarse."""
         pauses = (PAUSE_NS, 10 * PAUSE_NS, 50 * PAUSE_NS)
         return next((pause for pause in pauses if self._time_away_ns(pause) < COARSE * LOOK_NS), None)
 
@@ -191,7 +194,7 @@ class Gauge:
 
 
 def _done(answer: tuple[Any, ...]) -> Any:
-    """What a call of the driver gives beside its status. Raises RuntimeError."""
+    """The result of a call of the driver, without its status. Raises RuntimeError."""
     status, *found = answer
     if int(status) != 0:
         raise RuntimeError(f"the CUDA driver says {status!r}")
@@ -199,14 +202,14 @@ def _done(answer: tuple[Any, ...]) -> Any:
 
 
 class MemoryTaken:
-    """GPU memory that a call takes: by how much the free memory fell at most, in MiB, from the most that was free.
+    """GPU memory that a call takes: the largest free memory minus the least, in MiB.
 
-    The driver tells, not the worker, whose own count could be wrong on purpose. Memory that was taken and given back between two looks, a
-    millisecond apart, is missed; PyTorch's allocator keeps what it once took.
+    The driver gives the numbers, because a worker could report wrong ones. Memory that is taken and freed between two
+    looks is missed; PyTorch's allocator keeps its memory, so such a call is rare.
     """
 
     def __init__(self) -> None:
-        self._free: list[int] = []  # bytes, the least and the most
+        self._free: list[int] = []  # bytes: the least and the most
 
     @property
     def mib(self) -> float:
@@ -219,7 +222,7 @@ class MemoryTaken:
 
 @contextmanager
 def memory_watched(device: torch.device, enabled: bool) -> Iterator[MemoryTaken]:
-    """Look at the GPU's memory while the block runs; not where it is not `enabled`, nor on a CPU."""
+    """Watch the GPU's memory while the block runs. Does nothing on a CPU or if not `enabled`."""
     taken, ended = MemoryTaken(), threading.Event()
     if not enabled or device.type != "cuda":
         yield taken
@@ -243,10 +246,12 @@ def memory_watched(device: torch.device, enabled: bool) -> Iterator[MemoryTaken]
 
 
 def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attempt: int) -> None:
-    """Return when the GPU is quiet and the batch may be run again. Ends the submission to see whether the work was its own.
+    """Wait until the GPU is quiet. If it stays busy, end the submission to see whether the kernels were the
+    submission's.
 
     Args:
-        was_running: whether the submission had run. attempt: how often that batch was run, from 1.
+        was_running: whether the busy batch was the submission's.
+        attempt: how often the batch has run, from 1.
 
     Raises:
         CheckFailed: the submission keeps the GPU busy.
@@ -257,7 +262,7 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
         return
     if not quiet and submission.lives():
         submission.kill()
-        # The driver ends what a process has left running a little after the process.
+        # The driver ends a killed process's kernels a little later than the process.
         if not gauge.others() and _becomes_quiet(gauge):
             raise CheckFailed(f"kernels of your code still ran on the GPU after {DONE}")
     elif was_running:
@@ -269,7 +274,7 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
 
 
 def _becomes_quiet(gauge: Gauge) -> bool:
-    """Whether the GPU is quiet within a few seconds, and stays so: a neighbour that works now and then has quiet moments too."""
+    """Whether the GPU becomes quiet within a few seconds and stays so: a neighbour may pause between kernels."""
     for pause_s in PATIENCE_S:
         time.sleep(pause_s)
         if all(gauge.is_quiet() for _ in range(QUIET_LOOKS)):

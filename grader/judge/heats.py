@@ -1,10 +1,8 @@
-"""A speed case from its first race to the numbers of the report, with a second race where the judge's clock has counted more than was
-claimed.
+"""Runs the heats of a speed case: a race, and a second race with a new worker if the verdict of the first is doubted.
 
-That clock is a few percent off now and then: it counts how long results take to be collected, which differs from batch to batch and from
-worker to worker. On an H200 an honest claim was lifted in 1 of 80 races. So a race that it lifts a little has further rounds
-(`Tally.wants_another_round`), and where that does not settle it there is a second race, with a new worker. A false claim is as far off
-there.
+The judge's clock is a few percent off now and then, because collecting results takes a varying time. So it sometimes
+doubts an honest claim. A race whose claim is lifted a little has further rounds (`Tally.wants_another_round`). If these
+do not settle the doubt, a second race decides: a false claim is as far off there as in the first.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class Heat:
 
 
 def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence: Evidence) -> Heat:
-    """One race, which holds no GPU memory afterwards. Raises as `Batches` does, and FarTooSlow."""
+    """Run one race. Raises as `Batches` does, and FarTooSlow. The race has freed its GPU memory afterwards."""
     lineup = Lineup(track, case, contender)
     warm = warm_up(track, case, lineup, evidence)
     with race(track, case, lineup, warm) as timed:
@@ -47,9 +45,10 @@ def run_heat(track: Track, case: BoundSpeedCase, contender: Contender, evidence:
 def run_second_heat(
     track: Track, case: BoundSpeedCase, doubted: Heat, contender: Contender, evidence: Evidence
 ) -> Heat:
-    """The race of a new worker after a race whose claim was lifted. Returns the race that lifts it less, with a flag about the other.
+    """Race again with a new worker after a race whose claim was lifted. Returns the race with the smaller lift, and a
+    flag about the other.
 
-    So a forger has two draws of the clock's noise. Raises as `Batches` does.
+    So a forger gets two draws of the clock's noise. Raises as `Batches` does.
     """
     try:
         second = run_heat(track, case, contender, evidence)
@@ -65,13 +64,13 @@ def run_second_heat(
 
 
 def band_results(case: BoundSpeedCase, verdict: Verdict) -> tuple[BandResult, ...]:
-    """Each band of the case, and whether it is paid."""
+    """The case's bands, each with whether it was reached."""
     ends = zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
     return tuple(BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends)
 
 
 def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...], str]:
-    """The bands of a submission that was stopped early, none of them paid, and a sentence for the student."""
+    """The bands of a submission that is far too slow, none reached, and a sentence for the student."""
     bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
     limit = case.assignment.spec.timing.slow_limit
     baselines = " or ".join(case.opponents)
@@ -79,7 +78,7 @@ def stopped(case: BoundSpeedCase, after_s: float) -> tuple[tuple[BandResult, ...
 
 
 def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeasurement:
-    """Every number of a race."""
+    """A race's numbers for the report."""
     contenders = tuple(
         ContenderTime(
             name=name,
@@ -113,7 +112,7 @@ def measurement(case: BoundSpeedCase, race: Race, verdict: Verdict) -> SpeedMeas
 
 
 def work_of(name: str, case: BoundSpeedCase, roofline: Roofline) -> Cost:
-    """What one call of a contender does: the work of the case, or a yardstick's own."""
+    """The work of one call of a contender: the case's, or the yardstick's own."""
     if name != roofline.contender:
         return case.problem.cost(case.params, case.dtype)
     own = int(roofline.its_work)

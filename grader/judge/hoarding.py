@@ -1,4 +1,6 @@
-"""GPU memory as the judge sees it: who has it when there is none left."""
+"""Decides whose fault it is when the judge finds no GPU memory: the submission's, if its workers keep too much between
+calls.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +22,32 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused
 from grader.judge.run import Run
 
-HOARD_GIB = 8.0  # that a submission's workers may hold between calls before it is their fault when the judge finds none
-WORKER_GIB = 1.0  # more for each of them: a context, and what PyTorch keeps
-RELEASE_LIMIT_S = 10.0  # for the driver to take back what killed processes held
+HOARD_GIB = 8.0  # GPU memory that a submission's workers may keep between calls
+WORKER_GIB = 1.0  # more for each worker: a context and PyTorch's cache
+RELEASE_LIMIT_S = 10.0  # the driver needs some time to free the memory of killed processes
 
 
 @dataclass
 class Hoarding:
-    """Tells a submission that keeps the GPU's memory from a GPU that has too little. Threads may share it."""
+    """Tells a submission that keeps GPU memory from a GPU that has too little. Threads may share an instance."""
 
     run: Run
     crew: Crew
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    # The last sentence for each assignment, and when it was told.
+    # By assignment: the last sentence, and when it was passed.
     _told: dict[str, tuple[float, Exception]] = field(init=False, default_factory=dict)
 
     @contextmanager
     def is_a_fault(self, assignment: Assignment) -> Iterator[None]:
-        """Where the judge, or a worker that starts, finds no GPU memory in the `with` block because the submission keeps it: its fault.
+        """In this block, turn a lack of GPU memory into the submission's fault if the submission keeps too much.
 
-        To know, its workers for the assignment are ended, in all lanes; who waits for one of them is told the same, and so is a lane
-        that finds no memory meanwhile.
+        To find out, the submission's workers for the assignment are ended in all lanes. Calls in progress, and other
+        lanes that lack memory at this time, raise the same error.
 
         Raises:
-            ContenderFault: `out_of_memory`, if that has set free more than a submission may hold.
-            CaseRefused: if it has not; WorkerUnavailable where it was a worker that did not start.
+            ContenderFault: `out_of_memory`, if ending the workers freed more than a submission may keep.
+            CaseRefused: if it freed less.
+            WorkerUnavailable: if it freed less, and a worker did not start.
         """
         began = time.monotonic()
         try:
@@ -52,7 +55,7 @@ class Hoarding:
         except (MemoryError, RuntimeError, WorkerUnavailable) as error:
             if self.run.device_name != "cuda" or not is_out_of_memory(error):
                 raise
-            clear_frames(error.__traceback__)  # they may hold GPU memory
+            clear_frames(error.__traceback__)  # frames may hold GPU memory
             with self._lock:
                 at, told = self._told.get(assignment.name, (0.0, error))
                 if at < began:
@@ -61,11 +64,11 @@ class Hoarding:
             raise told from None
 
     def room_for(self, assignment: Assignment, needed_gib: float) -> float:
-        """How much of the GPU's memory is free, in GiB: where that is too little, and the GPU has as much as is needed, without the
-        submission's workers for the assignment. Who keeps memory must not be spared the cases that need it.
+        """Free GPU memory in GiB. If that is too little, the submission's workers end first: keeping memory must not
+        spare them cases.
 
         Raises:
-            ContenderFault: `out_of_memory`, if those held more than a submission may.
+            ContenderFault: `out_of_memory`, if the workers kept more than a submission may.
         """
         free_gib = self.run.free_gib()
         if self.run.device_name != "cuda" or not free_gib < needed_gib <= self.run.total_gib:
@@ -77,12 +80,14 @@ class Hoarding:
         return self.run.free_gib()
 
     def _sentence(self, assignment: Assignment, error: Exception) -> Exception:
-        """End the submission's workers, and say whose fault it was that there was no memory."""
+        """End the submission's workers, and return the error that says whose fault the lack of memory is: the
+        sentence.
+        """
         sentence: Future[Exception] = Future()
         unavailable = isinstance(error, WorkerUnavailable)
         told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
         try:
-            self.crew.baselines.settle()  # what one of them gives back meanwhile is not the submission's
+            self.crew.baselines.settle()  # memory that a loading baseline frees is not the submission's
             before_gib = self.run.free_gib()
             ended = self.crew.condemn(assignment, sentence)
             allowed_gib = HOARD_GIB + WORKER_GIB * ended
@@ -91,17 +96,19 @@ class Hoarding:
                 held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
                 told = ContenderFault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
         finally:
-            sentence.set_result(told)  # whatever happens: others wait for it
+            sentence.set_result(told)  # also after an error: condemned workers' calls wait for the sentence
         return told
 
 
 def too_little(needed_gib: float, free_gib: float) -> str:
-    """A sentence that never says that as much is free as is needed."""
+    """A sentence about a lack of memory. Free memory is rounded down, so that it never looks enough."""
     return f"needs {needed_gib:g} GiB of GPU memory, {math.floor(free_gib)} GiB are free"
 
 
 def freed_since(run: Run, before_gib: float, enough_gib: float, limit_s: float) -> float:
-    """How much more memory is free than it was, in GiB, once that is enough; the driver may be at it for so long."""
+    """Wait until at least `enough_gib` of GPU memory came free since `before_gib`, or `limit_s` have passed. Returns
+    GiB.
+    """
     deadline = time.monotonic() + limit_s
     while (freed_gib := run.free_gib() - before_gib) < enough_gib and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -109,7 +116,7 @@ def freed_since(run: Run, before_gib: float, enough_gib: float, limit_s: float) 
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether there was no GPU memory, perhaps: a worker that did not start does not say why."""
+    """Whether an error may be a lack of GPU memory; a worker that does not start gives no reason."""
     if isinstance(error, MemoryError | WorkerUnavailable | torch.OutOfMemoryError):
         return True
-    return "out of memory" in str(error)  # the driver's own words, by whatever library
+    return "out of memory" in str(error)  # the driver's words, in errors of any library

@@ -1,8 +1,8 @@
-"""Correctness side by side: several workers of one submission, each running whole cases.
+"""Runs work in lanes: threads of the judge, each with a worker of the submission.
 
-On a GPU most of the time of a Triton submission goes into compiling kernels, on one core, for every case a little differently. On a
-machine with many cores several workers do that at once. A case that measures memory, or needs much of it, runs alone, after all the
-others (`schedule.py`).
+On a GPU a Triton submission spends most of its time compiling kernels, on one core and anew for nearly every case. On a
+machine with many cores several workers compile at once. A case that measures GPU memory, or needs much of it, runs
+alone after the lanes (`schedule.py`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from grader.judge.evidence import Evidence
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 
-LITTLE = 4  # pieces of work for each lane
-WORTH_A_START = 4  # pieces of work for one more worker of an assignment: it takes as long to start as some cases take
-APART = "/apart"  # the queue of work that needs no lane's worker; no assignment is called so
-APART_WEIGHT = 40  # each takes as long as many others, and the last to end is waited for: they begin first
+LITTLE = 4  # waiting works per lane, at which little work is left
+WORTH_A_START = 4  # waiting works per lane that justify a further lane: starting a worker takes as long as some cases
+APART = "/apart"  # the queue of works that start their own worker; no assignment has this name
+# A work of this queue takes as long as many others: lanes begin with it, so that nobody waits for it at the end
+APART_WEIGHT = 40
 
 
 @dataclass(frozen=True)
 class Work:
-    """A case, or a check of an assignment's own.
+    """A case or a check, ready to be run.
 
     Attributes:
-        run: does the work in a lane; raises what a check does.
+        run: runs the case or check in a lane, raises its failure, and fills the evidence.
         case: None for a check.
-        apart: `run` starts a worker of its own instead of taking the lane's.
+        apart: `run` starts its own worker and does not take the lane's.
     """
 
     place: Place
@@ -56,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """Work that has ended, by an `error` unless the submission passed."""
+    """Work that has ended. `error` is None if the submission passed."""
 
     work: Work
     error: BaseException | None
@@ -64,11 +65,11 @@ class Done:
 
 
 class Lanes:
-    """Runs work in lanes, or here and now.
+    """Runs works side by side (`run`), or one work in the calling thread (`run_here`).
 
-    A lane is a thread with one worker at a time. It stays with an assignment as long as there is work, because a new worker has to be
-    started and to load the file; CUDA C++ stays in one lane, for several workers would all build it. Work that starts a worker of its
-    own runs in any lane. With one lane `run` is not to be called.
+    A lane has one worker at a time and stays with an assignment as long as its queue has work, because a new worker
+    must start and load the file. CUDA C++ stays in one lane: several workers would build the same file. Work that
+    starts its own worker runs in any lane. `run` needs two lanes or more.
     """
 
     def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
@@ -76,16 +77,18 @@ class Lanes:
         self._count = run.lane_count
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
-        self._staffed: Counter[str] = Counter()  # lanes that are with each assignment
+        self._staffed: Counter[str] = Counter()  # number of lanes with each assignment
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._then: Callable[[], None] | None = None
 
     def run(self, works: Sequence[Work], then: Callable[[], None]) -> Iterator[Done]:
-        """Run these side by side, and yield each when it has ended. Of work with its own worker CUDA C++ goes first: each builds it.
+        """Run works side by side, and yield each when it has ended. Works apart in CUDA C++ begin first, because each
+        builds the file.
 
         Args:
-            then: called once, by any thread, when little is left: workers that it starts have time until the last lane is done.
+            then: called once, in any thread, when little work is left; workers that `then` starts have time until the
+                last lane ends.
         """
         self._then = then
         for work in sorted(works, key=lambda one: not (one.apart and one.is_cuda)):
@@ -93,7 +96,7 @@ class Lanes:
         of_cases = [queue for name, queue in self._waiting.items() if name != APART]
         useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
         begin_apart = min(len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases)))
-        change = len(of_cases) - 1 if begin_apart else 0  # lanes whose assignment is done before others are
+        change = len(of_cases) - 1 if begin_apart else 0  # lanes that change to another assignment before the end
         self._threads = [
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
@@ -101,7 +104,7 @@ class Lanes:
         self._crew.is_busy = True
         for thread in self._threads:
             thread.start()
-        # For what these do then. What is apart takes longer, and is started first.
+        # Spares for the assignments that lanes take up next. Works apart take longest, so their workers start first.
         self._crew.prepare(min(begin_apart + change, useful))
         self._tell_when_little_is_left()
         for _ in works:
@@ -109,12 +112,12 @@ class Lanes:
         self.finish()
 
     def run_here(self, work: Work) -> Done:
-        """Run one work in the first lane, in this thread, beside nothing else."""
+        """Run one work in the calling thread, as lane 0, after all lanes have ended."""
         self.finish()
         return self._do(0, work, None)
 
     def done_already(self) -> Iterator[Done]:
-        """Work that has ended and that `run` has not yielded."""
+        """Works that have ended and that `run` has not yielded yet."""
         while True:
             try:
                 yield self._done.get_nowait()
@@ -122,7 +125,7 @@ class Lanes:
                 return
 
     def finish(self) -> None:
-        """Wait until all work has ended, and end every worker but the first lane's."""
+        """Wait for the lanes to end, and end their workers but lane 0's."""
         if not self._threads:
             return
         for thread in self._threads:
@@ -132,7 +135,7 @@ class Lanes:
         self._crew.end_lanes(range(1, self._count))
 
     def abandon(self) -> None:
-        """Begin nothing more; work that runs ends with its worker."""
+        """Drop all works that have not begun. Works in progress end when their worker ends."""
         with self._lock:
             self._waiting = {}
 
@@ -144,15 +147,15 @@ class Lanes:
                 try:
                     self._change(lane, held, queue)
                 except ContenderFault as one:
-                    fault = one  # the work that needs the worker tells of it
+                    fault = one  # raised by the work that needs the worker
                 except BaseException as error:
-                    # The machine's, or so it seems: the work asks once more, and finds out.
+                    # Probably the machine's fault: the work asks for a worker again and raises what it then finds.
                     clear_frames(error.__traceback__)
             held = queue
             if (following := self._take(queue)) is not None:
                 try:
                     done = self._do(lane, following, fault)
-                except BaseException as error:  # whatever happens: somebody waits for it
+                except BaseException as error:  # `run` waits for every work
                     done = Done(following, error)
                 self._done.put(done)
 
@@ -167,7 +170,7 @@ class Lanes:
             self._crew.worker(following.place.assignment, lane=lane)
 
     def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
-        """Run one work. `fault`: of the lane's worker, which could not be loaded."""
+        """Run one work. `fault` is the reason why the lane's worker could not load the file, or None."""
         evidence, place = Evidence(), work.place
         try:
             self._run.emit(place.started)
@@ -178,7 +181,7 @@ class Lanes:
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             self._standing.hangs.note(place, error)
-            clear_frames(error.__traceback__)  # they may hold GPU memory
+            clear_frames(error.__traceback__)  # frames may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)
 
@@ -191,7 +194,7 @@ class Lanes:
             then()
 
     def _choose(self, held: str) -> str | None:
-        """The queue for a lane that has been with `held`; None where there is none that is worth it."""
+        """The next queue for a lane that was with the queue `held`; None if another lane would not pay."""
         with self._lock:
             if held:
                 if self._waiting.get(held):
@@ -200,7 +203,7 @@ class Lanes:
             wanting = [name for name in self._waiting if self._need(name) > 0]
             if not wanting:
                 return None
-            # Every assignment has a lane before any has two.
+            # Every assignment gets a first lane before any gets a second.
             name = max(wanting, key=lambda one: (not self._staffed[one], self._need(one)))
             self._staffed[name] += 1
             return name
@@ -210,7 +213,7 @@ class Lanes:
             return self._waiting[queue].popleft() if self._waiting.get(queue) else None
 
     def _need(self, name: str) -> float:
-        """The work for each lane if one more came to this queue; 0 where none should come."""
+        """Waiting work per lane if one more lane came to this queue; 0 if no lane should come."""
         waiting, lanes = self._waiting[name], self._staffed[name] + 1
         if name == APART:
             return APART_WEIGHT * len(waiting) / lanes
@@ -220,5 +223,5 @@ class Lanes:
 
 
 def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
-    """CUDA C++ does: workers that begin at once would all build it."""
+    """Whether the queue is CUDA C++: several workers would build the same file."""
     return any(work.is_cuda and not work.apart for work in waiting)

@@ -1,4 +1,4 @@
-"""Has a contender load a file of the course or of a submission, built where it is CUDA C++."""
+"""Loads a file of the course or of a submission into a worker; CUDA C++ is built first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from grader.protocol import Build
 
 
 def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Contender:
-    """The contender with the assignment's file from `folder` loaded; it is ended by a fault. Raises ContenderFault, WorkerUnavailable."""
+    """Load the assignment's file from `folder`, and return the contender. A fault ends its worker.
+
+    Raises:
+        ContenderFault: the file could not be built, imported, or lacks its entry.
+        WorkerUnavailable: the worker did not start, by a fault of the machine.
+    """
     contender.ready()
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)

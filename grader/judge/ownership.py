@@ -1,4 +1,6 @@
-"""Whose kernel it was: an assignment's policy, held against a submission's source and against what PyTorch did while it ran."""
+"""Applies an assignment's policy: to a submission's source, to PyTorch's operators in a call, and to the kernels that
+ran.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,18 @@ READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30}
 
 
 def question_of(assignment: Assignment) -> Question:
-    """What is to be read of a submission's source for an assignment."""
+    """The question to the reading process for an assignment."""
     policy, spec = assignment.spec.policy, assignment.spec
     imports, forbidden = (None, ()) if policy is None else (tuple(policy.imports), tuple(policy.forbidden))
     return Question(spec.file, spec.entry, spec.language, imports, forbidden)
 
 
 def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool) -> ContenderFault | None:
-    """What the source of a submission must not use, or why it cannot be run, before any of it has run; None where there is nothing.
+    """Why a submission's source must not be run or cannot be run; None if it may.
 
     Args:
-        answer: what was read; None where nobody could read it.
-        gradients: whether whoever calls the submission asks for gradients.
+        answer: of the reading process; None if the source exceeded its limits.
+        gradients: whether a call asks for gradients.
     """
     if answer is None:
         words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
@@ -51,7 +53,7 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
-    """Raise ContenderFault where PyTorch did more in a call than the policy allows."""
+    """Raise ContenderFault if PyTorch ran operators in a call that the policy does not allow."""
     policy = assignment.spec.policy
     if policy is None:
         return
@@ -62,10 +64,10 @@ def check_operators(operators: Sequence[RanOperator], assignment: Assignment) ->
 
 
 def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment: Assignment) -> None:
-    """Whether an answer can be a kernel's: outputs that are not all the same value need a launch. Raises ContenderFault.
+    """Raise ContenderFault if a call launched no kernel and its outputs are not all one value.
 
     Args:
-        launches: of the submission's kernels on a CPU; None where nobody counts them.
+        launches: of the submission's kernels on a CPU; None if they were not counted.
     """
     if assignment.spec.policy is None or launches != 0:
         return
@@ -76,7 +78,8 @@ def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment
 
 
 def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
-    """In whose kernels the GPU spent its time; None where the profiler saw none. Raises ContenderFault where they are not the student's.
+    """The GPU's time by kernel; None if the profiler saw no kernel. Raises ContenderFault if the student's kernels did
+    too little.
 
     Args:
         own: names of the kernels that the submission defines for the assignment.

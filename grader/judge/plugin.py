@@ -1,10 +1,12 @@
-"""The pytest plugin of a grading: an assignment's own checks and the speed cases are pytest's tests, their ends the report's results.
+"""The pytest plugin of a grading: runs an assignment's own checks and the speed cases as tests, and turns their ends
+into results.
 
-An assignment may bring checks in `assignments/<name>/test_*.py`, whose docstring is what the student reads and whose points are those of
-the group that names the check under `checks`. A check that takes `properties` alone is run by the schedule, before pytest's own tests.
+An assignment may have checks in `assignments/<name>/test_*.py`. A check's docstring is shown to the student; a group
+names the check under `checks` and gives its points. A check that takes only `properties` is run by the schedule, before
+pytest's own tests.
 
-Fixtures of a check: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties` (tries properties of
-right answers), `evidence` (where a check leaves what it measured). Those of a speed case besides: `speed_case` (`test_speed` is
+Fixtures of a check: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties`
+(laws of right answers), `evidence` (takes measurements). A speed case also has `speed_case` (`test_speed` is
 parametrised over them), `track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
@@ -36,22 +38,22 @@ from grader.judge.standing import Standing
 from grader.judge.track import Track
 
 EVIDENCE = pytest.StashKey[Evidence]()
-PLACE = pytest.StashKey[Place]()  # of a test in the report
+PLACE = pytest.StashKey[Place]()  # of a test, in the report
 
 
 class Replay:
-    """The times of a race as a timer: it is at 0 before a round and, after `step`, at the seconds that the round took."""
+    """A timer that replays the times of a race: 0 before each round and, after `step`, the seconds of the round."""
 
     def __init__(self) -> None:
         self._times_s: deque[float] = deque()
         self._shown_s = 0.0
 
     def load(self, times_s: Iterable[float]) -> None:
-        """Times of the rounds to come, in seconds."""
+        """Set the times of the coming rounds, in seconds."""
         self._times_s = deque(times_s)
 
     def step(self) -> None:
-        """One round. Raises IndexError where no time is left."""
+        """Take the next round. Raises IndexError if there is none."""
         self._shown_s = self._times_s.popleft()
 
     def __call__(self) -> float:
@@ -61,7 +63,7 @@ class Replay:
 
 @dataclass(eq=False)
 class Fixtures:
-    """A plugin of pytest."""
+    """The pytest plugin with the fixtures of checks and speed cases."""
 
     _track: Track
     _hoarding: Hoarding
@@ -121,26 +123,26 @@ class Fixtures:
 
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
-        """The largest size that this machine has the memory for."""
+        """The speed case in the largest size that fits into this machine's memory."""
         place, items = request.node.stash[PLACE], request.session.items
         if not self._track.crew.has_worker(place.assignment):
             self._schedule.prepare_races(races(items[items.index(request.node) :]))
-        self._track.crew.settle()  # workers that are starting will hold memory too
+        self._track.crew.settle()  # starting workers will hold memory too
         self._track.run.gauge.look_again()
         return self._admission.fitting(place, place.sizes)
 
 
 def races(items: Sequence[pytest.Item]) -> list[Place]:
-    """The speed cases among these tests."""
+    """Places of the speed cases among these tests."""
     return [item.stash[PLACE] for item in items if item.stash[PLACE].sizes is not None]
 
 
 class JudgePlugin:
-    """Binds tests to places in the report, and keeps their results.
+    """The pytest plugin that finds each test's place in the report, and keeps its result.
 
     Attributes:
-        benchmarks: pytest-benchmark's record as JSON, once the session has ended.
-        failure: why no case was run, as CourseError where the assignments' own checks could not be collected.
+        benchmarks: pytest-benchmark's JSON, after the session.
+        failure: why no case was run; a CourseError if checks could not be collected.
     """
 
     def __init__(self, run: Run, standing: Standing, works: Works, schedule: Schedule, results: Results) -> None:
@@ -157,7 +159,7 @@ class JudgePlugin:
             sizes = item.callspec.params.get("speed_case") if hasattr(item, "callspec") else None
             item.stash[PLACE] = sizes.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
         self._find_all_checks({item.stash[PLACE].key for item in items if item.stash[PLACE].sizes is None})
-        # All tests of an assignment together, so that its worker is started once, and those that time it last.
+        # Tests of one assignment together, so that its worker starts once; timed tests last.
         order = self._run.assignments
         items.sort(key=lambda item: (order.index(item.stash[PLACE].assignment), item.stash[PLACE].sizes is not None))
 
@@ -170,8 +172,8 @@ class JudgePlugin:
                         raise self._refuse(f"{assignment.folder / 'problem.toml'}: {words}")
 
     def _place_of_check(self, item: pytest.Item) -> Place:
-        """A check from an assignment's own test file belongs to the part whose group names it."""
-        # `check_files` has named no other files.
+        """The place of a check: in the part whose group names the check."""
+        # pytest collects only files that `check_files` names.
         assignment = next(one for one in self._run.assignments if item.path.is_relative_to(one.folder))
         name = getattr(item, "originalname", item.name)
         for part in assignment.spec.parts:
@@ -195,7 +197,7 @@ class JudgePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        """The schedule's work first, then the rest by pytest."""
+        """Run the schedule, then pytest's remaining tests."""
         alone = [item for item in session.items if isinstance(item, pytest.Function) and _takes_properties_alone(item)]
         session.items[:] = [item for item in session.items if item not in alone]
         checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
@@ -224,7 +226,7 @@ class JudgePlugin:
                 timed = getattr(item, "funcargs", {}).get("speed_case", place.sizes.declared)
                 self._results.keep_speed(place, timed, error, evidence, call.duration)
         if error is not None:
-            # pytest keeps the last failure: its frames may hold most of the GPU's memory
+            # pytest keeps the last failure, whose frames may hold most of the GPU's memory.
             clear_frames(error.__traceback__)
         return report
 
@@ -242,7 +244,7 @@ class JudgePlugin:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         for one in output_json["benchmarks"]:
-            one["params"] = None  # whole objects of ours; what they are is in `param` and `group`
+            one["params"] = None  # objects of the grader; `param` and `group` name them
         self.benchmarks = json.dumps(output_json, default=str)
 
 
@@ -251,5 +253,5 @@ def _takes_properties_alone(item: pytest.Function) -> bool:
 
 
 def check_files(assignments: Sequence[Assignment]) -> list[Path]:
-    """The test files that assignments bring along."""
+    """The test files of assignments."""
     return [path for assignment in assignments for path in sorted(assignment.folder.glob("test_*.py"))]

@@ -1,7 +1,8 @@
-"""Properties of right answers, tried on inputs that Hypothesis draws: for the checks in an assignment's own `test_*.py`.
+"""Properties: laws of right answers, tried on inputs that Hypothesis draws. An assignment's own `test_*.py` uses them.
 
-Each property is tried on some inputs of any size; if one is answered wrongly, the smallest such input is looked for. The oracle decides
-what is wrong there too. The property gives the words: "row 2 changed when later keys were changed" tells a student more than numbers do.
+Each property is tried on some inputs of any size. After a wrong answer Hypothesis searches for the smallest input with
+a wrong answer. The oracle decides whether an answer is wrong; the property gives the words: "row 2 changed when later
+keys were changed" tells a student more than numbers do.
 
     def test_keys_in_another_order(properties: Properties) -> None:
         "Keys in another order, with their values, change nothing."
@@ -42,16 +43,16 @@ from grader.judge.evidence import CheckFailed, Evidence, described
 from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
 
-LIMIT_S = 300.0  # for all examples of a property
-SEARCH_S = 5.0  # for a smaller input, after the first that is answered wrongly
+LIMIT_S = 300.0  # for all inputs of a property
+SEARCH_S = 5.0  # for the search for a smaller input after the first wrong answer
 
 
 class Trial:
-    """One drawn input, and what was answered to it and to what a property makes of it.
+    """One drawn input, and the submission's answers to it and to inputs that a law derives from it.
 
     Attributes:
         inputs: the call that problem.py makes of the drawn parameters.
-        generator: of random numbers, the same each time that this input is tried.
+        generator: of random numbers, the same ones each time this input is tried.
     """
 
     def __init__(self, properties: Properties, case: BoundCase) -> None:
@@ -62,9 +63,9 @@ class Trial:
         self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
-        """The submission's outputs in float64. Raises CheckFailed, ContenderFault where there are none to look at."""
+        """The submission's outputs in float64, by name. Raises CheckFailed, ContenderFault if there are none."""
         own = self._properties
-        own.run.emit(CaseNote(text="on drawn inputs"))  # many examples are no standstill
+        own.run.emit(CaseNote(text="on drawn inputs"))  # an event, so that many inputs do not look like a standstill
         contender = own.crew.worker(self._case.assignment, own.lane)
         got = answer(own.run, self._case, contender, call)
         try:
@@ -74,13 +75,13 @@ class Trial:
         return {name: tensor.double() for name, tensor in got.items()}
 
     def agree(self, first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor], words: str) -> None:
-        """As `hold`, with the largest difference of the two."""
+        """Hold the largest difference of two answers (see `hold`)."""
         for name, tensor in first.items():
             gaps = (tensor - second[name]).abs().nan_to_num(torch.inf)
             self.hold(float(gaps.amax()) if gaps.numel() else 0.0, words)
 
     def hold(self, gap: float, words: str) -> None:
-        """Raise CheckFailed with these words, and by how much the property is missed, if an answer is wrong by the oracle."""
+        """Raise CheckFailed with `words` if the law is missed by `gap` and the oracle has called an answer wrong."""
         tolerated = self._case.assignment.spec.tolerance.floor[self._case.case.dtype]
         if self._wrong is not None and not gap <= tolerated:
             raise CheckFailed(
@@ -88,19 +89,19 @@ class Trial:
             )
 
     def conclude(self) -> None:
-        """Raise CheckFailed if an answer is wrong by the oracle, whatever the property says."""
+        """Raise CheckFailed if the oracle has called an answer wrong, even if the law held."""
         if self._wrong is not None:
             raise self._wrong
 
 
 @dataclass(frozen=True)
 class Properties:
-    """Tries properties on a submission.
+    """Tries the properties of one check on a submission.
 
     Attributes:
-        place: of the check; the defaults of its part hold.
-        problem, model: the assignment's problem.py and its keys.
-        lane: whose worker is asked.
+        place: of the check; its part gives the default parameters.
+        problem, model: problem.py, and the model of its parameters.
+        lane: the lane whose worker is asked.
     """
 
     run: Run
@@ -112,18 +113,18 @@ class Properties:
     lane: int = 0
 
     def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
-        """Try `law(trial, ...)` on drawn inputs; the seed of the grading draws the same ones again.
+        """Try `law(trial, ...)` on drawn inputs. The seed of the grading decides the inputs.
 
         Args:
-            law: asks the submission, and raises CheckFailed.
-            strategies: for keys of problem.py, and for further arguments of `law`.
+            law: asks the submission and raises CheckFailed.
+            strategies: for parameters of problem.py, and for further arguments of `law`.
 
         Raises:
             CheckFailed: about the smallest input found.
-            ContenderFault: of the first input without an answer. Faults of the grader pass through.
+            ContenderFault: the first input without an answer. The grader's own errors pass through.
         """
         assignment, part = self.place.assignment, self.place.part
-        self.crew.worker(assignment, self.lane)  # what cannot be loaded is no input's fault
+        self.crew.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault
         draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, CheckFailed | None] = {}
@@ -134,7 +135,7 @@ class Properties:
             key = _words(drawn)
             if key not in known:
                 if give_up_at is not None and time.monotonic() > give_up_at:
-                    return  # whatever is smaller was not found in time
+                    return  # no time is left for a smaller input
                 if time.monotonic() > started + LIMIT_S:
                     raise _Stopped(ContenderFault("timed_out", f"the examples were not answered within {LIMIT_S:g} s"))
                 known[key] = self._try(law, drawn)
@@ -157,7 +158,7 @@ class Properties:
         except _Stopped as stopped:
             raise stopped.fault from None
         except CheckFailed as failed:
-            raise failed.with_traceback(None) from None  # the smallest, whose frames may hold GPU memory
+            raise failed.with_traceback(None) from None  # of the smallest input; frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
         place, own = self.place, {key: value for key, value in drawn.items() if key in self.model.model_fields}
@@ -176,15 +177,15 @@ class Properties:
         except ContenderFault as fault:
             fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None
-        except (AssertionError, HypothesisException):  # what the law says, and what Hypothesis does
+        except (AssertionError, HypothesisException):  # of the law, or Hypothesis's own control flow
             raise
         except Exception as error:
-            raise _Stopped(error) from None  # the grader's own: no other input is tried
+            raise _Stopped(error) from None  # an error of the grader: no other input is tried
         return None
 
 
 def draw_alike_everywhere() -> None:
-    """Keep Hypothesis from drawing numbers that it finds in the source of whatever modules are loaded, and from keeping files."""
+    """Keep Hypothesis from drawing constants of the source of loaded modules, and from storing files here."""
     set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hypothesis")
     if hasattr(providers, "_get_local_constants"):  # since 6.131
         from hypothesis.internal.constants_ast import Constants
@@ -194,14 +195,14 @@ def draw_alike_everywhere() -> None:
 
 
 class _Stopped(BaseException):
-    """Ends Hypothesis's search: it takes any other exception for something to look at more closely."""
+    """Ends Hypothesis's search at once: any other exception is a failing example to shrink."""
 
     def __init__(self, fault: Exception) -> None:
         self.fault = fault
 
 
 def _words(drawn: Mapping[str, Any], given: Sequence[str] = ()) -> str:
-    """A drawn input: the tensors that were made of it, and what was drawn, but for a shape that these have."""
+    """A drawn input in words: its tensors, and the drawn parameters but shapes that the tensors show."""
     tensors = ", ".join(given)
     more = {key: value for key, value in drawn.items() if not (isinstance(value, tuple) and str(value) in tensors)}
     return "; ".join(filter(None, [tensors, ", ".join(f"{key} {value}" for key, value in more.items())]))

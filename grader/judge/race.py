@@ -1,9 +1,9 @@
-"""A race: contenders in interleaved rounds on one speed case, from the lineup to the verdict.
+"""A race: contenders in interleaved rounds on one speed case, from warming up to the verdict.
 
-Before the rounds every contender runs until its time settles; a submission that is far too slow is stopped.
-In every round each contender runs one batch; the order rotates. The submission's inputs are new in that round. A contender after the
-submission has the same, one before it those of the round before. What a round's clock, temperature or neighbours did to one contender
-they did to all, so a speed-up is a ratio within a round.
+Before the rounds every contender runs until its times settle; a submission that is far too slow is stopped. In a round
+each contender runs one batch, in rotating order. The submission gets new inputs in each round; contenders after it run
+on the same inputs, contenders before it on those of the round before. Clock, temperature and neighbours of a round
+affect all contenders alike, so a speed-up is a ratio within a round.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from grader.verdict.statistics import median_interval
 from grader.verdict.tally import WARM_SETS, Alone, Round, Tally, batch_sizes
 
 ALONE_BATCHES = 5
-SETTLED = 0.03  # two batches in a row that differ by no more are warm
+SETTLED = 0.03  # two batches in a row that differ by less are warm
 SETTLE_BATCHES = 12
 SETTLE_LIMIT_S = 1.0
-NOISE_S = 0.05  # of a single call by the judge's clock, on a bad day
-RELEASED_S = 0.5  # until the driver has back what a process held that was killed
+NOISE_S = 0.05  # error of a single call's time by the judge's clock, on a bad day
+RELEASED_S = 0.5  # the driver needs some time to free a killed process's memory
 
 
 class FarTooSlow(Exception):
-    """A submission with which there is no point in rounds: a call takes `call_s` seconds."""
+    """The submission is too slow for rounds: a call takes `call_s` seconds."""
 
     def __init__(self, call_s: float) -> None:
         super().__init__(f"a call takes {call_s:.3g} s")
@@ -48,12 +48,12 @@ class FarTooSlow(Exception):
 
 @dataclass(frozen=True)
 class Warm:
-    """What is known of a race before its rounds.
+    """Results of warming up.
 
     Attributes:
-        batches: runs the batches of the rounds too.
-        set_bytes: that the tensors of one call take.
-        call_s: seconds of a call once warm, by contender.
+        batches: runs the batches of the rounds, too.
+        set_bytes: bytes of the tensors of one call.
+        call_s: seconds of a warm call, by contender.
     """
 
     batches: Batches
@@ -63,8 +63,9 @@ class Warm:
 
 
 def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Evidence) -> Warm:
-    """Warm everyone up; a contender that fails, and can be done without, leaves the lineup. Raises as `Batches` does, and
-    FarTooSlow.
+    """Warm up every contender. Contenders that fail leave the lineup if no verdict needs them.
+
+    Raises as `Batches` does, and FarTooSlow.
     """
     if not track.run.gauge.is_quiet():
         wait_for_quiet(track.run.gauge, lineup.submission.contender, was_running=True, attempt=1)
@@ -80,11 +81,11 @@ def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Eviden
                 call_s[runner.name] = _settled_s(batches, bench, runner)
                 track.crew.baselines.note_compiled(runner.name, case)
         lineup.others = [runner for runner in lineup.others if runner.name in call_s]
-        del call_s[NULL]  # its batches are as large as the submission's
+        del call_s[NULL]  # the null contender's batches are as large as the submission's
         track.note("warming up your code")
         submission = lineup.submission
         batches.invite(bench, submission, collects=True)
-        first = batches.run(bench, submission, 1, check=True, watched=True)  # it may compile
+        first = batches.run(bench, submission, 1, check=True, watched=True)  # the first call may compile
         roofline, set_bytes = roofline_of(case, bench.calls[0]), bytes_of_set(case, bench.calls[0], first.collected)
 
         def by_both_clocks(calls: int) -> float:
@@ -96,27 +97,27 @@ def warm_up(track: Track, case: BoundSpeedCase, lineup: Lineup, evidence: Eviden
         took_s = shortest_s(by_both_clocks, limit_s)
         if took_s > limit_s:
             raise FarTooSlow(took_s)
-        # A claim of nothing would ask for all the memory there is.
+        # A claim of 0 s would make batches that need all memory.
         call_s[SUBMISSION] = max(_settled_s(batches, bench, submission), took_s / 2)
     return Warm(batches, roofline, set_bytes, call_s)
 
 
 def shortest_s(call_s: Callable[[int], float], limit_s: float) -> float:
-    """Seconds of a call of the submission, looked at more than once where they are near the limit or beyond.
+    """Seconds of a call of the submission, measured again if they are near the limit or above.
 
     Args:
-        call_s: measures a call, by a batch of so many.
+        call_s: measures a call in a batch of the given number of calls.
     """
     took_s = call_s(1)
     if took_s > limit_s:
-        took_s = min(took_s, call_s(1))  # nobody loses points for one hiccup of the host
+        took_s = min(took_s, call_s(1))  # one stall of the host costs no points
     if took_s < limit_s + NOISE_S:
         took_s = min(call_s(WARM_SETS) for _ in range(2))
     return took_s
 
 
 def _settled_s(batches: Batches, bench: Bench, runner: Runner) -> float:
-    """Seconds of a call, from the second of two batches that took about the same."""
+    """Seconds of a call in the second of two batches that took about the same."""
     last, started = math.inf, time.monotonic()
     for _ in range(SETTLE_BATCHES):
         call_s = batches.run(bench, runner, len(bench.calls)).claimed_s
@@ -129,7 +130,7 @@ def _settled_s(batches: Batches, bench: Bench, runner: Runner) -> float:
 
 
 def roofline_of(case: BoundSpeedCase, call: Call) -> Roofline:
-    """The yardstick of a case, and its own work and the case's."""
+    """The yardstick of a case, with its own work and the case's."""
     cost = case.problem.cost(case.params, case.dtype)
     if case.speed.roofline == "matmul":
         return Roofline("matmul", 2 * MATRIX**3, cost.flops)
@@ -139,7 +140,7 @@ def roofline_of(case: BoundSpeedCase, call: Call) -> Roofline:
 
 @contextmanager
 def race(track: Track, case: BoundSpeedCase, lineup: Lineup, warm: Warm) -> Iterator[Race]:
-    """A race that is ready for its first round. Holds GPU memory until its end. Raises as `Race` does."""
+    """A race, ready for its first round. Holds GPU memory until the block ends. Raises as `Race` does."""
     ready = Race(track, case, lineup, warm)
     with ready.bench:
         ready.invite_all()
@@ -150,8 +151,8 @@ class Race:
     """The rounds of a race, then `look_again` and `end_submission`.
 
     Attributes:
-        bench: takes GPU memory until it is closed.
-        calls: of a batch, by contender.
+        bench: holds GPU memory until it is closed.
+        calls: number of calls in a batch, by contender.
 
     Raises (all methods): as `Batches` does.
     """
@@ -171,19 +172,19 @@ class Race:
         self.bench = open_bench(track, case, max(self.calls.values()), collected)
 
     def invite_all(self) -> None:
-        """Let all contenders map the bench and run a batch: a round is no place to take the memory for a batch's results."""
+        """Have all contenders map the bench and run a batch, so that no round has to allocate memory for results."""
         for runner in [self._lineup.null, *self._lineup.others, self._lineup.submission]:
             collects = runner in (self._lineup.null, self._lineup.submission)
             self._batches.invite(self.bench, runner, collects)
             self._run(runner)
 
     def wants_another_round(self) -> bool:
-        # A submission that takes its time between batches has no fewer rounds for it.
+        # Time between batches is not counted: a submission that is slow there would otherwise get fewer rounds.
         spent_s = time.monotonic() - self._started - self.bench.tidied_s
         return self._tally.wants_another_round(self.rounds, spent_s, self._track.run.job.effort == "quick")
 
     def round(self) -> None:
-        """One batch of every contender; the submission's on inputs that nobody has had yet, every output of it checked."""
+        """Run one batch of every contender. The submission's inputs are new, and all its outputs are checked."""
         order = self._lineup.order(len(self.rounds))
         before = self._batches.repeats.total()
         conditions = self._track.run.gauge.conditions()
@@ -200,15 +201,17 @@ class Race:
         self.rounds.append(Round(names, conditions, times_s, batches[SUBMISSION].wall_s, batches[NULL].wall_s, repeats))
 
     def look_again(self) -> None:
-        """After the rounds, one more batch as in a round, on new inputs, but watched: it must still be the submission's own work."""
+        """Run one more batch after the rounds, on new inputs and watched: the work must still be the submission's
+        own.
+        """
         self.bench.renew(self._batches.draw)
         self._run(self._lineup.submission, check=True, watched=True)
 
     def end_submission(self) -> None:
-        """At last, on a GPU, end the submission's process, and run the null contender and the baselines without it: frozen, it may have
-        work on the GPU's queue that starts when theirs does.
+        """End the submission's process (on a GPU), and time the null contender and the baselines without it.
 
-        By turns, as in the rounds: what runs again at once finds its host awake.
+        A frozen process may have queued work on the GPU that starts when a baseline's does. The contenders run by
+        turns, as in the rounds: the host is awake for a contender that runs again at once.
         """
         if self._track.run.device_name != "cuda":
             return
@@ -223,7 +226,9 @@ class Race:
         self._alone = Alone(times_s, nothing_s)
 
     def _kill_submission(self) -> None:
-        """Raises ContenderFault where it kept memory without which a batch had fewer calls than the judge's clock is made for."""
+        """End the submission's process. Raises ContenderFault if it kept so much memory that batches became too
+        small.
+        """
         before_gib, calls = self._track.run.free_gib(), self.calls[SUBMISSION]
         self._lineup.submission.contender.kill()
         if calls >= self._wanted:
@@ -241,11 +246,11 @@ class Race:
 
     @property
     def laps(self) -> list[Lap]:
-        """The times of each round that count."""
+        """The times that count, of each round."""
         return self._tally.laps(self.rounds, self._alone)
 
     def verdict(self) -> Verdict:
-        """The verdict on the rounds so far."""
+        """The verdict on the rounds so far, with flags."""
         verdict = self._tally.verdict(self.rounds, self._alone)
         repeats = self._batches.repeats[SUBMISSION]
         busy = f"the GPU was busy after batches of your code, which were run again: {repeats} times"

@@ -1,10 +1,11 @@
-"""Reads a submission's source in a process of its own, with limits: source that takes too long to read must not hold up the judge.
+"""Reads a submission's source in a process with limits, so that source that takes too long to parse cannot hold up the
+judge.
 
-The reading itself is in `grader/verdict/policy.py`, made to take no longer than the source is long.
+The process runs `grader/verdict/policy.py`, whose time grows with the length of the source only.
 
     python -m grader.judge.reading FOLDER CPU_LIMIT_S PARENT_PID
 
-Questions are read from standard input, and answers go to standard output, as lines of JSON.
+The judge writes questions to its standard input and reads answers from its standard output, as lines of JSON.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from grader.verdict.sources import triton_kernels
 
 CPU_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 2 << 30
-PATIENCE_S = 300.0  # of a process that gets no turn
+PATIENCE_S = 300.0  # seconds of wall time, for a machine so busy that the process gets no turn
 MAX_SHOWN = 3
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of one assignment; `imports`, None without a policy, and `forbidden` are the policy's."""
+    """The file of one assignment, and its policy: allowed `imports` (None: no policy) and `forbidden` names."""
 
     file: str
     entry: str
@@ -46,7 +47,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Uses:
-    """Forbidden uses: how many there are, the first of them, and their lines as the files have them."""
+    """Forbidden uses of a source: how many there are, the first MAX_SHOWN, and the source lines of these."""
 
     findings: tuple[Finding, ...] = ()
     count: int = 0
@@ -55,11 +56,12 @@ class Uses:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was read.
+    """The answer to a question.
 
-    plain, gradients: forbidden uses that a call reaches without gradients, and with them.
-    unreadable: why one of the files is no text that can be run, or nothing.
-    kernels: names of the Triton kernels that the submission defines.
+    Attributes:
+        plain, gradients: forbidden uses that a call reaches without gradients, and with them.
+        unreadable: why a file of the submission cannot be read as source, or "".
+        kernels: names of the Triton kernels that the submission defines.
     """
 
     plain: Uses = Uses()
@@ -71,21 +73,22 @@ class Answer:
 def read(
     folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_limit_s: int = CPU_LIMIT_S
 ) -> list[Answer | None]:
-    """An answer to each question; None where the process that read met its limits.
+    """An answer to each question; None if the process met its limits at that question.
 
     Args:
-        folder: the staged submission; `files` are those in it.
-        cpu_limit_s: seconds of a processor.
+        folder: the staged submission.
+        files: names of its files.
+        cpu_limit_s: seconds of processor time.
 
     Raises:
-        subprocess.TimeoutExpired: this machine gives a process no turn.
+        subprocess.TimeoutExpired: the process got no turn on this machine for PATIENCE_S seconds.
     """
     answers: list[Answer | None] = []
     while len(answers) < len(questions):
         found = _ask(folder, files, questions[len(answers) :], cpu_limit_s)
         answers += found
         if len(answers) < len(questions):
-            answers.append(None)  # the next question is asked of a new process
+            answers.append(None)  # a new process answers the next question
     return answers
 
 
@@ -110,7 +113,7 @@ def _uses(found: dict[str, Any]) -> Uses:
 
 
 def main() -> None:
-    """Answer each question as soon as it is read. It ends with the judge."""
+    """Answer the questions one by one. The kernel kills this process if the judge ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[3]):
         return

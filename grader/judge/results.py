@@ -1,4 +1,4 @@
-"""The results of a grading as they come in: of cases and checks, and of speed cases, by assignment, part and name."""
+"""The results of a grading as they come in, by assignment, part and name; each becomes an event too."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from grader.verdict.hints import hints
 from grader.verdict.scoring import speed_points
 
 PLACES_TOLD = 4
-# What a machine's fault does not explain.
+# Outcomes that a fault of the machine does not explain.
 NOT_OF_THE_MACHINE = ("passed", "skipped", "not_implemented", "forbidden", "infra_error")
 
 
 @dataclass
 class Results:
-    """Keeps results, and says whose fault a failure is.
+    """Keeps the result of each case, check and speed case, and decides whose fault a failure is.
 
     Attributes:
-        canary: is asked where a failure may be the machine's.
+        canary: asked if a failure may be the machine's.
         cases, speed: results by assignment, part and name.
-        stopped: the title of the first case that went wrong of each assignment, where a job stops early.
+        stopped: title of the first failed case by assignment, if the job stops early.
     """
 
     run: Run
@@ -46,11 +46,15 @@ class Results:
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: Place, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
-        """Keep the result of a case or check. `error`: raised by it; an AssertionError of a check is about the submission."""
+        """Keep the result of a case or check, and emit it.
+
+        Args:
+            error: how the case ended; None if it passed. An AssertionError of a check is the submission's failure.
+        """
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         earlier = self.cases.get(place.key)
         if earlier is not None and earlier.outcome != "passed":
-            return  # a parametrised check is as good as its worst run
+            return  # the worst run of a parametrised check counts
         details = end.details
         if evidence.given and end.outcome not in NOT_OF_THE_MACHINE:
             details = with_input(details, end.message, evidence.given, place.title)
@@ -79,9 +83,15 @@ class Results:
         evidence: Evidence,
         time_s: float,
     ) -> None:
-        """Keep the result of a speed case. `timed`: in the size that was timed, or the declared size. `time_s`: what timing it took."""
+        """Keep the result of a speed case, and emit it.
+
+        Args:
+            timed: the case in the size that was timed, or else the declared size.
+            error: how the case ended; None if it passed.
+            time_s: seconds that timing took.
+        """
         if place.key in self.speed and error is None:
-            return  # its teardown has nothing to add
+            return  # the test's teardown adds nothing
         end = _end(self._looked_into(place, error), place.assignment.spec)
         result = SpeedCaseResult(
             name=place.name,
@@ -99,7 +109,7 @@ class Results:
         self.run.emit(SpeedDone(assignment=place.assignment.name, part=place.part.name, result=result))
 
     def of_part(self, place: Place) -> list[CaseResult]:
-        """The results of the part's cases and checks so far."""
+        """Results so far of the part's cases and checks."""
         return [one for key, one in self.cases.items() if key[:2] == place.of_part]
 
     @property
@@ -108,28 +118,29 @@ class Results:
         return not outcomes <= UNDECIDED
 
     def look_back(self) -> None:
-        """Revise results that all of an assignment's together show in another light."""
+        """Revise results in the light of all results of their assignment."""
         for assignment in self.run.assignments:
             own = [one for key, one in self.cases.items() if key[0] == assignment.name]
             if fault := self.canary.look_back(assignment, own):
                 self._revise(assignment, fault)
         for key, result in self.cases.items():
             excuse = self.standing.excused.get(key[:2])
-            if excuse is not None and result.outcome == "passed":  # it passed without what the rest of the part needs
+            # Passed without the GPU that the rest of the part needs
+            if excuse is not None and result.outcome == "passed":
                 self.cases[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
 
     def _looked_into(self, place: Place, error: BaseException | None) -> BaseException | None:
-        """An error of a case, or the machine's fault that it turns out to be."""
+        """The error of a case, or the machine's fault behind it."""
         if not isinstance(error, ContenderFault):
             return error
         if error.outcome == "skipped" and error.raised_by == "submission":
             self.standing.excuse(place, error)
         if (found := self.canary.look_into(place.assignment, error)) is not None:
-            self.compilation.kernels.pop(place.assignment.name, None)  # what the broken tools said of them
+            self.compilation.kernels.pop(place.assignment.name, None)  # from the broken tools
         return found or error
 
     def _revise(self, assignment: Assignment, fault: CaseRefused) -> None:
-        """Make every failure of an assignment the machine's."""
+        """Turn every failure of an assignment into the machine's."""
         revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
         for key, result in self.cases.items():
             if key[0] == assignment.name and result.outcome not in NOT_OF_THE_MACHINE:
@@ -150,13 +161,13 @@ class _End:
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
-    """How a case of the assignment `spec` ended. `asserts`: whether an AssertionError is about the submission."""
+    """The end of a case. With `asserts`, an AssertionError is the submission's failure."""
     match error:
         case None:
             return _End("passed")
         case ContenderFault():
             found = hints(error.message, error.traceback, spec.entry, spec.contract)
-            if error.outcome == "skipped":  # of these only the message is shown
+            if error.outcome == "skipped":  # the report shows only the message of a skipped case
                 return _End("skipped", "; ".join([error.message, *found]), error.details)
             return _End(error.outcome, error.message, (*found, *error.details), error.traceback)
         case CheckFailed():

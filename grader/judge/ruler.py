@@ -1,4 +1,4 @@
-"""A quick look at timed outputs: whether they are right, mostly without asking the oracle."""
+"""The ruler: a quick check of timed outputs, which seldom needs the oracle."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CAUTION = 2.0
 
 
 class Ruler:
-    """The budget of one call, for looking quickly at many calls of the same kind: how far PyTorch is off is asked once, not each time.
+    """Checks the outputs of many calls of one kind against a budget that is measured once.
 
-    The oracle takes several times as long as PyTorch, in float64. So outputs are held against PyTorch's first, those of the problem's
-    `stand_in` where it has one. If those are off by e, and the outputs differ from them by d, then the outputs are off by d + e at most;
-    of d relative to PyTorch's numbers, by (1 + e) d + e. The e of other inputs of the same kind is taken to be no more than `CAUTION`
-    times the one that was measured.
+    The oracle in float64 takes several times as long as PyTorch. So the ruler first compares outputs with a stand-in:
+    the problem's `stand_in`, or else PyTorch's `baseline`. If the stand-in is off by e and the outputs differ from it
+    by d, the outputs are off by d + e at most; for a d relative to the stand-in's values, by (1 + e) d + e. For other
+    inputs of the same kind, e is assumed to be at most `CAUTION` times the measured one.
     """
 
     def __init__(self, device_name: Device, case: BoundCase, call: Call) -> None:
@@ -35,31 +35,31 @@ class Ruler:
         self.budgets = budgets_of(device_name, case, yardsticks)
         self.stand_in = _stand_in(case)
         own = scale.measure(self.stand_in(call))
-        off = max((one.worst for one in own.values()), default=0.0)  # a scale may be common to all outputs
+        off = max((one.worst for one in own.values()), default=0.0)  # outputs may share a scale
         self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self.budgets.items()}
 
     def accepts(self, call: Call, got: Outputs) -> bool:
-        """Whether the outputs are right by that budget; where not, `compare` has the last word."""
+        """Whether the outputs are within the budget. After False, `Comparison.compare` decides."""
         return self.is_near(call, got) or within(Scale(self.case, call).measure(got), self.budgets)
 
     def is_near(self, call: Call, got: Outputs) -> bool:
-        """Whether the outputs are so near to PyTorch's that they are right, whatever the oracle says."""
+        """Whether the outputs are so near to the stand-in's that they must be within the budget."""
         theirs = {name: tensor.float() for name, tensor in self.stand_in(call).items()}
         if not all(math.isfinite(float(tensor.sum())) for tensor in theirs.values()):
-            return False  # where PyTorch overflows the oracle may not
+            return False  # PyTorch has overflowed; the oracle may not have
         return within(Scale(self.case, call, theirs).measure(got), self._nearer)
 
 
 def load_early(case: BoundCase, device: torch.device) -> None:
-    """Have PyTorch load what the kernels of the case's `stand_in` lie in, which takes a second with the first call."""
+    """Make one call of the stand-in: the first takes a second, in which PyTorch loads kernels."""
     if getattr(case.problem, "stand_in", None) is not None:
-        with suppress(torch.OutOfMemoryError, CaseRefused):  # told when it is asked for
+        with suppress(torch.OutOfMemoryError, CaseRefused):  # a later call raises this again
             _stand_in(case)(case.inputs(secrets.randbits(53), 0, device))
             torch.cuda.empty_cache()
 
 
 def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
-    """The problem's `stand_in`, held to the outputs it owes, or else its `baseline`."""
+    """The problem's `stand_in`, with its outputs checked, or else its `baseline`."""
     function: Callable[[Call], Outputs] | None = getattr(case.problem, "stand_in", None)
     if function is None:
         return case.problem.baseline
@@ -85,6 +85,11 @@ def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
 
 
 def _nearer(budget: Errors, own: Errors, off: float) -> Errors:
-    """How far outputs may be off from something that is off itself, by no more than `CAUTION` times `own`, and its scale by `off`."""
+    """The largest error against a stand-in that keeps outputs within `budget`.
+
+    Args:
+        own: the stand-in's own errors.
+        off: the largest of them, by which a scale may be off.
+    """
     worst, rms, wider = CAUTION * own.worst, CAUTION * own.rms, 1 + CAUTION * off
     return Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)

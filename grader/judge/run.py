@@ -18,14 +18,15 @@ from grader.judge.gpu import Gauge
 
 @dataclass(frozen=True)
 class Run:
-    """A grading's job, the machine that does it, and the course's part in it.
+    """A grading's job, its machine, and the assignments and cases of the course that it runs.
 
     Attributes:
         device_name: `cpu` or `cuda`.
-        seed: of all inputs but those that are timed.
-        emit: takes the events of the grading.
+        seed: of the inputs of all cases but speed cases.
+        emit: sends an event of the grading.
         lane_count: how many workers of the submission may run at once.
-        assignments: in the order of grading. cases, speed_cases: those to be run, of all assignments.
+        assignments: in the order of grading.
+        cases, speed_cases: to be run, of all assignments.
     """
 
     job: Job
@@ -57,12 +58,12 @@ class Run:
         return torch.device(self.device_name)
 
     def free_gib(self) -> float:
-        """GiB of the device's memory that are free: the GPU's, or the host's where there is none."""
+        """Free memory in GiB: the GPU's on `cuda`, the host's on `cpu`."""
         return free_gib(self.device_name)
 
     @property
     def total_gib(self) -> float:
-        """GiB of memory that the device has."""
+        """Memory of the device in GiB, free or not."""
         if self.device_name == "cpu":
             return float(psutil.virtual_memory().total) / 2**30
         return float(torch.cuda.mem_get_info(self.device)[1]) / 2**30

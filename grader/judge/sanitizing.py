@@ -1,10 +1,10 @@
-"""Cases under compute-sanitizer: a small input, in a worker of its own that NVIDIA's tool runs and watches.
+"""Runs a case under compute-sanitizer: a small input, in a worker of its own under NVIDIA's tool.
 
-What the guard bands of the arena do not see is seen there: reads out of bounds, races in shared memory, memory that nobody wrote. Every
-tensor has an allocation of its own for that. The answer is compared as ever, so that doing nothing is no way to pass.
+The tool sees errors that guard bands cannot: reads out of bounds, races in shared memory, uninitialised memory. Every
+tensor has an allocation of its own for that. The answer is compared as always, so a submission that does nothing fails.
 
-The log lies where the submission may write: it can be emptied, and then the case is skipped, or forged. So this finds mistakes,
-and is no proof that there are none.
+The tool's log lies in the submission's scratch folder. A submission can empty the log (the case is skipped) or forge
+it. So the tool finds mistakes, and proves nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.verdict.sanitizer import findings
 
-LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # everything is many times slower there
+LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # a kernel is many times slower under the tool
 MAX_TOLD = 6
 UNUSABLE = "compute-sanitizer gave no verdict here"
-COMPLETE = "SUMMARY"  # of errors, or of hazards: the last line of a log
+COMPLETE = "SUMMARY"  # begins the last line of a complete log
 
 
 def run_watched(
@@ -37,8 +37,8 @@ def run_watched(
     """Run the case's first call under its tool.
 
     Raises:
-        CheckFailed: the tool found something in the student's kernels, or the answer is wrong.
-        ContenderFault: there is nothing to run, or it cannot be loaded; or skipped, where the tool cannot be used here.
+        CheckFailed: the tool found an error in the student's kernels, or the answer is wrong.
+        ContenderFault: there is no file or it cannot be loaded; or `skipped`, if the tool cannot be used here.
     """
     assert case.case.tool is not None
     call = case.inputs(run.seed, 0, run.device)
@@ -58,13 +58,13 @@ def run_watched(
                 evidence.given = described(call)
                 reply = worker.do(request, LIMITS, arena.files)
         except ContenderFault as ended:
-            fault = ended  # what the tool has found goes first: it may be the reason
+            fault = ended  # the tool's findings are told first: they may be the cause
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
     files = {Path(name).name for name in run.job.info.files} | {case.assignment.spec.file}
     found = findings(worker.tool_log, files)
     if case.assignment.spec.language != "cuda":
-        # Of tensor cores' operands in shared memory, which Triton lays out and no student, the tool says what is not so.
+        # The tool misreports shared memory of tensor cores' operands. Triton lays that memory out, not the student.
         found = [one for one in found if one.space == "global"]
     if found:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []

@@ -1,8 +1,9 @@
-"""The order of a grading: every case and property once, in one lane or in several; then what pytest runs, the other checks and the races.
+"""The order of a grading: every case and property once, in one lane or in several. Pytest runs other checks and races
+after that.
 
-A case is admitted or refused (`admission.py`), run in a worker of its lane (`lanes.py`, `trial.py`), and its result kept
-(`results.py`). With several lanes, cases that share the machine run first, side by side; each case that needs much of the GPU's memory,
-or measures it, runs alone after that.
+For each case, `admission.py` admits or refuses it, `lanes.py` and `trial.py` run it, and `results.py` keeps its result.
+With several lanes, cases that share the machine run first, side by side. A case that needs much GPU memory, or measures
+it, runs alone after that.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from grader.judge.standing import Standing
 from grader.judge.trial import Trials
 from grader.problem import Params, Problem
 
-GIB_PER_SPARE = 8.0  # of free GPU memory: a process there takes half a GiB
+GIB_PER_SPARE = 8.0  # free GPU memory per reserved worker; a worker's context takes half a GiB
 
 
 @dataclass(frozen=True)
 class Works:
-    """Makes the work of cases and checks.
+    """Makes a `Work` of a case or a check.
 
     Attributes:
-        problems: problem.py and its parameters' model, by assignment. Loaded once: what several lanes load at the same time none of
-            them gets whole.
+        problems: problem.py and its parameters' model, by assignment name. Loaded before the lanes start, because lanes
+            that import one module at the same time may see half of it.
     """
 
     run: Run
@@ -50,7 +51,7 @@ class Works:
     problems: dict[str, tuple[Problem, type[Params]]]
 
     def of_case(self, case: BoundCase) -> Work:
-        """All calls of a case."""
+        """The work of all calls of a case."""
 
         def run(lane: int, evidence: Evidence) -> None:
             with self.hoarding.is_a_fault(case.assignment):
@@ -59,7 +60,7 @@ class Works:
                     return
                 contender = self.crew.worker(case.assignment, lane)
                 if case.case.max_extra_mib is not None:
-                    self.crew.settle()  # a worker that is starting takes GPU memory
+                    self.crew.settle()  # a starting worker takes GPU memory
                 for number in range(case.case.calls):
                     self.trials.grade(case, contender, number, evidence)
 
@@ -69,7 +70,7 @@ class Works:
         return Work(place, run, case, apart=case.case.tool is not None)
 
     def of_check(self, place: Place, function: Callable[..., None]) -> Work:
-        """A check of an assignment's own that takes the fixture `properties` and nothing else."""
+        """The work of a check that takes the fixture `properties` and no other."""
 
         def run(lane: int, _evidence: Evidence) -> None:
             with self.hoarding.is_a_fault(place.assignment):
@@ -78,7 +79,7 @@ class Works:
         return Work(place, run)
 
     def properties(self, place: Place, lane: int = 0) -> Properties:
-        """Tries properties of a part's right answers on the submission's worker in a lane."""
+        """Properties of a part, to be tried on the submission's worker in a lane."""
         problem, model = self.problems[place.assignment.name]
         return Properties(self.run, self.crew, self.comparison, place, problem, model, lane)
 
@@ -98,16 +99,17 @@ class Schedule:
     results: Results
 
     def run_all(self, checks: Sequence[Work], races: Sequence[Place]) -> None:
-        """Run all cases and these checks, in the order of problem.toml on a CPU.
+        """Run all cases and the given checks; in one lane, in the order of problem.toml.
 
         Args:
-            races: the speed cases that come after this.
+            checks: works of the checks that need nothing but properties.
+            races: places of the speed cases that follow.
 
         Raises:
-            KeyboardInterrupt: this process is to end. Results of work that has ended are kept.
+            KeyboardInterrupt: this process was asked to end. Results of ended works are kept.
         """
         self.standing.finish_looking()
-        self.run.gauge.look_again()  # before any of the student's code runs
+        self.run.gauge.look_again()  # before any code of the student runs
         works = [*map(self.works.of_case, self.run.cases), *checks]
         works.sort(key=lambda work: self.run.assignments.index(work.place.assignment))
         if self.run.lane_count > 1:
@@ -121,9 +123,10 @@ class Schedule:
                 self._keep(self.lanes.run_here(work))
 
     def prepare_races(self, races: Sequence[Place], alone: Sequence[Work] = ()) -> None:
-        """Start the submission's workers for these in the background, all at once: a worker that starts while another is timed disturbs.
+        """Start workers for the races and for the cases that run alone, all in the background: a later start would
+        disturb a timing.
 
-        Each race on a GPU ends its worker. The cases of an assignment that run alone share one.
+        A race on a GPU ends its worker, so each needs one. Cases of an assignment that run alone share a worker.
         """
         if self.run.device_name != "cuda" or self.run.lane_count < 2:
             return
@@ -132,24 +135,25 @@ class Schedule:
             if not self.standing.is_there(assignment.spec.file):
                 continue
             own = [race.of_part for race in races if race.assignment is assignment]
-            # Which of them the backward pass gets, nobody knows: where a part is wrong it is not timed.
+            # A wrong part is not timed, so nobody knows yet which race takes which worker.
             gradients = any(self.trials.gradients.get(part, True) for part in own)
             count = max(len(own), any(work.place.assignment is assignment for work in alone))
             wanted += [(assignment.name, gradients)] * count
-        with suppress(RuntimeError, MemoryError):  # no GPU memory at this moment: workers start when they are asked for
+        with suppress(RuntimeError, MemoryError):  # no GPU memory at this moment: workers start on demand
             spares = max(1, int(self.run.free_gib() / GIB_PER_SPARE))
             self.crew.prepare_races(wanted[: min(self.run.lane_count, spares)])
 
     @property
     def starting_gib(self) -> float:
-        """GPU memory that workers of the submission may take while they run or start."""
+        """GPU memory in GiB that starting and running workers of the submission may take."""
         return GIB_PER_WORKER * self.run.lane_count
 
     def _run_beside(self, works: Sequence[Work], then: Callable[[], None]) -> None:
         """Run works in several lanes.
 
-        Each check is as much work as several cases: it would keep one lane busy when the others have ended, so checks go first. Launches
-        of neighbouring cases are often compiled alike, and what one lane has compiled no other needs to: they do not run at once.
+        Checks go first: each is as much work as several cases, and would keep one lane busy after the others have
+        ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
+        compiled is cached for the others.
         """
         checks, cases = [one for one in works if one.case is None], [one for one in works if one.case is not None]
         step = max(1, len(cases) // self.run.lane_count)
@@ -159,7 +163,7 @@ class Schedule:
                 self._keep(done)
         except KeyboardInterrupt:
             for done in self.lanes.done_already():
-                # No crash: the signal that ended this session may have ended the worker too.
+                # A crash is dropped: the signal that ended the judge may have ended the worker too.
                 if not (isinstance(done.error, ContenderFault) and done.error.outcome == "crashed"):
                     self._keep(done)
             raise
@@ -180,20 +184,21 @@ class Schedule:
         self.results.keep(work.place, error, done.evidence, is_check=work.case is None)
 
     def _compiled(self, case: BoundCase, error: BaseException | None) -> BaseException | None:
-        """Where there is no GPU: what keeps the launches of a case that passed from being compiled for one."""
+        """The case's error, or without a GPU the reason why a launch of a passed case does not compile for one."""
         if error is not None:
             self.compilation.drop(case)
             return error
         try:
-            self.compilation.start(case.assignment)  # now that there is something right
+            self.compilation.start(case.assignment)  # not earlier: there is now something right to compile
             self.compilation.check(case)
         except (ContenderFault, CheckFailed) as found:
             return found
         return None
 
     def _wait_for_others(self, case: BoundCase) -> None:
-        """Other workers change how much GPU memory is free, so wait for the lanes. Wait for starting workers too, unless memory is
-        plentiful and this case measures none. On a small GPU idle workers end, when they take what the case needs.
+        """Wait for the lanes, because other workers change how much GPU memory is free. Wait for starting workers too,
+        unless memory is plentiful and this case measures none. On a small GPU, end idle workers that hold memory the
+        case needs.
         """
         self.lanes.finish()
         if self.run.device_name == "cuda":
@@ -208,5 +213,5 @@ def _is_shared(work: Work) -> bool:
 
 
 def shares_the_machine(case: BoundCase) -> bool:
-    """Whether other cases may run beside this one."""
+    """Whether the case may run beside other cases."""
     return case.case.memory_gib is None and case.case.max_extra_mib is None

@@ -1,4 +1,4 @@
-"""One grading: put together who takes part in it, run everything, and emit its events, the report last."""
+"""One grading: build its objects, run all cases, checks and speed cases, and emit events, the report last."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
 HERE = Path(__file__).parent
-# The last two are imported by Hypothesis where it finds NumPy, and by Python for the codec.
+# Hypothesis imports `numpy.random` if NumPy is installed, and Python `encodings.ascii` for the codec.
 FOR_THREADS = (NEEDED_FOR_GRADIENTS, "cuda.bindings.driver", "cuda.bindings.runtime", "numpy.random", "encodings.ascii")
 
 
 class Interrupted(Exception):
-    """The session was asked to stop, and has nothing to report."""
+    """The grading was asked to stop before it had decided a result; there is no report."""
 
 
 def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable[[Event], None]) -> None:
@@ -61,7 +61,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     crew = Crew(run, standing, pool)
     standing.look()
     if pool.device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True  # as students' `tl.dot` does: the yardstick is PyTorch with TF32
+        torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, crew))
     hoarding = Hoarding(run, crew)
@@ -79,7 +79,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     start_the_courses_own(run, crew, schedule.starting_gib)
     try:
         interrupted = not run_tests(run, schedule, plugin, fixtures)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left to do takes a moment
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the remaining work takes a moment
     finally:
         lanes.abandon()
         compilation.abandon()
@@ -94,7 +94,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
 
 
 def choose_device(wanted: str) -> Device:
-    """`auto` is the GPU where there is one. Raises CourseError for a GPU that is not there."""
+    """`cuda` if there is a GPU and `cpu` is not wanted. Raises CourseError if a GPU is wanted and there is none."""
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise CourseError("--device cuda or --gpu: PyTorch finds no CUDA GPU here, or not that one; use --device cpu")
@@ -102,10 +102,10 @@ def choose_device(wanted: str) -> Device:
 
 
 def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
-    """Start the course's own workers in the background: torch.compile's needs the longest of all.
+    """Start the workers of the course in the background. torch.compile's worker needs the longest of all.
 
     Args:
-        starting_gib: GPU memory that the submission's workers may take meanwhile.
+        starting_gib: GPU memory that the submission's workers may take at the same time.
     """
     raced = [one for one in run.speed_cases if run.device_name in one.declared.speed.devices]
 
@@ -121,9 +121,9 @@ def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
 
 
 def _import_ahead() -> None:
-    """Import ahead of the judge's threads: pytest fails if an import makes loggers while it looks at them."""
+    """Import before the judge's threads start: pytest fails if an import adds loggers while pytest walks over them."""
     for name in FOR_THREADS:
-        with suppress(ImportError):  # whoever needs it will be told
+        with suppress(ImportError):  # the code that needs the module will raise this again
             importlib.import_module(name)
 
 
@@ -142,7 +142,7 @@ def _planned(run: Run) -> tuple[PlannedPart, ...]:
 
 
 def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtures) -> bool:
-    """Run all cases, checks and speed cases. Returns False where that was interrupted."""
+    """Run all cases, checks and speed cases. Returns False if the run was interrupted."""
     files = [*check_files(run.assignments), *([HERE / "test_speed.py"] if run.speed_cases else [])]
     if not files:
         try:
@@ -150,11 +150,11 @@ def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtu
         except KeyboardInterrupt:
             return False
         return True
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed on this machine has no say in a grading
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # the second switches pytest-benchmark off
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other pytest plugins of this machine must not change a grading
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # the second name switches pytest-benchmark off
         os.environ.pop(name, None)
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
-    if run.speed_cases:  # the plugin keeps what it is told
+    if run.speed_cases:  # the plugin stores benchmark.json if it is loaded
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
     code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
     if plugin.failure is not None:

@@ -1,8 +1,8 @@
-"""What is known of each of a submission's files: whether there is something to run, and what keeps it from being run.
+"""The standing of each of a submission's files in a grading: whether the file can be run, and why not.
 
-A part is given up after two cases without an answer in time: a loop without end takes all of the time that a case has, and so it would
-in each of the part's other cases, for minutes. One case may take too long for a reason of its own, so it takes two that ended alike; a
-case whose loop is in Triton's interpreter, where right code can take so long, counts for none.
+A part is given up after two cases that gave no answer in time. An endless loop would otherwise use up the whole time
+limit of each of the part's cases. Two cases must end alike, because a single case may be slow for a reason of its own.
+A case whose loop runs in Triton's interpreter does not count: right code can be that slow there.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ from grader.submission import beside_stub
 from grader.verdict.prints import all_shortened, counted, sort_out, with_case, without_places
 from grader.verdict.resources import kernel_resources
 
-FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")  # when they are loaded
+# Outcomes of a file that fails while it is loaded
+FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")
 MAX_LOG = 64 * 1024  # characters of one assignment's log in the report
-ENOUGH = 2  # cases that hung alike
+ENOUGH = 2  # cases of a part without an answer in time, with the same message
 
 
 class Hangs:
-    """The parts that are given up. Threads may share it."""
+    """The parts that are given up. Threads may share an instance."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._faults: dict[tuple[str, ...], dict[ContenderFault, str]] = {}  # with their cases, by part and message
+        self._faults: dict[tuple[str, ...], dict[ContenderFault, str]] = {}  # cases by their fault, by part and message
         self._given_up: dict[tuple[str, str], ContenderFault] = {}
         self._watched: dict[tuple[str, str], list[Contender]] = {}
 
     def note(self, place: Place, error: BaseException | None) -> None:
-        """How a case or check has ended. One fault counts once: that of a file that cannot be loaded ends every case."""
+        """Note how a case or check has ended, and give its part up if enough cases hung. Cases with the same fault
+        object count once: a file that cannot be loaded ends every case with one fault.
+        """
         if not isinstance(error, ContenderFault) or error.outcome != "timed_out" or SLOW_IN_PYTHON in error.details:
             return
         if not error.message.startswith(NO_ANSWER):
@@ -66,15 +69,15 @@ class Hangs:
         return place.of_part in self._given_up
 
     def check(self, place: Place) -> None:
-        """Raises ContenderFault where the part is given up."""
+        """Raise ContenderFault if the part is given up."""
         if (fault := self._given_up.get(place.of_part)) is not None:
             raise ContenderFault(fault.outcome, fault.message)
 
     @contextmanager
     def ending(self, place: Place, worker: Contender) -> Iterator[None]:
-        """In here the worker, whose calls may take minutes, is ended when the part is given up; who waits for it is told why.
+        """End the worker if the part is given up inside this context; the worker's call then raises the reason.
 
-        Raises ContenderFault where it is given up already.
+        Raises ContenderFault if the part is given up already.
         """
         self.check(place)
         with self._lock:
@@ -89,27 +92,29 @@ class Hangs:
 
 
 class Standing:
-    """What a grading has found out about a submission's files.
+    """The state of a submission's files, and the log and time of their workers.
 
     Attributes:
-        excused: why a part can only be graded on a GPU, by its assignment and name.
+        excused: why only a GPU can grade a part, by assignment and part name.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.hangs = Hangs()
         self.excused: dict[tuple[str, str], ContenderFault] = {}
-        self._absent: dict[str, str] = {}  # why a file is not run, by its name
+        self._absent: dict[str, str] = {}  # why a file is not run, by file name
         self._unloadable: dict[str, ContenderFault] = {}
         self._loadable: set[str] = set()
-        self._no_gradients: dict[str, ContenderFault] = {}  # what the source uses where gradients are asked for
+        self._no_gradients: dict[str, ContenderFault] = {}  # forbidden uses that only calls with gradients reach
         self._allowances: dict[str, Allowance] = {}
         self._employed: dict[str, list[Contender]] = {}
         self._triton_kernels: dict[str, frozenset[str]] = {}
         self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
 
     def look(self) -> None:
-        """See which files are missing or still stubs, and begin to read the others in the background (see `finish_looking`)."""
+        """Find missing files and unchanged stubs, and begin to read the other files in the background (see
+        `finish_looking`).
+        """
         job = self._run.job
         for assignment in self._run.assignments:
             name = assignment.spec.file
@@ -126,7 +131,7 @@ class Standing:
         self._reading = read_of, later(lambda: read(job.submission, job.info.files, questions))
 
     def finish_looking(self) -> None:
-        """Wait until the files have been read. Raises as `read` does."""
+        """Wait until the files have been read. Raises the errors of `reading.read`."""
         if self._reading is None:
             return
         read_of, reading = self._reading
@@ -140,22 +145,24 @@ class Standing:
                 self._no_gradients[assignment.name] = fault
 
     def is_there(self, file: str) -> bool:
-        """Whether there is something to run."""
+        """Whether the file exists and is not the starter's stub."""
         return file not in self._absent
 
     def check_present(self, assignment: Assignment) -> None:
-        """Raises ContenderFault where there is nothing to run."""
+        """Raise ContenderFault if the assignment's file is missing or a stub."""
         if why := self._absent.get(assignment.spec.file):
             raise ContenderFault("not_implemented", why)
 
     def check_loadable(self, assignment: Assignment) -> None:
-        """Raises ContenderFault where there is nothing to run, or the file cannot be loaded or must not be."""
+        """Raise ContenderFault if the assignment's file is missing, a stub, forbidden, or cannot be loaded."""
         self.check_present(assignment)
         if fault := self._unloadable.get(assignment.name):
             raise fault
 
     def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
-        """Raises ContenderFault where the source that a call reaches must not be run. Without a case, it may ask for gradients."""
+        """Raise ContenderFault if a call of the case reaches forbidden source. Without a case, the call may ask for
+        gradients.
+        """
         if fault := self._unloadable.get(assignment.name):
             raise fault
         fault = self._no_gradients.get(assignment.name)
@@ -163,11 +170,13 @@ class Standing:
             raise fault
 
     def excuse(self, place: Place, fault: ContenderFault) -> None:
-        """Run no more of a part: the submission says that it needs a GPU, in a case or when it is loaded."""
+        """Run no more cases of a part: the submission has said, in a case or at import, that only a GPU can run its
+        code.
+        """
         self.excused.setdefault(place.of_part, fault)
 
     def check_excused(self, place: Place) -> None:
-        """Raises ContenderFault, which says `skipped`, for a part that only a GPU can grade."""
+        """Raise ContenderFault (`skipped`) if only a GPU can grade the part."""
         if fault := self.excused.get(place.of_part):
             raise fault
 
@@ -175,24 +184,26 @@ class Standing:
         self._loadable.add(assignment.name)
 
     def note_unloadable(self, assignment: Assignment, fault: ContenderFault) -> None:
-        """A file could not be loaded: no worker tries again, unless one could load it before."""
+        """Note that a file could not be loaded. No worker loads the file again, unless a worker has loaded it
+        before.
+        """
         if assignment.name not in self._loadable:
             self._unloadable[assignment.name] = fault
 
     def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
-        """The fault of a file that could not be loaded under a tool; None where it may be the tool's."""
+        """The fault of a file that could not be loaded under a tool; None if the tool may be at fault."""
         if assignment.name in self._loadable:
             return None
         return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
 
     def check_time(self, assignment: Assignment) -> None:
-        """Raises ContenderFault where the submission has used up its time for an assignment."""
+        """Raise ContenderFault if the submission has used up its time for the assignment."""
         allowance = self._allowance(assignment)
         if not allowance.left_s:
             raise ContenderFault("timed_out", f"not run: {allowance.words}")
 
     def employ(self, contender: Contender, assignment: Assignment, *, logged: bool = True) -> None:
-        """Count a worker's time for an assignment of the submission, and keep what the worker prints for the report."""
+        """Count a worker's time for an assignment. If `logged`, the worker's output and reports are kept."""
         contender.allowance = self._allowance(assignment)
         if logged:
             self._employed.setdefault(assignment.name, []).append(contender)
@@ -201,11 +212,11 @@ class Standing:
         return self._allowances.setdefault(assignment.name, Allowance(assignment.spec.limits.total_limit_s))
 
     def ptxas(self, assignment: Assignment) -> str:
-        """The CUDA compiler's words about the submission's kernels, by its worker's word."""
+        """ptxas's words about the submission's kernels, as a worker reported them; "" if there are none."""
         return next((worker.ptxas for worker in self._employed.get(assignment.name, []) if worker.ptxas), "")
 
     def off_stream(self, assignment: Assignment) -> tuple[str, ...]:
-        """Work that did not run on the given stream, by the word of the submission's workers on the CPU."""
+        """Operations off the given stream, as the submission's workers on a CPU reported them."""
         employed = self._employed.get(assignment.name, [])
         return tuple(dict.fromkeys(one for worker in employed for one in worker.off_stream))
 
@@ -216,9 +227,9 @@ class Standing:
         return self._triton_kernels.get(assignment.name, frozenset())
 
     def log(self, assignment: Assignment) -> WorkerLog:
-        """What the submission's workers printed for an assignment."""
+        """The output of the submission's workers for an assignment, by case."""
         logs = [worker.log for worker in self._employed.get(assignment.name, [])]
-        lines: dict[tuple[str, ...], None] = {}  # of several workers that print the same at import, one
+        lines: dict[tuple[str, ...], None] = {}  # workers that print the same lines give one section
         others: Counter[str] = Counter()
         for name, text in (section for log in logs for section in log.sections()):
             own, beside = sort_out(text.replace(f"{self._run.job.submission}/", ""))

@@ -1,4 +1,4 @@
-"""The check that every speed case of problem.toml gets: a race, whose times pytest-benchmark gets one by one."""
+"""The test of every speed case: a race, whose times pytest-benchmark replays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_speed(
     replay: Replay,
     benchmark: BenchmarkFixture,
 ) -> None:
-    """How many times as fast as its baselines, in interleaved rounds; more of them while a band is in doubt."""
+    """Time the submission against its baselines in interleaved rounds."""
     assignment = speed_case.assignment
     try:
         with hoarding.is_a_fault(assignment):

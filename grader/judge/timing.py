@@ -1,6 +1,6 @@
-"""One timed batch: its inputs go in, the worker answers behind a gate, its results are taken; on the judge's own clock.
+"""The judge's clock on one batch: inputs go in, the worker answers behind a gate, the judge takes the results.
 
-docs/CLOCK.md shows the order of all that, and says why no submission gets below the judge's time.
+docs/CLOCK.md shows the order of a batch, and says why no submission gets below the judge's time.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from grader.judge.gpu import Gauge
 from grader.problem import Call
 from grader.protocol import Prepare, RanOperator, Release, Returned, Tidy, Time
 
-QUEUE_S = 0.004  # at most, until a worker that was asked has queued its first calls
-QUEUE_CALL_S = 0.0002  # and for each call: more than it takes to launch one, forward and backward
-FLUSH_BYTES = 256 << 20  # more than any GPU's cache
-BUSY_PASSES = 4  # over so much memory: 0.3 ms on an H200
+QUEUE_S = 0.004  # most seconds until a worker has queued its first calls
+QUEUE_CALL_S = 0.0002  # more for each call, longer than launching one takes, forward and backward
+FLUSH_BYTES = 256 << 20  # larger than any GPU's cache
+BUSY_PASSES = 4  # over FLUSH_BYTES, to keep the GPU busy for a moment
 WIDE_OPEN = 2**31 - 1
 
 
 class Gate:
-    """A word of GPU memory that the queued calls of one contender's batch wait for.
+    """A word of GPU memory that the queued calls of a contender's batch wait for.
 
-    A worker that writes to its gate has its calls run on what the arena holds before the inputs are there.
+    A worker may write to its own gate. Its calls then run early, before the inputs are in the arena.
     """
 
     def __init__(self) -> None:
@@ -43,28 +43,31 @@ class Gate:
         self.number = 0
 
     def close_again(self) -> int:
-        """Shut it until `open`; returns the number to wait for."""
+        """Shut the gate until `open`. Returns the number that calls have to wait for."""
         self.number += 1
         return self.number
 
     def open(self, forever: bool = False) -> None:
-        """Let the calls run when all that this process has queued is done."""
+        """Let the calls run once all queued work of this process is done."""
         self._word.fill_(WIDE_OPEN if forever else self.number)
 
     def close(self) -> None:
-        """Give the memory back; nobody may wait any more."""
+        """Free the memory. No call may be waiting."""
         del self._word
         self.memory.close()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch.
+    """One batch of a contender.
 
-    claimed_s: what the worker says a call took, on average. wall_s: from START to END, by the judge's clock.
-    collected: whether results were collected, and not written in place. kinds: what came back.
-    quiet: whether the GPU was quiet when the contender had been frozen.
-    operators: PyTorch's that ran, if the batch was watched.
+    Attributes:
+        claimed_s: mean seconds of a call, as the worker claims.
+        wall_s: seconds from START to END of the whole batch by the judge's clock.
+        collected: whether results were collected, not written to given outputs.
+        kinds: results of each call, as the worker describes them.
+        quiet: whether the GPU was quiet once the contender was frozen.
+        operators: of PyTorch that ran, if the batch was watched.
     """
 
     calls: int
@@ -77,14 +80,20 @@ class Batch:
 
 
 class Bench:
-    """An arena with `len(calls)` sets of inputs, which contenders map and run batches on. Contenders are frozen but while they run.
+    """An arena with one set of inputs for each of `calls`. Contenders map it and run batches by turns, and are frozen
+    meanwhile.
 
     Args:
-        calls: a set's inputs each; all of the same shapes and strides.
-        outputs: shape of each output, by name. dtype: of the outputs.
-        gauge: of the device where it all lies.
-        in_place: whether functions may write to outputs that lie beside the inputs, as the contract of CUDA C++ has it.
-        collected: of how many calls results can be collected.
+        calls: inputs of each set, all of the same shapes and strides.
+        outputs: shape of each output, by name.
+        dtype: of the outputs.
+        gauge: of the bench's device.
+        in_place: whether functions may write to given outputs beside the inputs, as CUDA C++ does.
+        collected: number of calls whose results can be collected.
+
+    Attributes:
+        tidied_s: seconds that contenders took before batches to get ready; no clock counts them.
+        gates: by contender, on a GPU.
     """
 
     def __init__(
@@ -101,10 +110,11 @@ class Bench:
         self._gauge = gauge
         self._shapes, self._dtype, self._device = outputs, dtype, device
         self._in_place = in_place
-        # So many results are more than the GPU's cache holds: who keeps no more than these takes turns with memory that is not in it.
+        # Results that a worker keeps at a time: together larger than the GPU's cache, so that a worker that reuses
+        # their memory in turn finds none of it there.
         one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
         self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
-        self.tidied_s = 0.0  # seconds that contenders took to get ready for batches, which nobody counts
+        self.tidied_s = 0.0
         self._guests: list[Contender] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
         self.gates: dict[Contender, Gate] = {}
@@ -118,12 +128,12 @@ class Bench:
             self._mine = [torch.empty(shape, dtype=dtype, device=device) for shape in taken]
             self._memory = opened.pop_all()
         self._collectable = collected
-        self._changed: list[str] = []  # inputs that the last batch has changed
-        self._place = self._arena  # where the outputs of the last batch are
-        self._order: list[int] = []  # the number of each call's place there
+        self._changed: list[str] = []  # inputs changed by the last batch
+        self._place = self._arena  # holds the outputs of the last batch
+        self._order: list[int] = []  # the place of each call's outputs in `_place`
         places = [place for place in (self._arena, self._collected) if place is not None and place.outputs]
         self._takes = {place: place.takes(place.outputs, self._mine[: len(place.outputs)]) for place in places}
-        self._taken = False  # whether the outputs of the last batch were
+        self._taken = False  # whether the judge has copied the outputs of the last batch
 
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
         return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
@@ -135,9 +145,9 @@ class Bench:
         self.close()
 
     def close(self) -> None:
-        """Give the arena back; contenders that still live unmap it, and stand still again."""
+        """Free the arena. Contenders that live unmap it and are frozen again."""
         for gate in self.gates.values():
-            gate.open(forever=True)  # whoever was left waiting would wait for ever
+            gate.open(forever=True)  # else a call that still waits would wait for ever
         for contender in self._guests:
             if contender.lives():
                 try:
@@ -151,10 +161,14 @@ class Bench:
         self._memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
-        """Let a contender map the arena, and freeze it. `collects`: whether its results may be collected. Raises ContenderFault."""
+        """Have a contender map the arena, and freeze it. Raises ContenderFault.
+
+        Args:
+            collects: whether its results may be collected.
+        """
         self._arena.wipe()
         if self._collected is not None:
-            self._collected.wipe()  # what a baseline has handed in there is the right answer
+            self._collected.wipe()  # outputs collected from a baseline are right answers
         sets = []
         for index, call in enumerate(self.calls):
             names = list(_tensors(call, index))
@@ -175,7 +189,7 @@ class Bench:
         contender.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
-        """Take new inputs for the batches to come, drawn when the old ones are gone."""
+        """Draw new inputs for later batches, after the old ones are freed."""
         count = len(self.calls)
         self.calls = ()
         self._arena.forget()
@@ -193,13 +207,15 @@ class Bench:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """Time one batch on the first `calls` sets, and leave the contender frozen. Raises ContenderFault.
+        """Run and time one batch on the first `calls` sets, and freeze the contender. Raises ContenderFault.
 
         Args:
-            judged: whether the judge's clock is to be of use: results are taken.
-            collect: whether to take the results too, where they were not written in place; only from those invited for that.
-            check: whether `check_memory` will be asked.
-            watched: whether to note PyTorch's operators and, with `check`, changed inputs; such a batch is no measure of time.
+            judged: whether the judge's clock counts: the judge takes the results before END.
+            collect: whether to collect results that were not written to given outputs; only from contenders invited
+                with `collects`.
+            check: whether `check_memory` will be called.
+            watched: whether to record PyTorch's operators and, with `check`, changed inputs. Such a batch is no measure
+                of time.
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
@@ -207,7 +223,7 @@ class Bench:
         self.tidied_s += time.perf_counter() - began
         self._wipe_before(contender, judged, collect)
         copies = self._arena.copies(names)
-        self._arena.settle()  # that, and inputs that are still being drawn, are not to be timed with this batch
+        self._arena.settle()  # the wipe, and inputs still being drawn, must not be timed
         keep = calls if collect else self._enough
         if (gate := self.gates.get(contender)) is not None:
             contender.send(Time(calls, keep, watched, gate.close_again()))
@@ -240,8 +256,8 @@ class Bench:
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
     def _wipe_before(self, contender: Contender, judged: bool, collect: bool) -> None:
-        # The course's own code need not be kept from what is there, and writes all that it should. But the null contender's time is
-        # taken from the submission's: what comes before it is the same.
+        # Baselines are trusted, and may see old outputs. The null contender is wiped too: its time is subtracted from
+        # the submission's, so the same must come before both.
         if judged or not contender.trusted:
             if collect and self._collected is not None:
                 self._collected.wipe(wait=False)
@@ -249,7 +265,7 @@ class Bench:
 
     def _collect(self, contender: Contender, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         assert self._collected is not None
-        self._wipe_busily()  # whatever is computed from now on is not computed from these inputs
+        self._wipe_busily()  # work that starts from now on cannot read these inputs
         self._place = self._collected
         random.SystemRandom().shuffle(self._order)
         return contender.collect(self._order, limits)
@@ -261,7 +277,7 @@ class Bench:
         self._place.settle()
 
     def _wipe_busily(self) -> None:
-        """Wipe the arena, and leave the GPU busy for as long as it takes the next request to arrive."""
+        """Wipe the arena, and keep the GPU busy until the next request has arrived."""
         self._arena.wipe(wait=False)
         if self._device.type == "cuda":
             wiped = torch.cuda.Event()
@@ -274,10 +290,10 @@ class Bench:
         return [_of(name, number) for number in numbers for name in self._shapes]
 
     def output(self, index: int) -> dict[str, torch.Tensor]:
-        """The outputs of a call of the last batch, in memory that nobody else has, until the next batch.
+        """The outputs of a call of the last batch, by name, in memory of the judge. Valid until the next batch.
 
         Raises:
-            CheckFailed: their place was written to after the batch.
+            CheckFailed: their place in the arena was written to after the batch.
         """
         number = self._order[index]
         if not self._taken:
@@ -292,9 +308,9 @@ class Bench:
         return outputs
 
     def check_memory(self) -> None:
-        """Raise CheckFailed where the last batch, run with `check`, wrote to inputs or guard bands.
+        """Raise CheckFailed if the last batch, run with `check`, wrote to inputs or guard bands.
 
-        Where results are collected, inputs are looked at only if the batch was watched: they are gone otherwise.
+        If results are collected, inputs are wiped before that; their changes are seen only in a watched batch.
         """
         strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
         check_memory(self._changed, strays, self._dtype)
@@ -308,7 +324,7 @@ def _inputs(calls: Sequence[Call]) -> dict[str, torch.Tensor]:
 
 
 def _tensors(call: Call, index: int) -> dict[str, torch.Tensor]:
-    """A set's tensors by their names in the arena, the upstream gradient last."""
+    """The tensors of a set by their names in the arena, the upstream gradient last."""
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
     return {_of(name, index): tensor for name, tensor in (call.args | upstream).items()}
 

@@ -1,4 +1,4 @@
-"""What the races of a grading share, and who runs in one, in what order."""
+"""The track and the lineup of races: what all races of a grading share, and the contenders of one race."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grader.verdict.speed import SUBMISSION
 
 @dataclass
 class Track:
-    """Where submissions are raced: the run, its workers, the oracle, and the inputs that no race has had yet."""
+    """What all races of a grading share: the run, the crew, the comparison, and the numbers of inputs drawn so far."""
 
     run: Run
     crew: Crew
@@ -34,7 +34,9 @@ class Track:
         self.run.emit(CaseNote(text=text))
 
     def draw(self, case: BoundSpeedCase, count: int) -> list[Call]:
-        """New inputs of a speed case, which no race of this grading has had: what one worker has met another may know."""
+        """New inputs of a speed case. No race of the grading has used them: a worker could know inputs of an earlier
+        race.
+        """
         first = self._drawn[case.id]
         self._drawn[case.id] += count
         return [case.inputs(self.run.seed, number, self.run.device) for number in range(first, first + count)]
@@ -42,7 +44,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Runner:
-    """One contender in a race."""
+    """One contender in a race, with its limits."""
 
     name: str
     contender: Contender
@@ -50,21 +52,22 @@ class Runner:
 
 
 class Lineup:
-    """The contenders of a race: the submission's, which is loaded and stands frozen, and the others, each in a worker of its own.
+    """The contenders of one race: the submission, whose worker is loaded and frozen, and the others, each in a worker
+    of its own.
 
     Attributes:
         others: the baselines and yardsticks.
-        left_out: why contenders are missing that are only shown beside the others.
+        left_out: why contenders are missing that no band needs.
 
     Raises:
-        CaseRefused: a contender cannot be loaded on which the verdict rests.
+        CaseRefused: a contender that a band or the roofline needs cannot be loaded.
     """
 
     def __init__(self, track: Track, case: BoundSpeedCase, submission: Contender) -> None:
         self._case = case
         self.left_out: list[str] = []
         track.crew.settle()
-        submission.freeze()  # until it is its turn
+        submission.freeze()  # until its turn
         limits = case.assignment.spec.limits
         own = Limits(limits.time_limit_s[track.run.device_name], limits.memory_gib)
         self.submission = Runner(SUBMISSION, submission, own)
@@ -76,7 +79,9 @@ class Lineup:
 
     @contextmanager
     def may_leave_out(self, name: str) -> Iterator[None]:
-        """A vendor's kernel that this GPU cannot run, say, costs nobody a measurement that does without it."""
+        """Leave a contender out that fails in this block, unless a verdict needs it: this GPU may lack, say, a vendor's
+        kernel.
+        """
         try:
             yield
         except CaseRefused as refused:
@@ -85,8 +90,8 @@ class Lineup:
             self.left_out.append(f"left out: {refused}")
 
     def order(self, number: int) -> list[Runner]:
-        """The order in round `number`: it rotates, but the null contender always runs just before the submission, for the judge's
-        time of the submission is their difference.
+        """The contenders in the order of round `number`. The order rotates, but the null contender always runs just
+        before the submission, because the judge's time is their difference.
         """
         ring = [[runner] for runner in self.others] + [[self.null, self.submission]]
         turn = number % len(ring)

@@ -1,4 +1,6 @@
-"""One trial: make inputs, let a contender answer in the arena (`asking.py`), and compare what lies there with the oracle."""
+"""The calls of a case: draw inputs, have a contender answer (`asking.py`), and compare the outputs
+(`comparison.py`).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from grader.protocol import POISON_BYTE, SAMPLE_CUT
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
 
-OF_OTHERS = 1000  # and more: the numbers of calls that are made beside another; a case has fewer `calls`
+OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `calls` of any case
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Trials:
     """Tries cases on contenders.
 
     Attributes:
-        gradients: whether a part's calls ask for gradients, by its assignment and name; of those that have been called.
+        gradients: for each part that has been called, by assignment and part name: whether its calls ask for gradients.
     """
 
     run: Run
@@ -73,7 +75,7 @@ class Trials:
     def _answers(
         self, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
     ) -> list[dict[str, torch.Tensor]]:
-        """As `asking.answers`; in a profiled case the GPU's time must have gone into kernels of the submission."""
+        """As `asking.answers`. A profiled case also fails if kernels of others took the GPU's time."""
         try:
             got = answers(self.run, case, contender, calls, evidence, **how)
         except WroteOutside as found:
@@ -94,7 +96,9 @@ class Trials:
         evidence: Evidence,
         keep: bool,
     ) -> None:
-        """The same call again: what comes back must be what came back at `first`, to the last bit."""
+        """Make the same call again: its outputs must equal the `first` ones bit for bit, but for outputs that
+        `may_vary`.
+        """
         (again,) = self._answers(case, contender, [call], evidence, keep=keep)
         may_vary = case.assignment.spec.tolerance.may_vary
         for name, tensor in again.items():
@@ -107,7 +111,9 @@ class Trials:
             evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
     def _run_sample(self, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
-        """A call on more elements than there is memory for (`cpu_windows`): only where it reads and writes counts."""
+        """Make a call on more elements than there is memory for (`cpu_windows`). Its reads and writes are checked, not
+        its values.
+        """
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
         hint = f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits, int or float"
@@ -122,7 +128,9 @@ class Trials:
         evidence.words = "only where it reads and writes was looked at: its values show on a GPU"
 
     def _run_together(self, case: BoundCase, contender: Contender, calls: list[Call], evidence: Evidence) -> None:
-        """Several calls, all made before the first result is looked at; with gradients before the first backward pass, in both orders."""
+        """Make several calls before any result is compared. With gradients, all forward passes run before the backward
+        passes, which run in both orders.
+        """
         with_gradients = calls[0].upstream is not None
         for reverse in (False, True) if with_gradients else (False,):
             got = self._answers(case, contender, calls, evidence, reverse=reverse)
@@ -137,11 +145,13 @@ class Trials:
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
     def _run_in_pieces(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
-        """A call whose tensors leave no room for a second copy: inputs are made, and outputs compared, a piece of dimension 0 at a time."""
+        """Make a call whose tensors fill the GPU's memory: inputs are drawn, and outputs compared, in pieces of
+        dimension 0.
+        """
         pieces = case.cut()
 
         def inputs() -> Iterator[tuple[Piece, Call, int]]:
-            """Each piece with its inputs, and how many entries of dimension 0 lie before it."""
+            """Each piece, its inputs, and the number of entries of dimension 0 before it."""
             start = 0
             for piece in pieces:
                 call = piece.inputs(self.run.seed, number, self.run.device)
@@ -169,7 +179,7 @@ class Trials:
 
 
 def _check_kept(evidence: Evidence) -> None:
-    """Raise CheckFailed where a call has overwritten what an earlier call has returned."""
+    """Raise CheckFailed if a call has overwritten a result of an earlier call."""
     if evidence.kept:
         raise CheckFailed(
             f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",

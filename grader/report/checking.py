@@ -1,8 +1,9 @@
-"""The terminal view of `grader check`: a line for each assignment, or a large panel with its first mistake."""
+"""The terminal view of `grader check`: a line for each assignment, or its first mistake, in a large panel or in a compiler's form."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,7 +18,7 @@ from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.failures import shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
-from grader.report.style import STYLE, plain
+from grader.report.style import STYLE, counted, plain
 from grader.report.terminal import hints, kernels, printed
 from grader.verdict.cells import is_telling
 
@@ -35,20 +36,28 @@ class _Tally:
         self.done = 0
         self.stopped = False
 
+    @property
+    def counted(self) -> str:
+        return counted(len(self.passed), "case")
+
 
 class CheckView:
     """Shows the events of a check; a context manager.
 
     command: the check as a student would type it again.
+    place: of a result of a file, "path:line" for an editor; mistakes have gcc's form then. None shows them in panels.
 
     Attributes:
         mistakes: the number of assignments with a mistake.
         unchecked: the number of assignments without a case that can run here.
     """
 
-    def __init__(self, console: Console, command: str = "grader check") -> None:
+    def __init__(
+        self, console: Console, command: str = "grader check", place: Callable[[CaseResult, str], str] | None = None
+    ) -> None:
         self._console = console
         self._command = command
+        self._place = place
         self._some_right = False
         self._with_inputs: list[str] = []  # the assignments whose mistake showed on drawn inputs
         self._tallies: dict[str, _Tally] = {}
@@ -105,7 +114,7 @@ class CheckView:
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
-            told = f"{_cases(len(tally.passed))} passed{more}" if tally.passed else f"not checked: {result.message}"
+            told = f"{tally.counted} passed{more}" if tally.passed else f"not checked: {result.message}"
             self.unchecked += not tally.passed
             self._some_right |= bool(tally.passed)
             mark = STYLE["passed" if tally.passed else "skipped"]
@@ -114,7 +123,7 @@ class CheckView:
     def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
         mark, style = STYLE[result.outcome]
         if result.outcome == "not_implemented":
-            passed = f" ({_cases(len(tally.passed))} passed)" if tally.passed else ""
+            passed = f" ({tally.counted} passed)" if tally.passed else ""
             self._console.print(Text.assemble((mark, style), " ", (file, "bold"), "  ", plain(result.message), passed))
             return
         self.mistakes += 1
@@ -128,6 +137,11 @@ class CheckView:
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
+        if self._place is not None:
+            words = " ".join(f"{result.title}:{ended} {within(result.message, LETTERS)}".split())
+            self._console.print(plain(f"{self._place(result, file)}: error: {words}"), soft_wrap=True)
+            self._console.print(Padding(Group(*blocks[1:]), (0, 0, 0, 4)))
+            return
         title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.title, "bold"), (ended, style))
         tries = plain(result.tries, "dim") if result.tries not in ("", result.title) else None
         panel = Panel(
@@ -166,15 +180,11 @@ def _folded(tally: _Tally) -> str:
     pieces = []
     if tally.passed:
         many = len(tally.passed) > NAMED
-        names = _cases(len(tally.passed)) if many else ", ".join(tally.passed)
+        names = tally.counted if many else ", ".join(tally.passed)
         pieces.append(f"passed before it: {names}")
     if left := tally.total - tally.done:
         pieces.append(f"not run: {left} more")
     return " · ".join(pieces)
-
-
-def _cases(count: int) -> str:
-    return f"{count} case" if count == 1 else f"{count} cases"
 
 
 def unknown_here(report: Report) -> list[str]:
@@ -182,12 +192,10 @@ def unknown_here(report: Report) -> list[str]:
     if report.environment.device == "cuda":
         return ["not part of a check: speed; `grader run` grades it"]
     skipped: Counter[str] = Counter()
-    for one in report.assignments:
-        for part in one.parts:
-            for case in part.cases:
-                if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
-                    skipped[case.message.removeprefix("needs a GPU: ")] += 1
+    for case in (case for _, part in report.parts for case in part.cases):
+        if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
+            skipped[case.message.removeprefix("needs a GPU: ")] += 1
     races = ", and whether Triton programs race with each other"
     has_triton = any(one.file.endswith(".py") for one in report.assignments)
     lines = [f"cannot be known without a GPU: speed{races if has_triton else ''}"]
-    return lines + [f"  {reason} ({_cases(count)})" for reason, count in skipped.items()]
+    return lines + [f"  {reason} ({counted(count, 'case')})" for reason, count in skipped.items()]

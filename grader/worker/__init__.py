@@ -1,4 +1,5 @@
-"""The worker: the process that runs the submission. Untrusted from its first import of student code on.
+"""The worker: the process that runs a submission. Untrusted from the first import of student code on.
 
-Imports nothing of ours but `grader.protocol`, and nothing imports it; the contender starts it as a program.
+The contender starts a worker as a program. These modules import nothing of the grader but `grader.protocol`, and no
+other room imports them.
 """

@@ -1,4 +1,6 @@
-"""The worker's program: set up, say "ready", then answer one frame at a time until the contender hangs up."""
+"""The worker's program: sets limits, imports libraries, says that it is ready, and answers requests until the socket
+closes.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ MAX_OPEN_FILES = 1024
 def main() -> None:
     """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu|compile PARENT_PID TASKS
 
-    Requests, with open files beside them, come from the socket; replies go to the pipe.
-    TASKS: how many processes and threads the user may have, this worker's among them.
+    Requests, with open files beside them, come from the socket; replies go to the pipe. TASKS is the number of
+    processes and threads that the user may have, including this worker's.
     """
     descriptor, replies, kind, parent, tasks = (
         int(sys.argv[1]),
@@ -46,7 +48,7 @@ def main() -> None:
     )
     _leave_no_orphan(parent)
     seccomp.install()
-    with contextlib.suppress(OSError):  # where memory runs out, this and what it starts are to end and nobody else
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel shall end this process and its children first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
     resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
@@ -67,7 +69,8 @@ def main() -> None:
     while (body := reader.receive()) is not None:
         request, files, reader.files = protocol.decode(body), reader.files, []
         try:
-            # Only where the student's code runs and is not timed; where C++ is, Python does not know, and program.py tells.
+            # Only for requests that run the student's code untimed. Python does not see C++ frames, so program.py
+            # prints those.
             in_python = Load if kind == "cuda_cpu" else (Load, Call)
             with told_where(request.limit_s) if isinstance(request, in_python) else contextlib.nullcontext():
                 reply = answer(request, files)
@@ -77,27 +80,27 @@ def main() -> None:
             for file in files:
                 os.close(file)
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # the student may have closed or replaced them
+            with contextlib.suppress(Exception):  # the student's code may have closed or replaced the streams
                 stream.flush()
         protocol.write(replies, replace(reply, id=request.id))
-        if not isinstance(request, Tidy | Time | Collect):  # a collection would be timed with the next batch
+        if not isinstance(request, Tidy | Time | Collect):  # a collection of garbage would be timed with the next batch
             gc.collect()
     os._exit(0)
 
 
 def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
-    """Answers for Triton, and for CUDA on a GPU: what runs on torch tensors; or is compiled, where `kind` says so.
+    """The function that answers requests for Triton, and for CUDA on a GPU. A worker of kind `compile` compiles calls.
 
     Args:
-        tell: tells the judge that all calls of a batch stand behind their gate.
+        tell: tells the judge that all calls of a batch are queued behind the gate.
     """
     device = "cuda" if kind == "cuda" else "cpu"
-    gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
+    gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
     _set_up_torch(kind, device)
     from grader.worker import load, run, timing, yardsticks
 
     gc.enable()
-    gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
+    gc.freeze()  # gc.collect() after a call then looks at the student's objects only
     compiler: compiling.Compiler | None = None
     if kind == "compile":
         from grader.worker import compiling
@@ -139,13 +142,14 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
 def _set_up_torch(kind: str, device: str) -> None:
     import torch
 
-    with contextlib.suppress(ImportError):  # where there is no Triton, the student's own import says so
+    with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
         import triton.language
 
         from grader.worker import triton_key
 
         if device == "cpu":
-            import triton.experimental.gluon  # noqa: F401 (the interpreter does with the first launch: it would count as the student's time)
+            # The interpreter would import this in the first launch, which would count as the student's time.
+            import triton.experimental.gluon  # noqa: F401
         triton_key.make_cheap()
         if kind == "cpu":
             interpreting.compute_as_a_gpu_does()
@@ -155,7 +159,7 @@ def _set_up_torch(kind: str, device: str) -> None:
             interpreting.provide_libdevice()
             interpreting.combine_many_at_once()
     if device == "cuda":
-        # Beside each other, for most of the time it is the driver that one waits for.
+        # In two threads, because each mostly waits for the driver or the disk.
         importing = threading.Thread(target=_import, args=(os.environ.pop(protocol.EARLY, ""),))
         importing.start()
         torch.cuda.init()
@@ -165,12 +169,12 @@ def _set_up_torch(kind: str, device: str) -> None:
 
 def _import(names: str) -> None:
     for name in filter(None, names.split(",")):
-        with contextlib.suppress(ImportError):  # another torch, which needs something else
+        with contextlib.suppress(ImportError):  # another version of torch does without this module
             importlib.import_module(name)
 
 
 def cuda_cpu_answers() -> Answer:
-    """Answers for CUDA C++ where the CPU stands in for the GPU: without torch, and so ready at once."""
+    """The function that answers requests for CUDA C++ on a CPU. Needs no torch, so the worker is ready at once."""
     from grader.worker.cuda_cpu import program
 
     kernel: Any = None
@@ -188,9 +192,9 @@ def cuda_cpu_answers() -> Answer:
 
 
 def _leave_no_orphan(parent: int) -> None:
-    """Die when the judge dies, however it dies."""
+    """Have the kernel kill this process when the judge ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent and os.getppid() != parent:  # 0: a tool runs this process, and nobody knows its number
+    if parent and os.getppid() != parent:  # 0: a tool is the parent, with an unknown pid
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Libraries that a compiler has built, kept for one run's other workers of the same submission: each would wait for the same again."""
+"""Built libraries, kept for other workers of the same submission in the same run, so that each file is built once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIBRARY, TOLD = "library.so", "told.txt"
 
 
 def folder_of(source: Path, *how: str) -> Path:
-    """Where the library made of `source` is, if somebody has built it; whole as soon as the folder is there.
+    """The folder of the library that is built of `source`. If the folder exists, the library in it is complete.
 
     Args:
-        source: its folder has whatever of the submission it may include.
-        how: the compiler and what it is asked for.
+        source: the student's file; its folder holds all files that it may include.
+        how: the compiler and its options.
     """
     name = hashlib.sha256(repr((source.name, how)).encode())
     for path in sorted(source.parent.rglob("*")):
@@ -27,7 +27,9 @@ def folder_of(source: Path, *how: str) -> Path:
 
 
 def keep(folder: Path, library: Path, told: str = "") -> None:
-    """Put a library there, and what its compiler told; where that cannot be, as where somebody else was faster, nothing is kept."""
+    """Store a library and its compiler's messages in `folder`. Stores nothing if another worker was faster or the disk
+    is full.
+    """
     made = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
     with suppress(OSError):
         made.mkdir(parents=True)

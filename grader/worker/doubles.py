@@ -1,4 +1,5 @@
-"""The lines of a `.cu` file that a GPU computes in double precision: by nvcc's PTX, or, without nvcc, by the warnings of g++.
+"""The lines of a `.cu` file that a GPU computes in double precision: by nvcc's PTX, or, without nvcc, by the warnings
+of g++.
 
 nvcc computes in float whatever gives the same float, as `y = 0.5 * x`, so the PTX knows more than the warnings.
 """

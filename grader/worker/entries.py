@@ -1,4 +1,4 @@
-"""The entry that a file should have and has not: which functions it has instead."""
+"""Errors about a file without its entry, which name the functions that the file has instead."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grader.worker.lines import output_of
 
 HEADERS = {".cuh", ".h", ".hpp"}
 UNDEFINED = re.compile(r"(?:undefined symbol: |Unresolved extern function '|undefined reference to `)([^'\n]+)")
-KERNEL = r"__global__\b[^;{{]*\b{}\s*\("  # as the source declares it
+KERNEL = r"__global__\b[^;{{]*\b{}\s*\("  # as the source declares a kernel
 
 
 def missing_in_module(path: Path, entry: str, module: ModuleType) -> LoadError:
-    """For a Python file without its entry."""
+    """The error for a Python file without its entry."""
     return LoadError("failed", missing_function(path.name, entry, _own_functions(module)))
 
 
@@ -44,10 +44,10 @@ def undefined(said: str, path: Path) -> str:
 
 
 def missing_in_library(path: Path, entry: str, built: Path) -> LoadError:
-    """For a `.cu` file without its entry.
+    """The error for a `.cu` file without its entry.
 
     Args:
-        built: the library, or the object file of the student's alone, which says what it has.
+        built: the library, or the object file of the student's file, which lists the functions.
     """
     told = output_of("nm", "--defined-only", "--extern-only", *(["-D"] if built.suffix == ".so" else []), str(built))
     symbols = re.findall(r"^[0-9a-f]+ T (\w+)$", told, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What went wrong in a worker, as the student should read it."""
+"""Describes exceptions of a worker as the student should read them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
-ALIKE = 0.87  # of two names, by difflib: arrange and arange are 0.92, sign and sin 0.86
-NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's words, whatever the cause
+ALIKE = 0.87  # similarity of two names by difflib: arrange and arange have 0.92, sign and sin 0.86
+NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's message, whatever the cause
 
-# Errors that a compiler, a linker, a driver or a disk causes, by the names of their classes; libraries raise them for other reasons too.
+# Names of errors that a broken compiler, linker, driver or disk causes. Libraries raise them for other reasons too.
 TOOLCHAIN = frozenset({"OSError", "SubprocessError", "ImportError", "RuntimeError", "PTXASError"})
 
-_root = ""  # the staged submission
+_root = ""  # the folder of the staged submission
 _on_gpu = False
 
 
 class LoadError(Exception):
-    """The student's code could not be run as the contract says; `kind` is the outcome's name."""
+    """The student's code could not be run by the contract. `kind` is the name of the outcome."""
 
     def __init__(self, kind: ErrorKind, message: str, raised_by: RaisedBy = "submission") -> None:
         super().__init__(message)
@@ -40,19 +40,19 @@ class KernelFault(Exception):
 
 
 def set_root(folder: Path) -> None:
-    """Say where the submission lies: frames from there are the student's own."""
+    """Set the folder of the submission: frames of its files are the student's own."""
     global _root
     _root = str(folder)
 
 
 def set_device(on_gpu: bool) -> None:
-    """Say whether there is a GPU: where there is none, code that asks for one is told apart from code that is wrong."""
+    """Set whether there is a GPU. Without one, code that asks for a GPU is told apart from wrong code."""
     global _on_gpu
     _on_gpu = on_gpu
 
 
 def place_of(frame: FrameType) -> str:
-    """A frame's file and line as the student knows them, as `kernel.py:7`; nothing where it is not the student's."""
+    """A frame's file and line as the student knows them, as `kernel.py:7`; "" if the frame is not the student's."""
     file = frame.f_code.co_filename
     if not _root or not file.startswith(f"{_root}{os.sep}"):
         return ""
@@ -60,14 +60,14 @@ def place_of(frame: FrameType) -> str:
 
 
 def place_in(file: str, line: int) -> str:
-    """A line of a file of the student's, as tracebacks have it: `"kernel.py", line 7`; nothing where it is not theirs."""
+    """A line of a student's file as in tracebacks: `"kernel.py", line 7`; "" if the file is not the student's."""
     if not _root or not file.startswith(f"{_root}{os.sep}"):
         return ""
     return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')
 
 
 def describe(error: BaseException) -> WorkerError:
-    """An exception as the student should read it."""
+    """Describe an exception for the student."""
     if isinstance(error, LoadError):
         return WorkerError(error.kind, "", clean(str(error))[:MAX_TRACEBACK], "", error.raised_by)
     place = clean(_own_traceback(error))[-MAX_TRACEBACK:]
@@ -80,7 +80,7 @@ def describe(error: BaseException) -> WorkerError:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An error and its causes, the error first; `raise e from e` makes a chain without an end."""
+    """An error and its causes, the error first. At most MAX_CAUSES: `raise e from e` makes an endless chain."""
     chain = [error]
     while len(chain) < MAX_CAUSES and (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
@@ -98,10 +98,10 @@ def _raised_by(error: BaseException) -> RaisedBy:
 
 
 def _needs_gpu(error: BaseException) -> str:
-    """Which line needs a GPU, where an error on a CPU has no other reason."""
+    """A sentence about the student's line that needs a GPU; "" if the error on this CPU has another reason."""
     frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
     said = "\n".join(str(one) for one in _chain(error))
-    if not frames:  # as of a decorator of a library's
+    if not frames:  # say, in a decorator of a library
         return f"needs a GPU: {said.splitlines()[0][:200]}" if gpu_only.REFUSALS.search(said) else ""
     last = frames[-1]
     asked = gpu_only.line_that_needs_one(error, said, last.filename, last.lineno or 0)
@@ -112,7 +112,7 @@ def _needs_gpu(error: BaseException) -> str:
 
 
 def clean(text: str) -> str:
-    """Without lone surrogates, which undecodable file names bring and no JSON reader likes."""
+    """The text without lone surrogates, which undecodable file names bring and JSON readers reject."""
     return text.encode(errors="replace").decode()
 
 
@@ -129,7 +129,7 @@ def _kind(error: BaseException) -> ErrorKind:
 
 
 def _message(error: BaseException) -> str:
-    """The error's own words; for Triton's wrapped errors, those of the cause."""
+    """The error's message; for an error that Triton has wrapped, the cause's."""
     seen = error
     for _ in range(MAX_CAUSES):
         if seen.__cause__ is None or type(seen).__name__ not in ("InterpreterError", "CompilationError"):
@@ -144,13 +144,13 @@ def _message(error: BaseException) -> str:
             f"Triton compiles a kernel from the text of its file, and Python does not find it ({seen.__cause__}): a kernel must be written "
             "in a .py file of the submission that is saved as UTF-8, and not be made by exec or as a lambda"
         )
-    if type(seen).__name__ == "PTXASError":  # which also has files of ours in it
+    if type(seen).__name__ == "PTXASError":  # PTXASError's message also has names of temporary files
         text = "\n".join(re.findall(r"^ptxas .*", text, re.MULTILINE)) or text
     return text if seen is error else ": ".join(part for part in (type(seen).__name__, text) if part)
 
 
 def _meant(error: BaseException) -> str:
-    """The name of a module that is spelt almost like the one that was asked for, in Python's words; "" where there is none."""
+    """A suggestion, in Python's words, if a module has a name much like the missing one; else ""."""
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType) or not error.name:
         return ""
     names = [name for name in dir(error.obj) if not name.startswith("_")]
@@ -158,10 +158,10 @@ def _meant(error: BaseException) -> str:
 
 
 def _own_traceback(error: BaseException) -> str:
-    """The frames that lie in the submission, with paths as the student knows them, through the chain of causes."""
+    """The student's frames of an error and its causes, with paths as the student knows them."""
     frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(_root):
-        text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which is told apart
+        text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which stands elsewhere
     else:
         text = "".join(traceback.format_list(frames[-SUBMISSION_FRAMES:]))
     return text.replace(f"{_root}{os.sep}", "")

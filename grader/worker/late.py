@@ -1,4 +1,6 @@
-"""What a worker writes to standard error when the time of a request is up: where its threads are, which the judge reads."""
+"""Prints the stacks of a worker's threads to standard error when the time of a request is up; the judge reads them from
+the log.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-STANDARD_ERROR = 2  # whatever the student has made of sys.stderr
+STANDARD_ERROR = 2  # even if the student's code has replaced sys.stderr
 
 
 @contextlib.contextmanager
 def told_where(limit_s: float, describe: Callable[[], str] | None = None) -> Iterator[None]:
-    """Write down where the code in here is, should it still run after this time.
+    """Print where the code of this block is, if it still runs after `limit_s` seconds.
 
-    A Python thread writes it: all others stand still meanwhile. (`faulthandler.dump_traceback_later` reads the frames of threads that
-    run. In about one of ten interpreted kernels it met a frame that was gone, and crashed the worker.)
+    A Python thread prints: all other threads stand still meanwhile. (`faulthandler.dump_traceback_later` reads the
+    frames of running threads, and may crash the worker on a frame that is gone.)
 
     Args:
-        describe: says where, a line like Python's for each frame; without it Python's own frames are written.
+        describe: returns the frames, a line like Python's for each; by default Python's own frames are printed.
     """
 
     def write() -> None:

@@ -1,6 +1,7 @@
-// Built into the library that nvcc makes of a student's file. The launch error is kept by the CUDA runtime that is linked into
-// that library, and no other sees it. The linker leads both halves of every `<<<...>>>` through here (nvcc.py: --wrap), so that a
-// launch which CUDA refuses has its line and its kernel. The halves are unchanged since CUDA 9.2.
+// Linked into the library that nvcc builds of a student's file. The CUDA runtime in that library keeps the error of a
+// launch, which no other code can read. The linker leads both halves of every `<<<...>>>` through here (nvcc.py:
+// --wrap), so that a launch that CUDA refuses is told with its line and its kernel. The halves are unchanged since CUDA
+// 9.2.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -10,12 +11,13 @@ namespace {
 constexpr size_t SHARED_BYTES = 48 << 10;  // without cudaFuncSetAttribute
 
 struct Launch {
-    const void *line = nullptr, *kernel = nullptr;  // addresses in the code: of the launch, and in what nvcc made of the kernel's name
+    const void *line = nullptr, *kernel = nullptr;  // addresses of the launch, and in the kernel's host stub
     dim3 grid, block;
     size_t shared_bytes = 0;
 };
-thread_local Launch last;     // that was begun
-thread_local Launch refused;  // the last that no GPU takes, or takes only after cudaFuncSetAttribute
+thread_local Launch last;  // the last launch that was begun
+// The last launch beyond the limits of every GPU, or of a kernel without cudaFuncSetAttribute
+thread_local Launch refused;
 thread_local std::string words;
 
 uintptr_t offset(const void* address) {
@@ -47,8 +49,8 @@ const char* grader_last_error() {
     return nullptr;
 }
 
-// Why the last launch was refused, with the offsets in this library of its line and of its kernel's code; null where nobody knows.
-// It is forgotten then.
+// Why the last launch was refused, with the offsets of its line and of its kernel's code in this library; null if
+// unknown. Forgets the launch.
 const char* grader_refused_launch(uintptr_t* line, uintptr_t* kernel) {
     if (!refused.line) return nullptr;
     *line = offset(refused.line), *kernel = offset(refused.kernel);

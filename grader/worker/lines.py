@@ -1,4 +1,4 @@
-"""Addresses in a library → the functions and lines of the source that they were compiled from."""
+"""Finds functions and lines of the source for addresses in a library, with addr2line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Frame(NamedTuple):
 
 
 def frames(library: Path, offset: int) -> list[Frame]:
-    """What the code at an offset in the library belongs to, the innermost inlined function first; empty without binutils."""
+    """The functions and lines at an offset in the library, the innermost inlined function first; empty without
+    binutils.
+    """
     told = output_of("addr2line", "-f", "-C", "-i", "-e", str(library), hex(offset)).splitlines()
     places = [
         (function, re.match(r"(.*):(\d+)", place)) for function, place in zip(told[::2], told[1::2], strict=False)
@@ -34,7 +36,7 @@ def frames(library: Path, offset: int) -> list[Frame]:
 
 
 def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) -> str:
-    """The student's line in these frames, and its file where that is not the main one; `?` where nobody knows."""
+    """The student's line among these frames, with the file if that is not `main`; `?` if no frame is the student's."""
     for _, file, line in found:
         if is_students(file):
             return str(line) if file.name == main else f"{line} of {file.name}"
@@ -42,7 +44,7 @@ def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) 
 
 
 def kernel_of(found: list[Frame]) -> str:
-    """The kernel whose host code these frames are in, where nvcc has made it; `a kernel` where nobody knows."""
+    """The kernel whose host stub, made by nvcc, is among these frames; `a kernel` if there is none."""
     for function, _, _ in found:
         if stub := re.search(r"__device_stub_(\w+(?:<[^()]*>)?)", function):
             name = output_of("c++filt", stub[1]) if stub[1].startswith("_Z") else stub[1]
@@ -52,7 +54,7 @@ def kernel_of(found: list[Frame]) -> str:
 
 
 def output_of(*command: str) -> str:
-    """What a tool of binutils prints; nothing where it is not there."""
+    """The output of a tool of binutils; "" without the tool."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOOL_LIMIT_S).stdout
     except (OSError, subprocess.SubprocessError):

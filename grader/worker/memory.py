@@ -1,4 +1,4 @@
-"""The judge's arena as a worker sees it: mapped memory, and tensors that lie in it."""
+"""Maps the judge's memory into a worker, and makes tensors in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grader.protocol import Memory, Ref
 
 @contextlib.contextmanager
 def mapped(where: Memory, files: list[int], device: str) -> Iterator[torch.Tensor]:
-    """The judge's memory as a tensor of bytes: a passed file on the CPU, a CUDA IPC handle on a GPU."""
+    """The judge's memory as a tensor of bytes: a received file on a CPU, a CUDA IPC handle on a GPU."""
     if device == "cpu":
         yield torch.frombuffer(mmap.mmap(files[0], where.bytes), dtype=torch.uint8)
         return
@@ -36,14 +36,14 @@ def bytes_at(address: int, length: int) -> torch.Tensor:
 
 
 class _Pointer:
-    """Device memory as torch.as_tensor takes it."""
+    """Device memory in the form that torch.as_tensor takes."""
 
     def __init__(self, pointer: int, length: int) -> None:
         self.__cuda_array_interface__ = {"shape": (length,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
 def tensor_at(memory: torch.Tensor, ref: Ref) -> torch.Tensor:
-    """The tensor that a reference describes, as a view of the arena."""
+    """The tensor of a reference, as a view of the arena."""
     dtype = getattr(torch, ref.dtype)
     start = ref.start_bytes // dtype.itemsize
     return torch.empty(0, dtype=dtype, device=memory.device).set_(

@@ -1,4 +1,6 @@
-"""nvcc: a `.cu` file → a library for this GPU, or, where there is none, only what the compiler says of it."""
+"""Runs nvcc: builds a `.cu` file for this GPU, or on a machine without one compiles the file for nvcc's messages
+only.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +11,32 @@ from pathlib import Path
 from grader.worker import doubles
 from grader.worker.entries import undefined
 
-OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas then tells registers, spills and shared memory
+OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas prints registers, spills and shared memory
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
-# For `launches.cpp`. DWARF 4: of version 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
+# For `launches.cpp`. DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main
+# file's.
 LINKED = ["-Xcompiler=-fPIC,-g1,-gdwarf-4"]
 LINKED += [f"-Xlinker=--wrap=__cuda{half}CallConfiguration" for half in ("Push", "Pop")]
 MAX_TOLD = 16_000
 
 
 class CompileError(Exception):
-    """nvcc refused the student's source, or did not finish; the message is nvcc's."""
+    """nvcc refused the student's source, or took too long; the message is nvcc's."""
 
 
 class NvccUnusable(Exception):
-    """nvcc itself does not work here; the message is its own."""
+    """nvcc itself does not work here; the message is nvcc's."""
 
 
 class Trial:
-    """Compiles a file for a GPU that is not there, beside whatever else is done meanwhile.
+    """Compiles a file for a GPU that this machine lacks, in the background.
 
     Args:
-        nvcc: the compiler.
-        arch: for what, as `sm_90`.
-        limit_s: seconds that it may take.
+        source: the student's file.
+        nvcc: path of the compiler.
+        arch: as `sm_90`.
+        scratch: folder for nvcc's files.
+        limit_s: seconds that nvcc may take.
     """
 
     def __init__(self, source: Path, nvcc: str, arch: str, scratch: Path, limit_s: float) -> None:
@@ -49,7 +54,7 @@ class Trial:
         self._process.communicate()
 
     def finish(self) -> str:
-        """As `build_library` of what was told. Raises CompileError, NvccUnusable."""
+        """Wait for nvcc. Returns the first string of `build_library`. Raises CompileError, NvccUnusable."""
         try:
             output, _ = self._process.communicate(timeout=self._limit_s)
         except subprocess.TimeoutExpired:
@@ -63,15 +68,15 @@ class Trial:
 
 
 def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path, limit_s: float) -> tuple[str, str]:
-    """Build the student's `source` and our `extra` into the shared library `target`.
+    """Build the student's `source` with the grader's `extra` into the shared library `target`.
 
     Returns:
-        what the compiler told of its code (see `doubles.py`) and ptxas of its kernels, and the warnings.
+        the lines computed in double (see `doubles.py`) with ptxas's words about the kernels, and the warnings.
 
     Raises:
-        CompileError: nvcc refused it or took longer than `limit_s` seconds.
+        CompileError: nvcc refused the source, or took longer than `limit_s` seconds.
     """
-    # The file is named as the student knows it, so that the compiler's messages are too.
+    # By its name in its own folder, so that the compiler's messages name the file as the student does.
     kept = target.with_suffix(".kept")
     command = [nvcc, "-shared", *LINKED, *OPTIONS, *_keeping(kept), f"-arch={arch}", "-o", str(target), source.name]
     try:
@@ -92,7 +97,7 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
 
 
 def _keeping(folder: Path) -> list[str]:
-    """Options that leave the PTX in a new folder."""
+    """Options that make nvcc leave the PTX in a new folder."""
     folder.mkdir(exist_ok=True)
     return ["--keep", f"--keep-dir={folder}"]
 
@@ -104,7 +109,7 @@ def _in_double(source: Path, kept: Path) -> str:
 
 
 def told(output: str) -> str:
-    """The lines of ptxas -v."""
+    """The lines of ptxas -v in nvcc's output."""
     return "\n".join(match.group(1) for match in PTXAS.finditer(output))[:MAX_TOLD]
 
 
@@ -113,9 +118,9 @@ def without_told(output: str) -> str:
 
 
 def blames(output: str, folder: Path) -> bool:
-    """Whether an error is in a file of the student's; else nvcc or its headers are broken here."""
+    """Whether an error is in a student's file; otherwise nvcc or its headers are broken here."""
     if re.search(r"^ptxas\b.*(\berror\b|Unresolved extern function)", output, re.MULTILINE):
-        return True  # the code was understood, and asks for more than a device has
+        return True  # the code was parsed, and needs more than a device has
     return any(
         not Path(name).is_absolute() and (folder / name).is_file()
         for name in re.findall(r"^([^\s(:]+)[(:]\d+[):].*\berror\b", output, re.MULTILINE)

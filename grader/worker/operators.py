@@ -1,4 +1,6 @@
-"""Which of PyTorch's own operators a call of the submission runs, and from which of its lines; and what it does on the host instead."""
+"""Records the ATen operators that run in a submission's call, each with the student's line, and tensors that become
+lists or arrays.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,14 @@ LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
 
 
 class OperatorWatch(TorchDispatchMode):
-    """While it is on, notes each ATen operator that runs on this call's behalf; autograd carries it on into backward passes.
+    """While entered, records each ATen operator that runs in this thread. Autograd carries the mode into backward
+    passes.
 
-    What Triton does for itself, as its interpreter does, is left out. A mode is of one thread: `watching` has it in others too.
+    Operators that Triton's interpreter runs are left out. `watching` records other threads too.
 
     Args:
-        seen: where another of them notes the same.
-        after: is told of each operator that has run: itself, its arguments and options, and its result.
+        seen: the record of another watch, to be shared.
+        after: called after each operator with the operator, its arguments and options, and its result.
     """
 
     def __init__(self, seen: dict[str, str] | None = None, after: Callable[..., None] | None = None) -> None:
@@ -39,12 +42,12 @@ class OperatorWatch(TorchDispatchMode):
 
     @property
     def seen(self) -> tuple[RanOperator, ...]:
-        """Each operator, without its overload."""
+        """Each operator once, without its overload."""
         return tuple(RanOperator(name, place) for name, place in self._seen.items())
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # or the first operator would import all of torch._dynamo, which takes seconds
+        return False  # otherwise the first operator would import all of torch._dynamo, which takes seconds
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -59,18 +62,18 @@ class OperatorWatch(TorchDispatchMode):
         return result
 
     def note(self, name: str, place: str | None) -> None:
-        """That something ran, once; nothing where `place` is None."""
+        """Record a name once; does nothing if `place` is None."""
         if place is not None and name not in self._seen and len(self._seen) < MAX_OPERATORS:
             self._seen[name] = place
 
     def another(self) -> OperatorWatch:
-        """For another thread; both note in the same place."""
+        """A watch for another thread, with the same record."""
         return OperatorWatch(self._seen, self._after)
 
 
 @contextlib.contextmanager
 def watching(watch: OperatorWatch) -> Iterator[None]:
-    """Note operators, those of threads that are started meanwhile, and tensors that become arrays or lists."""
+    """Record operators in this block, in threads that the block starts too, and tensors that become arrays or lists."""
     with watch, _threads(watch), _host_values(watch):
         yield
 
@@ -99,12 +102,13 @@ def _threads(watch: OperatorWatch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _host_values(watch: OperatorWatch) -> Iterator[None]:
-    """What `numpy` and lists compute with is no tensor's, and no operator tells of it."""
+    """Record conversions of tensors: no operator shows what NumPy and lists compute from them."""
     kept = {name: vars(torch.Tensor).get(name) for name in HOST_VALUES}
 
     def noted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def get(*arguments: Any, **options: Any) -> Any:
-            # PyTorch's own printing makes lists; NumPy asks for an array from its own lines.
+            # PyTorch's own printing makes lists, so only the student's own calls count; NumPy calls `__array__` from
+            # its own code.
             caller: Any = sys._getframe(1)
             watch.note(name, _caller() if name.startswith("__") else place_of(caller) or None)
             return method(*arguments, **options)
@@ -124,13 +128,13 @@ def _host_values(watch: OperatorWatch) -> Iterator[None]:
 
 
 def _is_logic(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether it only says which conditions hold together; `torch.isfinite` multiplies two."""
+    """Whether an operator only combines conditions: `torch.isfinite` multiplies two."""
     return name == "mul" and all(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in args)
 
 
 def _caller() -> str | None:
-    """The student's line on top of the stack; nothing where there is none; None where Triton called."""
-    frame: Any = sys._getframe(1).f_back  # none where autograd called, in a thread of its own
+    """The student's innermost line on the stack; "" if there is none; None if Triton's code calls."""
+    frame: Any = sys._getframe(1).f_back  # None in autograd's own threads
     for _ in range(MAX_DEPTH):
         if frame is None:
             break

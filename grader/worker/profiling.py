@@ -1,4 +1,4 @@
-"""Which kernels ran on the GPU, and how long each took, by the profiler that comes with PyTorch (CUPTI underneath)."""
+"""Profiles the kernels that run on the GPU, with PyTorch's profiler (on CUPTI)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ MAX_NAME = 300
 
 @contextmanager
 def profiled(wanted: bool) -> Iterator[list[RanKernel]]:
-    """Fills the list that it gives when the block is done: with each kernel, the longest first.
+    """Profile the block. After it, the yielded list has the kernels, the longest first.
 
-    It stays empty where nothing is wanted, where the profiler cannot be used, and where no kernel ran. Errors of the block pass through.
+    The list stays empty if not `wanted`, if the profiler cannot be used, or if no kernel ran. Errors of the block pass
+    through.
     """
     kernels: list[RanKernel] = []
     profiler = _start() if wanted else None
@@ -26,19 +27,20 @@ def profiled(wanted: bool) -> Iterator[list[RanKernel]]:
         yield kernels
     finally:
         if profiler is not None:
-            with suppress(Exception):  # an error of the student's kernels: it shows itself where they are waited for
+            # An error of the student's kernels, which is raised again when the results are waited for
+            with suppress(Exception):
                 torch.cuda.synchronize()
             kernels += _stop(profiler)
 
 
 def _start() -> Any:
-    # Not `torch.profiler.profile`, which is made of this one: when it starts it imports all of torch.compile, 5 s on an H200's host.
+    # Not `torch.profiler.profile`, which is built on this and imports all of torch.compile: that takes seconds.
     from torch.autograd.profiler import profile
 
     try:
         profiler = profile(use_cpu=False, use_device="cuda", use_kineto=True)
         profiler.__enter__()
-    except Exception:  # another tool has CUPTI, or it is not there
+    except Exception:  # another tool holds CUPTI, or there is none
         return None
     return profiler
 

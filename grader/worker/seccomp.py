@@ -1,16 +1,20 @@
-"""A system call filter that a worker puts on before it loads anything: closes what no namespace closes, and what nobody could count.
+"""The worker's system call filter, installed before the worker loads any file. It blocks calls that namespaces do not
+confine.
 
-Refused with EPERM: the kernel's keyrings, where a user's keys outlive its processes; sockets of all families but those that a network
-namespace closes, as AF_VSOCK is not, which joins a virtual machine to its host; and io_uring, whose operations, socket() among them, are no
-calls and pass every filter. So is what keeps memory that belongs to no process: System V's shared memory, semaphores and queues, secret
-memory, and new namespaces and mounts, by which whoever is root in a namespace of users gets a file system in memory of its own.
+Refused with EPERM:
+- the kernel's keyrings, which outlive a user's processes;
+- sockets of all families but those that a network namespace confines (AF_VSOCK, say, connects a virtual machine with
+  its host);
+- io_uring, whose operations, such as socket(), are no system calls and so pass every filter;
+- memory that belongs to no process and so is counted nowhere: System V's shared memory, semaphores and queues, secret
+  memory, and new namespaces and mounts, in which a user becomes root and mounts file systems in memory;
+- leases on files and notices of changes, which make other processes of the same user (the judge's) wait for the worker.
 
-And so are leases on files and notices of changes, by which whoever grades, if it is the same user, waits for the worker.
+Refused with ENOSYS: clone3, whose flags lie in memory, where a filter cannot read them. Callers then use clone, as on
+an old kernel.
 
-Refused with ENOSYS: clone3, whose flags lie in memory, where no filter sees them; who meets that takes clone instead, as on an old kernel.
-
-Everything else is left as it is, and it can never be taken off again. The program is classic BPF over `struct seccomp_data` (seccomp(2)):
-the number of the call at offset 0, the architecture at 4, the first argument at 16, the second at 24.
+All other calls are allowed. A filter can never be removed. The program is classic BPF over `struct seccomp_data`
+(seccomp(2)): the number of the call at offset 0, the architecture at 4, the first argument at 16, the second at 24.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ LOAD, RETURN = 0x20, 0x06  # BPF_LD|W|ABS, BPF_RET|K
 IF_EQUAL, IF_AT_LEAST, IF_ANY_OF = 0x15, 0x35, 0x45  # BPF_JMP|K with JEQ, JGE, JSET
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-X32 = 0x40000000  # numbers from here on are x86-64's second interface
-# The same on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen, fsmount; memfd_secret.
+X32 = 0x40000000  # numbers from here on belong to x86-64's second interface
+# Equal on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen, fsmount; memfd_secret.
 IO_URING_CALLS = (425, 426, 427)
 MOUNT_CALLS = (428, 429, 430, 432)
 SECRET_MEMORY_CALL = 447
@@ -41,11 +45,12 @@ NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUS
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine calls its calls.
+    """The numbers of system calls on one architecture.
 
-    architecture: AUDIT_ARCH_*
-    keyrings: add_key, request_key, keyctl
-    system_v: shmget, shmat, semget, msgget
+    Attributes:
+        architecture: AUDIT_ARCH_*
+        keyrings: add_key, request_key, keyctl
+        system_v: shmget, shmat, semget, msgget
     """
 
     architecture: int
@@ -60,7 +65,7 @@ class Machine:
 
     @property
     def refused(self) -> tuple[int, ...]:
-        """Calls that nobody may make, whatever their arguments."""
+        """Calls that are refused with any arguments."""
         return (
             *self.keyrings,
             *self.system_v,
@@ -86,7 +91,9 @@ class _Program(ctypes.Structure):
 
 
 def install() -> None:
-    """Filter the calls of this process and of all that it starts, where this kernel can; nobody gains privileges from here on."""
+    """Install the filter for this process and its children, if this kernel can. Nobody gains privileges from here
+    on.
+    """
     steps = program()
     if steps is None:
         return
@@ -98,13 +105,13 @@ def install() -> None:
 
 
 def program(machine: str = platform.machine()) -> bytes | None:
-    """The filter for a machine's system calls; None where its numbers are not known here."""
+    """The filter for a machine's system calls; None if the machine is unknown here."""
     if machine not in MACHINES:
         return None
     calls = MACHINES[machine]
     steps = [
         (LOAD, 0, 0, ARCHITECTURE),
-        (IF_EQUAL, 1, 0, calls.architecture),  # another architecture's calls have other numbers: none is allowed
+        (IF_EQUAL, 1, 0, calls.architecture),  # other architectures' calls have other numbers: none is allowed
         (RETURN, 0, 0, REFUSE),
         (LOAD, 0, 0, NUMBER),
         (IF_AT_LEAST, 0, 1, X32),

@@ -1,4 +1,4 @@
-"""The parameters of a CUDA entry, as `signature` of problem.toml has them, and the value of each in a call. No PyTorch here."""
+"""The signature of a CUDA entry from problem.toml, and each parameter's value in a call. Imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ TYPES = {
     "bool": ctypes.c_bool,
     "float": ctypes.c_float,
 }
-# Of one option of problem.py, where a PyTorch extension takes it.
+# The C++ type of an option in a PyTorch extension.
 OF_EXTENSIONS = {"int64_t": "int64_t", "int": "int64_t", "bool": "bool", "float": "double"}
 
 
 class Signature:
-    """How a call's inputs, options and outputs become the arguments of a C function.
+    """Turns a call's inputs, options and outputs into the arguments of a C function.
 
     Args:
-        address: where a tensor's elements begin. A tensor has a `shape`.
+        parameters: of the entry.
+        address: returns the address of a tensor's first element. Tensors have a `shape`.
     """
 
     def __init__(self, parameters: Sequence[Parameter], address: Callable[[Any], int]) -> None:
@@ -42,7 +43,7 @@ class Signature:
         self._getters = [_getter(one, place, address) for one in parameters]
 
     def values(self, arguments: Sequence[Any], stream: int = 0) -> list[int | float]:
-        """One number for each parameter; `arguments` are the inputs, then the options, then the outputs."""
+        """One number for each parameter. `arguments` are the inputs, then the options, then the outputs."""
         return [get(arguments, stream) for get in self._getters]
 
 

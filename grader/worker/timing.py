@@ -1,6 +1,6 @@
-"""Runs batches of timed calls on input sets that lie in the judge's arena.
+"""Runs batches of timed calls on sets of inputs in the judge's arena.
 
-What is measured here is a claim: the judge holds it against its own clock (`grader/judge/timing.py`).
+The times are claims: the judge compares them with its own clock (`grader/judge/timing.py`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Tell: TypeAlias = Callable[[], None]
 
 
 class Bench:
-    """Input sets of a speed case, mapped until `close`.
+    """The sets of a speed case, mapped until `close`.
 
     Args:
-        request: what to map.
-        files: what came with it.
+        request: the memory to map.
+        files: the files sent with the request.
         device: `cpu` or `cuda`.
     """
 
     def __init__(self, request: protocol.Prepare, files: list[int], device: str) -> None:
         gc.collect()
-        gc.freeze()  # modules by the thousand, after torch.compile: looking through them takes a tenth of a second
-        gc.disable()  # until `close`: a collection in a batch would be part of it
+        gc.freeze()  # thousands of modules, after torch.compile: looking through them takes a tenth of a second
+        gc.disable()  # until `close`: a collection would be timed with the batch
         self._device = device
         self._checked = False
         self._stack = contextlib.ExitStack()
@@ -52,7 +52,7 @@ class Bench:
             for one in request.sets
         ]
         del memory
-        self._places: list[list[torch.Tensor]] = []  # where the results of each call are to be copied
+        self._places: list[list[torch.Tensor]] = []  # the places of each call's collected results
         if request.places is not None:
             memory = self._stack.enter_context(mapped(request.places, files[-1:], device))
             self._places = [[tensor_at(memory, ref) for ref in refs] for refs in request.results]
@@ -61,7 +61,7 @@ class Bench:
         self._gate = self._stack.enter_context(mapped(request.gate, [], device)) if request.gate else None
 
     def close(self) -> None:
-        """Give back the arena and what the calls have left in PyTorch's allocator."""
+        """Unmap the arena, and free the memory that calls have left in PyTorch's allocator."""
         self._sets.clear()
         self._places.clear()
         self._results = []
@@ -76,8 +76,8 @@ class Bench:
     def time(self, function: Callable[..., Any], request: protocol.Time, tell: Tell) -> protocol.Reply:
         """Call `function` on the first sets, one after another.
 
-        `tell` tells the judge, if there is a gate, that all calls stand behind it. `kinds` is in the reply if the function wrote to its
-        outputs.
+        If there is a gate, `tell` tells the judge that all calls are queued behind it. The reply has `kinds` if the
+        function wrote to given outputs.
         """
         watch = OperatorWatch()
         try:
@@ -94,7 +94,8 @@ class Bench:
             return self._failure(error)
 
     def collect(self, order: Sequence[int]) -> protocol.Reply:
-        """Copy the results of each call of the last batch to its place; `kinds` are the different descriptions of what came back.
+        """Copy the results of each call of the last batch to its place. The reply's `kinds` are the different
+        descriptions of results.
 
         Args:
             order: the number of each call's place.
@@ -122,14 +123,14 @@ class Bench:
     def _run(
         self, function: Callable[..., Any], request: protocol.Time, tell: Tell, writes: bool = False
     ) -> tuple[float, ...]:
-        """Seconds of each call. `writes`: the function writes to its outputs, which follow the inputs.
+        """Run the batch, and return the seconds of each call. With `writes`, the function takes outputs after the
+        inputs.
 
-        All calls are queued while the GPU waits for the inputs to be there, so that it need not wait for the host between them.
+        All calls are queued while the GPU waits at the gate, so the GPU never waits for the host between them.
         """
         self._results = []
-        marks = [
-            self._mark() for _ in range(request.calls + 1)
-        ]  # one between two calls: no time of a batch is nobody's
+        # One mark between two calls, so that each moment of a batch belongs to a call.
+        marks = [self._mark() for _ in range(request.calls + 1)]
         if self._gate is not None and request.gate:
             wait_for(self._gate, request.gate)
         marks[0].record()
@@ -158,7 +159,7 @@ class Bench:
         return tuple(start.seconds_to(end) for start, end in pairwise(marks))
 
     def _untouched(self) -> list[Any]:
-        """What the null contender returns: new tensors, as any call's results are, where they will be collected."""
+        """The null contender's results: new tensors like any call's, if results will be collected."""
         return [torch.empty_like(slot) for slot in self._places[0]] if self._places else [yardsticks.NOTHING]
 
     def _failure(self, error: BaseException) -> protocol.Reply:
@@ -170,7 +171,7 @@ class Bench:
 
 
 def wait_for(word: torch.Tensor, number: int) -> None:
-    """Let the current stream wait until the word, of 32 bits in GPU memory, is at least this number. The host does not wait."""
+    """Let the current stream wait until a 32-bit word in GPU memory is at least `number`. The host does not wait."""
     from cuda.bindings import driver
 
     at_least = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ

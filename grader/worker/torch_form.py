@@ -1,4 +1,4 @@
-"""The torch form of a `.cu` file: a PyTorch extension, whose entry takes tensors and returns one."""
+"""The torch form of a `.cu` file: a PyTorch extension whose entry takes tensors and returns a tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_torch_form(path: Path) -> bool:
 
 
 def binding(source: str, entry: str, signature: Signature) -> str:
-    """C++ that binds the entry; nothing where the source has a PYBIND11_MODULE of its own."""
+    """C++ code that binds the entry to Python; "" if the source has its own PYBIND11_MODULE."""
     if "PYBIND11_MODULE" in source:
         return ""
     tensor = "const torch::Tensor&" if re.search(BY_REFERENCE.format(re.escape(entry)), source) else "torch::Tensor"

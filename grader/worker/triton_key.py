@@ -1,4 +1,4 @@
-"""How Triton tells what it has compiled from what another version of it would."""
+"""Makes the key cheap by which Triton names compiled kernels in its cache."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from triton.runtime import cache
 
 
 def make_cheap() -> None:
-    """Have Triton's version, and the size and date of its library, stand for its files in the names under which it keeps what it compiles.
+    """Compute Triton's key from its version and its library's size and date, instead of a hash of all its files.
 
-    It takes a sum over all these files otherwise, half a gigabyte, in every process that asks for a kernel: 0.3 s on a large host, 1 s on
-    a small one. A Triton that has another way to names is left to it.
+    The hash reads half a gigabyte in every process that asks for a kernel. A Triton without `triton_key` is left as it
+    is.
     """
     library = Path(triton.__file__).with_name("_C") / "libtriton.so"
     if hasattr(cache, "triton_key") and library.is_file():

@@ -1,7 +1,7 @@
 """Huge tensors in little memory: a window of the arena, mapped many times in a row.
 
-An index that overflows is found by where the access goes, so there must be room for it: n elements of address space,
-of which every window shows the same memory, with wide empty gaps before and after.
+An index that overflows shows in the address of its access, so all addresses must exist: n elements of address space, in
+which every window shows the same memory, with wide empty gaps before and after.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Floats(NamedTuple):
 
     @classmethod
     def at(cls, address: int, ref: Ref) -> Floats:
-        """What a reference of the arena describes, from `address` on."""
+        """The elements of a reference, at `address`."""
         assert ref.dtype == "float32"
         return cls(address, ref.shape)
 
@@ -57,7 +57,8 @@ class Floats(NamedTuple):
 
 @contextlib.contextmanager
 def repeated(file: int, refs: Sequence[Ref], times: int, cut: int = 0) -> Iterator[list[Floats]]:
-    """For each of `refs`, the elements that it names in the arena's `file`, `times` over, one after another, but for the last `cut`.
+    """For each of `refs`, its elements of the arena's `file`, mapped `times` times in a row, without the last `cut`
+    elements.
 
     Raises:
         MemoryError: there is not enough address space.

@@ -1,4 +1,6 @@
-"""Contenders that stand for a machine's limits instead of an answer. They take what a student's function takes."""
+"""The yardsticks (copy, matmul), which show a machine's limits, and the null contender. Each takes a student's
+function's arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ NOTHING = object()
 
 
 def null(*_arguments: Any) -> Any:
-    """Nothing at all. What a batch of it takes is what handing over inputs and collecting outputs takes."""
+    """Compute nothing. The time of its batch is the cost of handing inputs over and collecting outputs."""
     return NOTHING
 
 
 def copy(*arguments: Any) -> torch.Tensor:
-    """A device copy: reads and writes once as many bytes as an elementwise function must, and computes nothing."""
+    """Copy the first argument: reads and writes as many bytes as an elementwise function must."""
     result: torch.Tensor = arguments[0].clone()
     return result
 
 
 class MatrixProduct:
-    """One bfloat16 product of two 8192 × 8192 matrices, 2 · 8192³ FLOPs, whatever it is given."""
+    """A bfloat16 product of two 8192 × 8192 matrices, 2 · 8192³ FLOPs, whatever the arguments."""
 
     def __init__(self) -> None:
         self._factors = [torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from grader.workfolder import TASKS
 from tests.conftest import IMPORTS, Course
 
 pytestmark = pytest.mark.grading
@@ -58,6 +60,39 @@ def test_one_mistake_of_each_assignment_is_shown_and_the_rest_is_not_run(course:
     assert done.stdout.count("tripling") == 1, "the other cases did not run"
     assert "without a GPU: speed" in done.stdout
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+SENDS_THE_SECOND_LINE = """
+def double(x):
+    return helper(x)
+
+
+def helper(x):
+    if x.numel() > 0:
+        raise ValueError("first line\\nsecond: line")
+    return x
+"""
+
+
+def test_in_gccs_form_an_editor_finds_each_mistake_at_its_line(course: Course, tmp_path: Path) -> None:
+    """By the expression in the task that `grader init` writes."""
+    (task,) = json.loads(TASKS)["tasks"]
+    pattern = task["problemMatcher"]["pattern"]
+    course.add("raises", ("one", "two"))
+    course.add("bad")
+    course.add("cut")
+    course.add("right")
+    files = {"raises": SENDS_THE_SECOND_LINE, "bad": TRIPLES, "cut": "\n" + TOLD_AT_ONCE, "right": RIGHT}
+    hand_in(tmp_path, **files)
+    done = check(tmp_path, "mine", "--format=gcc", "--course", course.folder)
+    assert done.returncode == 1, done.stderr
+    problems = [one for line in done.stdout.splitlines() if (one := re.match(pattern["regexp"], line))]
+    told = {one[pattern["file"]]: (int(one[pattern["line"]]), one[pattern["message"]]) for one in problems}
+    assert {file: line for file, (line, _) in told.items()} == {"mine/raises.py": 8, "mine/bad.py": 1, "mine/cut.py": 2}
+    assert {one[pattern["severity"]] for one in problems} == {"error"}
+    assert told["mine/raises.py"][1] == "one: ValueError: first line second: line"
+    assert "1.5 times expected" in done.stdout, "the rest follows below"
+    assert task["command"] == "grader check --watch --format=gcc"
 
 
 def test_the_file_that_was_saved_last_comes_first(course: Course, tmp_path: Path) -> None:
@@ -342,9 +377,12 @@ def test_watching_stubs_says_what_it_waits_for_and_how_it_ends(course: Course, t
     running = Watching(tmp_path, tmp_path / "mine", "--course", course.folder)
     try:
         running.shows("is still the starter's stub")
+        (task,) = json.loads(TASKS)["tasks"]
+        background = task["problemMatcher"]["background"]  # of the editor's task, which reads these lines
+        assert re.search(background["endsPattern"], "waiting for the next save of a file; Ctrl-C ends this")
         running.shows("waiting for the next save of a file; Ctrl-C ends this\n")
         (tmp_path / "mine" / "alpha.py").write_text(RIGHT)
-        running.shows("✓ alpha.py  1 case passed")
+        assert re.search(background["beginsPattern"], running.shows("✓ alpha.py  1 case passed"))
         running.shows("waiting for the next save")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(timeout=30) == 0

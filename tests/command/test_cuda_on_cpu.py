@@ -68,7 +68,7 @@ def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -
         ('extern "C" void', "static void", "n-1", "failed", "exports no function 'gelu', and no other"),
         ("    if (n > 0)", "    *(int*)(4 * n) = 1; if (n > 0)", "n-1", "crashed", "host code follows a null pointer in line 13 (SIGSEGV)"),
         ("    if (n > 0)", "    while (n > 0) n += 2; if (n > 0)", "n-1", "timed_out", 'File "gelu.cu", line 13, in gelu'),
-        ("#include <cstdint>", "#include <mma.h>", "n-1", "skipped", "line 4: the header mma.h is not available on the CPU"),
+        ("#include <cstdint>", "#include <mma.h>\nusing namespace nvcuda;", "n-1", "skipped", "line 5: nvcuda is not known to"),
         ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
     ],
     ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name",

@@ -1,4 +1,5 @@
-"""How scripts without the docker command ask a daemon: `ask_docker ping | has IMAGE | load IMAGE [INSTRUCTION...] < root.tar`.
+"""Asks a Docker daemon without the docker command: `ask_docker ping | has IMAGE | load IMAGE [INSTRUCTION...] <
+root.tar`.
 
 Instructions are a Dockerfile's, such as "ENV PATH=/bin".
 """
@@ -13,7 +14,7 @@ from docker.errors import DockerException, ImageNotFound
 
 
 def main() -> int:
-    """Exit code 0 for yes, or done."""
+    """Exit code 0 for yes or done, 1 for no."""
     try:
         client = docker.from_env(timeout=600)
     except (DockerException, requests.RequestException):

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven by DevTools' protocol over two pipes: one JSON message after another, each ended by a zero byte."""
+"""Headless Chromium, driven by the DevTools protocol over two pipes. Each JSON message ends with a zero byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-# `--no-sandbox`: Chromium's own sandbox does not work for root, as whom CI runs.
+# `--no-sandbox`: Chromium's own sandbox does not work for root, and CI runs as root.
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe"),
@@ -25,9 +25,10 @@ PATIENCE_S = 120.0
 
 
 class Browser:
-    """One page after another, in one tab.
+    """A tab, for one page after another.
 
-    heard: what the tab has told since `open` was called: each event's name and parameters.
+    Attributes:
+        heard: name and parameters of each event since the last `open`.
     """
 
     def __init__(self, writing: int, reading: int) -> None:
@@ -42,7 +43,7 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """The answer to a command; what the browser tells meanwhile is added to `heard`."""
+        """The answer to a command. Events that arrive meanwhile are added to `heard`."""
         self._asked += 1
         message = {"id": self._asked, "method": method, "params": parameters}
         if self._session:
@@ -56,7 +57,7 @@ class Browser:
                 return answer
 
     def open(self, url: str, width: int, dark: bool = False, medium: str = "screen") -> None:
-        """Load a page in a window of that width, or for paper, and wait until it is there with all that it asks for."""
+        """Load a page in a window of that width, or for paper, and wait until the page has loaded completely."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", media=medium, features=[scheme])
@@ -66,7 +67,7 @@ class Browser:
             self._next()
 
     def value(self, expression: str) -> Any:
-        """What JavaScript of ours finds on the page; the page's own policy does not hold for it."""
+        """The value of a JavaScript expression on the page, outside the page's own policy."""
         told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
@@ -96,7 +97,7 @@ def browser() -> Iterator[Browser]:
     to_browser, from_us = os.pipe()
     from_browser, to_us = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The browser reads from its file 3 and writes to its file 4; only a shell can put pipes there.
+        # The browser reads from file 3 and writes to file 4; only a shell can put pipes there.
         script = f'exec "$@" 3<&{to_browser} 4>&{to_us}'
         command = ["bash", "-c", script, "bash", CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(

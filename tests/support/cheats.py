@@ -1,10 +1,11 @@
-"""Ways to look faster than one is, as data: each a module that answers rightly, or nearly, and must not be paid for speed.
+"""Cheats: modules that answer rightly, or nearly, and try to look faster than they are. None may be paid for speed.
 
-They compete with `BASELINE`. `slow` is honest work that takes `SLOWER` times as long; no way of arranging it, and no lie about
-it, may reach half the baseline's speed. Nothing here is about a device: `speed_cases` takes its name.
+The cheats compete with `BASELINE`. `slow` is honest work that takes `SLOWER` times as long; no arrangement of this
+work, and no false claim about it, may reach half the baseline's speed. `speed_cases` takes a device's name; the rest is
+the same for all devices.
 
-`module` joins cheats into one file that is graded once, with a speed case for each: it tells them apart by their input's length,
-and each begins with the worker as it was.
+`module` joins cheats into one file that is graded once, with a speed case for each. The file tells the cheats apart by
+the length of their input, and each begins with the worker as it was.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 
 REPEATS = 40  # some milliseconds on one core
 SLOWER = 10
-N = 20_000  # of float32: too few for PyTorch to share them out among threads
+N = 20_000  # elements of float32: too few for PyTorch to use several threads
 BANDS = '{ vs = "eager", speedup = 0.5, points = 2 }, { vs = "eager", speedup = 1.0, points = 3 }'
-# Short, on a noisy machine: few calls and rounds, claims are only doubted that are less than half, and nothing is stopped early.
+# Short, for a noisy machine: few calls and rounds; only claims below half are doubted, and no submission is stopped
+# early.
 TIMING = """
 [timing]
 batch_s = 0.01
@@ -28,7 +30,7 @@ margin = 0.5
 slow_limit = SLOW_LIMIT
 """
 
-# What the submission is timed against. It keeps a record of when it ran.
+# The baseline. It records when it ran.
 BASELINE = f"""
 import time
 from pathlib import Path
@@ -132,12 +134,13 @@ def double(x):
 
 @dataclass(frozen=True)
 class Cheat:
-    """One way.
+    """A cheat.
 
-    how: in a sentence.
-    code: the module after `PRELUDE`; it defines `timed(x)`, which is asked only where speed is measured.
-    outcome, says: how its speed case ends (`|` stands between two), and a regular expression for what the student or a TA reads;
-        without one there is nothing to say: it was measured rightly.
+    Attributes:
+        how: the cheat in a sentence.
+        code: the module after `PRELUDE`; defines `timed(x)`, which is called only in speed cases.
+        outcome: how its speed case ends (`|` between two).
+        says: a regular expression for the words that a student or TA reads; "" if the cheat was measured rightly.
     """
 
     how: str
@@ -149,7 +152,7 @@ class Cheat:
 LIES = "not corroborated: the worker says .* a call, by the judge's clock it was .*; the judge's time counts"
 STALE = r"in call \d+ of \d+ in a timed batch, each on new data: "
 UNWRITTEN = STALE + ".*(never written|expected)"
-GONE = STALE + ".*got nan"  # the inputs, when results are collected
+GONE = STALE + ".*got nan"  # NaN: the inputs are gone when results are collected
 
 CHEATS = {
     # The clock -------------------------------------------------------------------------------------------------------
@@ -367,7 +370,7 @@ def timed(x):
         os._exit(0)
     return y
 """,
-        outcome="failed|crashed",  # or it is ended, for what wakes its parent cannot be made to stand still
+        outcome="failed|crashed",  # or ended: a process that wakes its parent cannot be frozen
         says=f"{UNWRITTEN}|could not be made to stand still",
     ),
     # Memory ----------------------------------------------------------------------------------------------------------
@@ -467,7 +470,7 @@ timed = torch.empty_like
         outcome="failed",
         says=STALE + ".*(never written|got nan)",
     ),
-    # Answers that hold until nobody looks ----------------------------------------------------------------------------
+    # Answers that hold until the check -------------------------------------------------------------------------------
     "wrong_later": Cheat(
         "right in correctness and in the first calls that are timed",
         """
@@ -521,7 +524,9 @@ def timed(x):
 
 
 def late_thread(pause_s: float, times: float) -> str:
-    """Code of a thread that does a batch's work after its last call, and is waited for when results are handed in."""
+    """Code of a thread that does a batch's work after the batch's last call; collecting results waits for the
+    thread.
+    """
     return f"""
 threads = []
 timing.deliver = lambda *arguments: [one.join() for one in threads] and run.deliver(*arguments)
@@ -542,12 +547,13 @@ def timed(x):
 """
 
 
-# These have won, or kept running, in a version of the grader; they look for the moments in which a worker is woken and stopped.
+# Cheats of this kind won, or kept running, in a version of the grader. They use the moments at which a worker is thawed
+# and frozen.
 OVERCOME = {
     "while_thawed": Cheat(
         "a thread computes while the judge wakes what the worker has started, before its clock goes on; a crowd makes that long",
         "claim_nothing()\ncrowd = [subprocess.Popen(['sleep', '60'], start_new_session=True) for _ in range(240)]\n"
-        + late_thread(pause_s=0.02, times=2.5),  # the pause is for the worker to be frozen, and thawed
+        + late_thread(pause_s=0.02, times=2.5),  # the worker is frozen and thawed during the pause
         says=LIES,
     ),
     "awaited_thread": Cheat(
@@ -570,7 +576,7 @@ def timed(x):
 
 
 def speed_cases(names: Sequence[str], device: str, slow_limit: float = 1000, bands: str = BANDS) -> str:
-    """The speed cases of `module`, and how they are timed, as a part of problem.toml."""
+    """The speed cases of `module`, with the rules of timing, as a part of problem.toml."""
     cases = [
         f'[[part.speed]]\nname = "{name}"\ndevices = ["{device}"]\nn = {N + index}\nbands = [ {bands} ]\n'
         for index, name in enumerate(names)
@@ -579,5 +585,5 @@ def speed_cases(names: Sequence[str], device: str, slow_limit: float = 1000, ban
 
 
 def module(codes: Mapping[str, str], record: Path) -> str:
-    """A submission of these cheats. `record` is where `keep_record` writes."""
+    """A submission of these cheats. `keep_record` writes to `record`."""
     return (PRELUDE + f"CODES = {list(codes.values())!r}\n").replace("RECORD_FILE", str(record))

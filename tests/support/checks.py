@@ -1,4 +1,4 @@
-"""The judge's checks, each of which can be taken out: what a submission must not do is a `raise` somewhere in these modules."""
+"""The judge's checks, to be taken out one by one: each check is a `raise` in one of these modules."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ENDS = ("CheckFailed", "CaseRefused", "ContenderFault", "WroteOutside")
 
 @dataclass(frozen=True)
 class Check:
-    """A `raise` of a module, named by the beginning of what it raises."""
+    """A `raise` of a module, named by the beginning of its exception."""
 
     module: str
     raised: str
 
     def remove(self) -> None:
-        """Let this process's judge go on where it would raise."""
+        """Let this process's judge go on at this `raise`."""
         module = importlib.import_module(self.module)
         tree = ast.parse(inspect.getsource(module))
         found = [node for node in ast.walk(tree) if isinstance(node, ast.Raise) and _raised(node) == self.raised]
@@ -38,7 +38,7 @@ class Check:
 
 
 def all_checks() -> list[Check]:
-    """Every one there is, in the order of the source."""
+    """All checks, in the order of the source."""
     checks = []
     for name in MODULES:
         tree = ast.parse(inspect.getsource(importlib.import_module(name)))
@@ -61,7 +61,7 @@ class _Without(ast.NodeTransformer):
 
 
 def _take_over(old: dict[str, object], new: dict[str, object], module: str) -> None:
-    """Give the functions that others have imported the new ones' code."""
+    """Give functions that other modules have imported the code of the new ones."""
     for name, thing in list(old.items()):
         if getattr(thing, "__module__", None) != module:
             continue

@@ -1,4 +1,6 @@
-"""A Docker daemon for the tests: `scripts/test-image.sh` starts one where none is, and makes the image that GRADER_IMAGE names."""
+"""The tests' Docker daemon and image: `scripts/test-image.sh` starts a daemon if there is none, and makes the image
+GRADER_IMAGE.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ RUN mkdir -p {COURSE}/reference {COURSE}/starter && chown -R root:judge {COURSE}
 
 @functools.cache
 def missing() -> str:
-    """What tests in a container lack here; nothing where they can run."""
+    """Why tests in a container cannot run here; "" if they can."""
     if not IMAGE:
         return "GRADER_IMAGE names no image; scripts/test-image.sh makes one"
     try:
@@ -48,7 +50,7 @@ def client() -> docker.DockerClient:
 
 @functools.cache
 def image_with(course: Path) -> str:
-    """The name of an image like IMAGE, with another course in it."""
+    """The name of an image like IMAGE, with another course."""
     tag = f"grader-test:{hashlib.sha256(fingerprint(course).encode() + IMAGE.encode()).hexdigest()[:20]}"
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
@@ -63,23 +65,23 @@ def image_with(course: Path) -> str:
 
 
 def need() -> None:
-    """Skip the test, saying why, where there is no daemon or no image."""
+    """Skip the test with a reason if there is no daemon or no image."""
     if reason := missing():
         pytest.skip(f"docker: {reason}")
 
 
 def of(pid: int) -> list[str]:
-    """The names of the containers that the grader with this process id has made."""
+    """The names of the containers of the grader with this process id."""
     return sorted(labels[RUN_LABEL] for labels in _all() if labels[OWNER_LABEL].split()[1] == str(pid))
 
 
 def left() -> list[str]:
-    """Those whose grader is gone, which should have removed them; others may be of gradings that run beside."""
+    """Names of containers whose grader has ended without removing them; containers of running gradings are left out."""
     return [labels[RUN_LABEL] for labels in _all() if is_over(labels)]
 
 
 def _all() -> list[dict[str, str]]:
-    """The labels of all containers that graders have made."""
+    """The labels of all containers of graders."""
     return [one["Labels"] for one in client().api.containers(all=True, filters={"label": RUN_LABEL})]
 
 
@@ -88,5 +90,5 @@ def has_file(container: str, name: str) -> bool:
     try:
         code, output = client().containers.get(container).exec_run(["find", str(FOLDER), "-name", name])
     except APIError:
-        return False  # not running yet, or no more
+        return False  # the container does not run yet, or no longer
     return code == 0 and bool(output.strip())

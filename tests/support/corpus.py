@@ -1,4 +1,6 @@
-"""The corpus: wrong kernels in `mutants/`, right ones in `accepted/`, a folder for each, below the name of its assignment."""
+"""The corpus: wrong kernels in `mutants/`, right kernels in `accepted/`, a folder for each below its assignment's
+name.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,20 @@ from tests.conftest import ROOT
 from tests.support.data import Pattern, Strict
 from tests.support.warm_judge import ELSEWHERE, Cases, judge
 
-# On a GPU as well, where there is one: `make gpu-corpus` runs those.
+# On a GPU too, if there is one: `make gpu-corpus` runs these.
 ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.timeout(600)])
 DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
-# For kernels without an end: every case waits for its own. On a GPU others may be at work, and a kernel's first call loads it.
+# For endless kernels, whose every case waits for its limit. Longer on a GPU, which others may use, and whose first call
+# loads a kernel.
 HANGING_LIMIT_S: dict[Device, int] = {"cpu": 2, "cuda": 5}
 
 
 class Expected(Strict):
     """The first case that does not pass, in the order of problem.toml.
 
-    case: its name; only left out where more than one may be the first.
-    says: regular expressions, each found in its message or its diagnosis.
+    Attributes:
+        case: its name; None if one of several may be the first.
+        says: regular expressions, each found in its message or its diagnosis.
     """
 
     outcome: Outcome
@@ -39,16 +43,17 @@ class Expected(Strict):
 
 
 class Change(Strict):
-    """A place of a right kernel, which must be there exactly once, and what a student wrote there."""
+    """A replacement in a right kernel: `old` occurs exactly once, and a student wrote `new`."""
 
     old: str
     new: str
 
 
 class Changed(Strict):
-    """What both kinds of kernels may be: another right kernel with a change.
+    """A kernel that may be given as another right kernel with changes.
 
-    base: that kernel, a folder of `accepted/` for the same assignment. Left out where the folder holds a file of its own.
+    Attributes:
+        base: that kernel, a folder of `accepted/` for the same assignment. None if the folder holds its own file.
     """
 
     base: str | None = None
@@ -62,10 +67,11 @@ class Changed(Strict):
 
 
 class Mutant(Changed):
-    """mutant.toml: one plausible mistake, and what the grader says of it.
+    """mutant.toml: one plausible mistake, and the grader's words about it.
 
-    part: of the assignment, where it has several: the one whose cases are run.
-    cpu, cuda: what is expected there. Left out where the kernel is right there, or nobody can say what becomes of it.
+    Attributes:
+        part: the part whose cases run; None for an assignment with one part.
+        cpu, cuda: the expected case on each device. None if the kernel is right there, or its outcome is open.
     """
 
     mistake: str = Field(min_length=10, pattern=r"^[^\n]+$")
@@ -90,11 +96,13 @@ class Accepted(Changed):
 
 
 class Found(Strict):
-    """What a grading found, as far as the corpus is concerned; of a kernel that is graded twice, of either half of the cases.
+    """The result of grading a folder of the corpus; of one half of the cases if the folder is graded twice.
 
-    cases: with the part of each, in the order of problem.toml.
-    loses_points: in some group of cases.
-    missed: what kept those of its cases from being run that were to run alone.
+    Attributes:
+        cases: with their part's name, in the order of problem.toml.
+        infra_errors: of the report.
+        loses_points: whether correctness points are lost.
+        missed: why cases that should run alone were skipped.
     """
 
     cases: tuple[tuple[str, CaseResult], ...] = ()
@@ -127,12 +135,12 @@ class Found(Strict):
 
     @property
     def ran(self) -> list[tuple[str, CaseResult]]:
-        """Name, with its part where there are several, and result of each case that was not skipped."""
+        """Each case that was not skipped, after its name (with the part's, if there are several)."""
         return [(self._name(part, case), case) for part, case in self.cases if case.outcome != "skipped"]
 
     @property
     def left_out(self) -> list[CaseResult]:
-        """Those that run alone, where they have not been run."""
+        """Cases that run alone, and that this grading left out."""
         return [case for _, case in self.cases if case.outcome == "skipped" and case.message == ELSEWHERE["alone"]]
 
     @property
@@ -143,9 +151,9 @@ class Found(Strict):
         return f"{part} {case.name}" if len({one for one, _ in self.cases}) > 1 else case.name
 
     def with_those_alone(self, alone: Self) -> Self:
-        """This, of what runs beside others, and what was found of the rest."""
+        """This result, with the left-out cases taken from `alone`."""
         taken = {number for number, (_, case) in enumerate(self.cases) if case in self.left_out}
-        pairs = zip(self.cases, alone.cases, strict=True) if alone.cases else ()  # none where there was no report
+        pairs = zip(self.cases, alone.cases, strict=True) if alone.cases else ()  # empty without a report
         both = tuple(second if number in taken else first for number, (first, second) in enumerate(pairs))
         missed = [case for number, (_, case) in enumerate(both) if number in taken and case.outcome == "skipped"]
         return type(self)(
@@ -179,7 +187,7 @@ class Entry:
         return model.model_validate(tomllib.loads((self.folder / name).read_text(encoding="utf-8")))
 
     def submission(self, scratch: Path) -> Path:
-        """The folder to grade; made in `scratch` where it is another kernel with a change."""
+        """The folder to grade; made in `scratch` if the kernel is another kernel with changes."""
         model: Changed = self.mutant if (self.folder / "mutant.toml").is_file() else self.accepted
         if model.base is None:
             return self.folder
@@ -196,32 +204,32 @@ class Entry:
 
     @property
     def expected(self) -> dict[Device, Expected]:
-        """What becomes of it where it is wrong; nothing for a right kernel."""
+        """The expected case by device; empty for a right kernel."""
         if not (self.folder / "mutant.toml").is_file():
             return {}
         both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
         return {device: one for device, one in both.items() if one is not None}
 
     def runs_on(self, device: Device) -> bool:
-        """Whether it is graded there: a wrong kernel where it is wrong, a right one everywhere."""
+        """Whether the kernel is graded on the device: a wrong kernel if it is wrong there, a right kernel always."""
         return device in self.expected or not (self.folder / "mutant.toml").is_file()
 
     def hangs(self, device: Device) -> bool:
-        """Whether it is expected to."""
+        """Whether the kernel is expected to time out."""
         expected = self.expected.get(device)
         return expected is not None and expected.outcome == "timed_out"
 
     def grade(self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all") -> Found:
-        """What the grader finds of this folder, in the part with the mistake; in `scratch` lies what it needs beside."""
+        """Grade this folder, in the part with the mistake. `scratch` is for further files."""
         hangs = self.hangs(device)
         course = _impatient_course(scratch, self.assignment, device) if hangs else ROOT
-        stop_early |= hangs and device == "cuda"  # a kernel without an end takes half of the GPU from all others
+        stop_early |= hangs and device == "cuda"  # an endless kernel takes half of the GPU from all others
         part = self.mutant.part if self.expected else None
         report = judge(self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only)
         return Found.of(report)
 
     def fault(self, device: Device, found: Found) -> str:
-        """How the grader was wrong about this kernel, or nothing."""
+        """How the grader was wrong about this kernel; "" if it was right."""
         if found.infra_errors:
             return f"infra errors: {'; '.join(found.infra_errors)}"
         ran = [case for _, case in found.ran]
@@ -244,14 +252,14 @@ class Entry:
         return "" if found.loses_points else "full points"
 
     def needs_those_alone(self, device: Device, found: Found) -> bool:
-        """Whether the cases that run alone are worth their time: for right kernels, and for wrong ones about which the grader was wrong
-        without them, as it is about those that are to be caught by one of them.
+        """Whether the cases that run alone are worth their time: for right kernels, and for wrong ones that the other
+        cases do not catch as expected.
         """
         return bool(found.left_out) and (not self.expected.get(device) or self.fault(device, found) != "")
 
 
 def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:
-    """Every folder of that kind, for all assignments."""
+    """All folders of that kind, for all assignments."""
     names = sorted(path.name for path in (ROOT / "assignments").iterdir())
     return [
         Entry(path)
@@ -267,7 +275,7 @@ def cases(report: Report) -> list[CaseResult]:
 
 
 def words(case: CaseResult) -> str:
-    """What a student reads of a case."""
+    """The words that a student reads about a case."""
     return "\n".join([case.message, *case.diagnosis])
 
 

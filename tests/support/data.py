@@ -1,4 +1,4 @@
-"""What the data files beside the tests are read with: mutant.toml, accepted.toml, exploit.toml."""
+"""Models for the data files beside the tests: mutant.toml, accepted.toml, exploit.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the map of a wrong output against the words of its diagnosis: both must name the same place."""
+"""Compares the map of a wrong output with the words of its diagnosis: both must name the same place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPANS = (
 
 
 def contradictions(case: CaseResult) -> list[str]:
-    """In what a case's map is at odds with its message and the sentences that follow it; nothing of a case without a map."""
+    """Contradictions between a case's map and its message or diagnosis; empty for a case without a map."""
     found, told = case.map, FIRST.search(case.message)
     if found is None or told is None:
         return [] if told is None else ["there is no map of a wrong output"]
@@ -30,10 +30,10 @@ def contradictions(case: CaseResult) -> list[str]:
 
 
 def spans(diagnosis: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """By what of the first output, from where to where the diagnosis says that it is wrong."""
+    """The wrong ranges of the first output in a diagnosis: their unit (as "row"), first and last number."""
     for sentence in diagnosis:
         if FIRST.search(sentence):
-            return  # of another output
+            return  # another output's sentences begin
         for pattern in SPANS:
             if place := pattern.match(sentence):
                 yield place["noun"], int(place["first"]), int(place["last"] or place["first"])
@@ -75,7 +75,9 @@ def _of_the_message(found: ErrorMap, told: re.Match[str]) -> Iterator[str]:
 
 
 def _of_the_place(found: ErrorMap, diagnosis: Sequence[str]) -> Iterator[str]:
-    """The place of the first output in the diagnosis covers all matrices, so a map of one of several may lie within."""
+    """Contradictions between the map and the diagnosis's place. The place covers all matrices, so one matrix's map may
+    lie within it.
+    """
     wrong = marked(found)
     for noun, first, last in spans(diagnosis):
         match noun:

@@ -1,4 +1,6 @@
-"""Kernels for test_triton_cpu_memory.py, which runs this file: calls a function of each name, and prints what the checks say, as JSON."""
+"""Kernels of test_triton_cpu_memory.py, which runs this file. Calls each function, and prints the checker's words by
+name as JSON.
+"""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 from __future__ import annotations
@@ -19,7 +21,7 @@ from grader.worker.interpreting import MemoryChecks
 from grader.worker.operators import OperatorWatch, watching
 
 ARENA = torch.arange(1000, dtype=torch.float32)
-X = ARENA[100:200]  # an input of each call, and another beside it
+X = ARENA[100:200]  # an input of each call; another input lies beside it
 NEXT = ARENA[228:328]
 KEPT = torch.zeros(100)
 
@@ -107,7 +109,7 @@ def counted(x_ptr, part_ptr, counter_ptr, y_ptr, n, block: tl.constexpr):
 
 @triton.jit
 def chained(part_ptr, counter_ptr, y_ptr):
-    """Each program meets the one before it alone, and the last one reads what the first has written."""
+    """Each program meets only the program before it, and the last one reads the first one's value."""
     me = tl.program_id(0)
     tl.store(part_ptr + me, 1.0)
     if me > 0:

@@ -7,12 +7,15 @@
     python -m tests.support.quality --limit-s 600   begin nothing new after so many seconds; the next run goes on from there
     python -m tests.support.quality --render        write the page again from the record
 
-The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md. The record is written whenever a
-kernel is done, and a run that follows does what is missing there and what has a fault. Where the grader was wrong about a kernel, the
-record and what is printed say how, and the exit code is 1; it is 2 where a limit left some over.
+The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md. The record is
+written after each kernel. A later run grades kernels that are missing in the record or have a fault there. If the
+grader is wrong about a kernel, the record and the output say how, and the exit code is 1; it is 2 if a time limit left
+kernels over.
 
-On a GPU several judges share its memory. What needs much of it, or looks at how much is free, runs after all else, one kernel at a time on
-each GPU: for right kernels, for wrong ones that are to be caught by such a case, and for those about which the grader was wrong without.
+On a GPU several judges share its memory. Cases that need much of it, or measure it, run after all others, one kernel at
+a time on each
+GPU: for right kernels, for wrong kernels that such a case must catch, and for kernels that the grader is wrong about
+    without them.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ SHOWN = 600  # characters of a fault
 
 
 class Record:
-    """A device's part of the record; written whenever something is put into it."""
+    """A device's part of the record. Each change is written to the file."""
 
     def __init__(self, device: Device, path: Path = RECORD) -> None:
         self._path = path
@@ -66,7 +69,7 @@ class Record:
         return mine
 
     def begin(self, machine: str, version: str, anew: bool) -> None:
-        """Raises SystemExit where what is there already is of another machine."""
+        """Raises SystemExit if the record is of another machine."""
         if anew:
             self.whole[self._device] = {}
         if (other := self.mine.get("machine", machine)) != machine:
@@ -79,7 +82,7 @@ class Record:
         return found
 
     def wanted(self, only: str, again: bool) -> list[Entry]:
-        """Those to be graded, the slowest first: a hanging one waits for its end in every case."""
+        """The kernels to be graded, the slowest first: an endless kernel waits for its limit in every case."""
         chosen = [
             entry
             for kind, entry in self.listed.values()
@@ -101,17 +104,19 @@ class Record:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Whoever is killed meanwhile leaves what was there."""
+    """Replace a file at once: a killed process leaves the old file."""
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
 
 
 def entry_of(entry: Entry, device: Device, found: Found, half: bool = False) -> dict[str, Any]:
-    """What the record says of one kernel: `caught_by`, the cases that do not pass, the first one's outcome, and how many ran.
+    """The record's entry for one kernel.
 
-    Of a wrong one the part with the mistake alone is looked at. `left_out` are the cases that run alone, where they were not worth it.
-    `fault` is how the grader was wrong about it. With `half` those cases are still to be run; what was found is kept for then.
+    `caught_by` are the cases that do not pass, `outcome` the first one's outcome, `ran` the number of cases that ran,
+    `left_out` the cases alone that were not worth their time, `fault` how the grader was wrong. A wrong kernel runs
+    only the part with its mistake. With `half` the cases alone are still to be run, and the result so far is kept in
+    the entry.
     """
     wrong = [(name, case.outcome) for name, case in found.ran if case.outcome != "passed"]
     said: dict[str, Any] = {
@@ -128,7 +133,7 @@ def entry_of(entry: Entry, device: Device, found: Found, half: bool = False) -> 
 
 
 def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> int:
-    """Grade what is wanted; how many are left over. The record has the rest."""
+    """Grade the wanted kernels. Returns how many are left over."""
     started = time.monotonic()
     record = Record(device)
     machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
@@ -167,7 +172,7 @@ def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> in
 def _graded(
     wanted: Sequence[Entry], device: Device, jobs: int, only: Cases, deadline: float
 ) -> Generator[tuple[Entry, Found, float], None, None]:
-    """Each with what was found and the seconds that took, in the order in which they end; none is begun after the deadline."""
+    """Each graded kernel with its result and seconds, in the order of their ends. None begins after the deadline."""
 
     def grade(entry: Entry) -> tuple[Found, float] | None:
         begun = time.monotonic()
@@ -176,7 +181,7 @@ def _graded(
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 found = entry.grade(device, Path(scratch), only=only)
-            except Exception as error:  # the others are to be graded all the same
+            except Exception as error:  # the others must be graded all the same
                 found = Found(infra_errors=(f"{type(error).__name__}: {error}",))
         return found, time.monotonic() - begun
 
@@ -196,16 +201,16 @@ def _graded(
                 if (done := future.result()) is not None:
                     yield futures[future], *done
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # those that run end with their judges
+            pool.shutdown(wait=False, cancel_futures=True)  # running gradings end with their judges
 
 
 def faults(mine: dict[str, Any]) -> list[str]:
-    """The kernels of a device's part of the record about which the grader was wrong."""
+    """Names of the kernels in a device's part of the record that the grader was wrong about."""
     return [name for kind in KINDS for name, one in mine[kind].items() if "fault" in one]
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """Once: the judges are to be ended first, whatever else comes."""
+    """Interrupt once: further signals must not disturb the ends of the judges."""
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""docs/GRADER_QUALITY.md, made from its record, docs/grader_quality.json."""
+"""Makes docs/GRADER_QUALITY.md from its record, docs/grader_quality.json."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GAPS = """\
 
 
 def page(record: dict[str, Any]) -> str:
-    """The page that a record makes."""
+    """The page for a record."""
     lines = [
         "# How good the grader is",
         "",
@@ -76,7 +76,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def not_run(device: Device) -> str:
-    """How the line begins that names what the record does not have yet."""
+    """The beginning of the line that names kernels missing in the record."""
     return f"**Not run on a {DEVICE_NAMES[device]} yet:**"
 
 
@@ -88,7 +88,7 @@ def _missing(device: Device, mine: dict[str, Any]) -> list[str]:
 
 def _tables(device: str, assignment: str, found: dict[str, Any]) -> list[str]:
     catches = Counter(case for one in found.values() for case in one["caught_by"])
-    alone: dict[str, tuple[list[str], list[str]]] = {}  # of all cases, and of those that ran
+    alone: dict[str, tuple[list[str], list[str]]] = {}  # the names of all cases, and of the cases that ran
     for name, one in found.items():
         if len(one["caught_by"]) == 1:
             pair = alone.setdefault(one["caught_by"][0], ([], []))

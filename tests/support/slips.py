@@ -1,8 +1,9 @@
-"""Slips that students make, each with the hint of `grader/verdict/hints.py` that it must get.
+"""Slips of students, each with the hint of `grader/verdict/hints.py` that it must get.
 
-    python -m tests.support.slips cpu|compile   make those of Triton, and write what the worker says of each as JSON
+    python -m tests.support.slips cpu|compile   make the slips in Triton, and write the worker's words about each as
+    JSON
 
-Triton's are made in one process each way: interpreted, and compiled for a GPU that is not there.
+Slips in Triton are made in one process for each way: interpreted, and compiled for a GPU that is not there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ TILE = "x = tl.load(x_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[No
 
 
 class Slip(NamedTuple):
-    """hint: its name. how: the ways in which it shows: cpu, compile. source: the student's file, with the function `double`."""
+    """A slip. `hint`: its name. `how`: the ways in which it shows (cpu, compile). `source`: the student's file, with
+    the function `double`.
+    """
 
     hint: str
     how: str
@@ -174,7 +177,7 @@ def entry(body: str) -> str:
 
 
 def body(line: str, above: str = "") -> str:
-    """A file whose kernel has this line, with its own in i."""
+    """A file whose kernel has this line; element i is its own."""
     start = "    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;\n"
     return (
         f"{CUDA_HEAD}{above}__global__ void k(const float* x, float* y, int64_t n) {{\n{start}    {line}\n}}\n"
@@ -248,7 +251,7 @@ CUDA = [
 
 
 def make_those_of_triton(how: str) -> None:
-    """Write what a worker's `describe` says of each slip that shows in this way; null of one that does not."""
+    """Write the worker's description of each slip that shows in this way; null for a slip that raises nothing."""
     from grader.worker import errors, interpreting, load
 
     compiler = None

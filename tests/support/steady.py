@@ -1,4 +1,6 @@
-"""Judges that grade one submission after another, for a GPU: what has asked for one is no process to be forked from."""
+"""Steady judges: processes that grade one submission after another on a GPU. A process that has used a GPU cannot be
+forked.
+"""
 
 from __future__ import annotations
 
@@ -31,36 +33,36 @@ from grader.report.model import Report
 from grader.runfolder import run_folder
 from tests.support.warm_judge import CONTEXT, Task, report
 
-MEASURES_MEMORY = "flash_attention"  # has cases that look at how much of the GPU's memory is free
-REPORT_LIMIT_S = 500  # for one task: nothing takes as long that goes as it should
+MEASURES_MEMORY = "flash_attention"  # has cases that measure the GPU's memory
+REPORT_LIMIT_S = 500  # seconds for one task; a task that goes well takes less
 END_LIMIT_S = 15
-MAX_PER_GPU = 8  # processes of more judges than that would take turns on it
-CORES = 4  # for each judge: two workers, and what compiles for them
-_STARTING = threading.Lock()  # the environment is the whole process's
+MAX_PER_GPU = 8  # more judges' processes would only take turns on the GPU
+CORES = 4  # for each judge: two workers, and their compilers
+_STARTING = threading.Lock()  # the environment belongs to the whole process
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a judge runs: the GPU of this number, and these cores, or all."""
+    """A judge's place: the number of its GPU, and its cores (None: all)."""
 
     gpu: str
     cores: Collection[int] | None
 
 
 def gpus() -> list[str]:
-    """As CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs, in the names of CUDA_VISIBLE_DEVICES."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",") if named else list(map(str, range(torch.cuda.device_count())))
 
 
 def good_count() -> int:
-    """How many judges this machine is good for."""
+    """The number of judges that this machine can run well."""
     there = len(gpus())
     return max(there, min(len(os.sched_getaffinity(0)) // CORES, MAX_PER_GPU * there))
 
 
 def places(count: int) -> list[Place]:
-    """For so many judges: GPUs in turn, and to each its share of the cores that this process may use."""
+    """Places for `count` judges: GPUs in turn, and for each a share of this process's cores."""
     cores, there = sorted(os.sched_getaffinity(0)), gpus()
     bounds = [number * len(cores) // count for number in range(count + 1)]
     shares = [cores[low:high] or cores for low, high in pairwise(bounds)]
@@ -68,7 +70,7 @@ def places(count: int) -> list[Place]:
 
 
 class SteadyJudge:
-    """A process that grades what it is given, one after another, until this one ends."""
+    """A process that grades one task after another, until this process ends."""
 
     def __init__(self, place: Place) -> None:
         self._pipe, theirs = CONTEXT.Pipe()
@@ -89,11 +91,11 @@ class SteadyJudge:
         return Report.model_validate_json(answer)
 
     def strike(self) -> None:
-        """Have it end, whatever it does."""
+        """Make the process end, in whatever state."""
         self._process.terminate()
 
     def close(self) -> None:
-        """End it; returns when it has."""
+        """End the process, and wait for its end."""
         self.strike()
         self._process.join(END_LIMIT_S)
         if self._process.is_alive():
@@ -103,7 +105,7 @@ class SteadyJudge:
 
 @contextmanager
 def _confined(cores: Collection[int] | None) -> Iterator[None]:
-    """What this thread starts in the block has only these cores."""
+    """Give processes that this thread starts in the block only these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before if cores is None else cores)
     try:
@@ -113,7 +115,7 @@ def _confined(cores: Collection[int] | None) -> Iterator[None]:
 
 
 class SteadyJudges:
-    """A judge for each of these places, started when first needed."""
+    """A judge for each of these places, started on its first task."""
 
     def __init__(self, wanted: Collection[Place]) -> None:
         self._free: queue.SimpleQueue[Place] = queue.SimpleQueue()
@@ -124,7 +126,7 @@ class SteadyJudges:
         self._closed = False
 
     def grade(self, task: Task) -> Report:
-        """By whichever is free; waits for one. Raises AssertionError where there is no report."""
+        """Grade a task in a free judge; waits for one. Raises AssertionError if there is no report."""
         place = self._free.get()
         try:
             return self._judge(place).grade(task)
@@ -145,7 +147,7 @@ class SteadyJudges:
             return self._judges[id(place)]
 
     def close(self) -> None:
-        """End all of them, whatever they do."""
+        """End all judges, in whatever state."""
         with self._lock:
             self._closed = True
             ending, self._judges = list(self._judges.values()), {}
@@ -155,11 +157,11 @@ class SteadyJudges:
             judge.close()
 
 
-_judges: list[SteadyJudges] = []  # the last are those that are asked
+_judges: list[SteadyJudges] = []  # the last item grades
 
 
 def grade(task: Task) -> Report:
-    """By the judges of `several`; outside of it by one for each GPU, which end with this process."""
+    """Grade a task by the judges of `several`, or else by one judge for each GPU, which ends with this process."""
     if not _judges:
         _judges.append(SteadyJudges([Place(gpu, None) for gpu in gpus()]))
         atexit.register(_judges[0].close)
@@ -168,7 +170,7 @@ def grade(task: Task) -> Report:
 
 @contextmanager
 def several(wanted: Collection[Place]) -> Iterator[None]:
-    """Judges at these places are those that grade in the block, and end with it."""
+    """Grade in this block by judges at these places. They end with the block."""
     judges = SteadyJudges(wanted)
     _judges.append(judges)
     try:
@@ -179,7 +181,9 @@ def several(wanted: Collection[Place]) -> Iterator[None]:
 
 
 def _serve(tasks: Connection) -> None:
-    """What the steady judge does: answer each task with a report, or with what went wrong, until it is told to end or nobody asks."""
+    """The steady judge's loop: answers each task with a report or a traceback, until it is interrupted or the
+    connection closes.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     from grader.judge import session
@@ -200,7 +204,7 @@ def _serve_all(tasks: Connection, stack: ExitStack) -> None:
             folder, pool = ready or _place(own, task.device)
             if ready is not None:
                 own.enter_context(stack.pop_all())
-            # The next one's worker starts meanwhile, where nobody looks at how much memory of the GPU is free.
+            # Start the next task's worker meanwhile, unless this task measures the GPU's memory.
             looks = task.assignment == MEASURES_MEMORY and task.cases != "beside others"
             ready = None if looks else _place(stack, task.device)
             try:
@@ -212,14 +216,14 @@ def _serve_all(tasks: Connection, stack: ExitStack) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Only once: what ends because of it is not to be interrupted."""
+    """Interrupt once: further signals must not disturb the end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
-    """A crew whose workers with the reference kernels serve all gradings after it, until `stack` ends, and that keeps no spare."""
+    """A crew class whose reference workers serve all later gradings, until `stack` ends, and which keeps no spare."""
     lasting: dict[str, Contender] = {}
     folder = stack.enter_context(run_folder())
 
@@ -244,7 +248,7 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
 
 
 def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:
-    """A run's folder with a worker that is on its way; both end with `stack`."""
+    """A run's folder, and a pool with a starting worker; both end with `stack`."""
     folder = stack.enter_context(run_folder())
     pool = WorkerPool(device, folder)
     stack.callback(pool.close)

@@ -1,9 +1,9 @@
-"""A grading of the reference in a process that notes what is imported and logged while lanes run.
+"""Grades the reference in a process that records imports and log messages while lanes run.
 
     python -m tests.support.threads cpu|cuda LANES ASSIGNMENT ...
 
-The last line is JSON: `seen`, each with its thread, `lanes`, by the threads that began cases, and `outcomes` of parts. LANES: 0 for as many
-as there are by themselves.
+The last line of output is JSON: `seen` (imports and messages with their threads), `lanes` (number of cases that each
+thread began) and `outcomes` of parts. LANES is the number of lanes; 0 for the machine's own number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.conftest import ROOT
 
 
 class Watch:
-    """Notes imports of modules that are not there yet, and records of any logger, in whatever thread, while a lane lives."""
+    """Records imports of new modules, and records of any logger, in all threads, while a lane lives."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

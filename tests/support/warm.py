@@ -1,8 +1,8 @@
-"""Workers for tests on a CPU that are forked from a judge in which Triton is imported already: seconds less for each.
+"""Warm workers for tests on a CPU: forks of a judge that has imported Triton, which saves seconds for each worker.
 
-A worker proper is a new interpreter in a jail, and importing torch and Triton is most of its life. For kernels of our own
-that are only wrong, a copy of the judge does as well. It has a worker's folder, connection, log and poisoned memory; it is a
-child of the judge like any other worker, so that its deadline and its memory are watched as usual.
+A real worker is a new interpreter in a jail, and importing torch and Triton is most of its life. For kernels that are
+only wrong, a fork of the judge is good enough. A fork has a worker's folder, connection, log and poisoned memory, and
+is a child of the judge, so its deadline and its memory are watched as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from grader import protocol
 from grader.contender import processes
 
-M_PERTURB = -6  # mallopt(3): MALLOC_PERTURB_ for a process that runs already
+M_PERTURB = -6  # mallopt(3): sets MALLOC_PERTURB_ in a running process
 WORKERS = 3  # the submission's, a spare for after a crash, and the reference's
 
 
@@ -36,12 +36,13 @@ class Warm:
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            for connection in (ours, *(one for _, one in self._waiting)):  # or those would never be at their end
+            # Otherwise their other ends would never see the end of the stream
+            for connection in (ours, *(one for _, one in self._waiting)):
                 connection.close()
             with contextlib.suppress(BaseException):
                 _become_worker(theirs)
             os._exit(1)
-        processes._started[pid] = None  # type: ignore[assignment]  # or it would be taken for a worker's orphan
+        processes._started[pid] = None  # otherwise it would be taken for a worker's orphan
         theirs.close()
         self._waiting.append((pid, ours))
 
@@ -58,7 +59,7 @@ class Warm:
         return _Forked(pid, command)
 
     def close(self) -> None:
-        """End those that nobody needed."""
+        """End the processes that did not become workers."""
         for pid, connection in self._waiting:
             connection.close()
             os.waitpid(pid, 0)
@@ -66,7 +67,7 @@ class Warm:
 
 
 class _Forked(subprocess.Popen[bytes]):
-    """A Popen of a process that is there already."""
+    """A Popen of a process that already exists."""
 
     def __init__(self, pid: int, command: list[str]) -> None:
         self.pid, self.args, self.returncode = pid, command, None

@@ -1,4 +1,4 @@
-"""What a worker on a CPU imports: for the process that judges are forked from (see `tests.support.warm`), and for no other."""
+"""The imports of a worker on a CPU, for the process that judges are forked from (see `tests.support.warm`)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A judge in a process where everything is imported, for tests that grade hundreds of submissions."""
+"""A warm judge: a judge in a process that has imported everything, for tests that grade hundreds of submissions."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from grader.submission import stage
 from tests.conftest import ROOT
 from tests.support.checks import Check
 
-WARM = not torch.cuda.is_available()  # on a GPU workers start as they always do
-# What has asked for a GPU once is no process to be forked from.
+WARM = not torch.cuda.is_available()  # on a GPU workers start as usual
+# A process that has used a GPU cannot be forked.
 CONTEXT = multiprocessing.get_context("forkserver" if WARM else "spawn")
 CONTEXT.set_forkserver_preload(
     ["tests.support.warm_imports", "grader.judge.session", "hypothesis", "tests.support.warm_judge"]
 )
-# Those that may run beside other judges' on one GPU, or those that may not: they need much of its memory, or look at how much is free.
+# The cases that may run beside other judges' on one GPU, or the others: they need much of its memory, or measure it.
 Cases = Literal["all", "beside others", "alone"]
 ELSEWHERE: dict[Cases, str] = {
     "beside others": "only what runs alone is of interest",
     "alone": "runs alone",
 }  # why they are skipped
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
-PATIENCE = 10  # times what problem.toml gives all others on a CPU, which other tests may keep busy
+PATIENCE = 10  # times the limits of problem.toml on a CPU, which other tests may keep busy
 
 
 def judge(
@@ -54,15 +54,15 @@ def judge(
     without: Check | None = None,
     cases: Cases = "all",
 ) -> Report:
-    """The report of a judge in a process where everything is imported: seconds less than a new one for each.
+    """The report of a warm judge, which takes seconds less than a new one.
 
-    On a CPU that is a fork; on a GPU one judge grades one submission after another (see `tests.support.steady`).
+    On a CPU the judge is a fork; on a GPU one judge grades one submission after another (see `tests.support.steady`).
 
     Args:
-        stop_early: skip what comes after the first case that does not pass.
+        stop_early: skip the rest after the first case that does not pass.
         part: skip the cases of every other part.
-        without: a check that this judge lacks; on a CPU.
-        cases: skip the others.
+        without: a check to take out of this judge; on a CPU only.
+        cases: skip the other cases.
     """
     task = Task(submission, course, assignment, device, stop_early, part, without, cases)
     if not WARM and device == "cuda":
@@ -97,12 +97,12 @@ class Task:
 
 
 def _judge(task: Task, sender: Connection) -> None:
-    """What a judge does that is there for one task."""
+    """Do one task in a process of its own."""
     from grader.contender import processes
     from grader.judge import loading
 
     if task.device == "cpu":
-        # its words are not those of the CPU's compiler, and not every machine has it
+        # the CPU compiler's words differ, and not every machine has nvcc
         patch.object(loading, "find_nvcc", return_value=None).start()
         if task.course == ROOT:
             _be_patient()
@@ -129,7 +129,7 @@ def _judge(task: Task, sender: Connection) -> None:
 
 
 def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
-    """Grade in this process; the report as JSON."""
+    """Grade in this process. Returns the report as JSON."""
     from grader.judge.session import run_session
 
     (one,) = load_course(task.course, [task.assignment])
@@ -170,7 +170,7 @@ def _be_patient() -> None:
 
 @contextmanager
 def _only(task: Task) -> Iterator[None]:
-    """Skip the cases that the task is not about."""
+    """Skip the cases that the task does not ask for."""
     from grader.judge.admission import Admission
 
     reason_to_skip = Admission._reason_to_skip

@@ -603,7 +603,7 @@ def test_clang_builds_it_too(tmp_path: Path, x: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("source", "line", "what"),
     [
-        ("#include <cub/cub.cuh>\n", 1, "the header cub/cub.cuh"),
+        ("#include <cute/tensor.hpp>\n", 1, "the header cute/tensor.hpp"),
         ("int a;\n#include <cutlass/cutlass.h>\n", 2, "cutlass/cutlass.h"),
         ('__global__ void k() {\n\n  asm("mov.u32 %0, %laneid;" : "=r"(x));\n}\n', 3, "PTX"),
     ],
@@ -938,9 +938,45 @@ def test_own_headers_are_rewritten_and_named_in_messages(tmp_path: Path, x: np.n
     assert "writes y[100], 1 past the last of its 100 elements (line 5 of inner.cuh)" in fault_of(library).text
     call(library, "f", x, 100, 100)
     assert "line 6 of outer.cuh launches k with 0 blocks of 32 threads" in str(library.launch_fault())
-    (tmp_path / "parts" / "inner.cuh").write_text("#pragma once\n\n#include <cub/cub.cuh>\n")
-    with pytest.raises(Unsupported, match=r"line 3 of parts/inner\.cuh: the header cub/cub\.cuh is not available"):
+    (tmp_path / "parts" / "inner.cuh").write_text("#pragma once\n\n#include <cutlass/cutlass.h>\n")
+    with pytest.raises(
+        Unsupported, match=r"line 3 of parts/inner\.cuh: the header cutlass/cutlass\.h is not available"
+    ):
         build(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("header", "use", "told"),
+    [
+        ("cuda_fp8.h", "__nv_fp8_e4m3 a(y[0]);", "line 5: __nv_fp8_e4m3 is not known to the CPU's CUDA"),
+        ("cub/cub.cuh", "cub::ShuffleIndex<32, float>(y[0], 0, 31, 1);", "line 5: cub is not known"),
+        ("mma.h", "using namespace nvcuda;", "line 5: nvcuda is not known"),
+        ("cooperative_groups.h", "namespace cg = cooperative_groups;", "line 5: cooperative_groups is not known"),
+        ("thrust/pair.h", "using thrust::pair;", "line 5: thrust is not known"),
+        (
+            "vector_functions.h",
+            "y[0] = lenght(y[0]);",
+            "line 5: lenght, which vector_functions.h may declare, is not known",
+        ),
+    ],
+)
+def test_a_header_of_the_toolkit_asks_for_a_gpu_only_where_it_is_used(
+    tmp_path: Path, x: np.ndarray, header: str, use: str, told: str
+) -> None:
+    source = f'#include "own.cuh"\n\nextern "C" void f(const float* x, float* y, int n, int m) {{\n\n  // {use}\n}}\n'
+    (tmp_path / "own.cuh").write_text(f"#pragma once\n#include <{header}>  // of a template\n")
+    library = build(tmp_path, source)
+    call(library, "f", x, 1, 1)
+    assert library.fault() is None
+    with pytest.raises(Unsupported, match=re.escape(told)):
+        build(tmp_path, source.replace("// ", ""))
+
+
+def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match=r"helpers\.cuh"):
+        build(tmp_path, '#include <helpers.cuh>\nextern "C" void f(float* y) {}\n')
+    with pytest.raises(Unsupported, match=r"line 1: cuda_runtme\.h is not known to the CPU's CUDA: misspelt"):
+        build(tmp_path, '#include <cuda_runtme.h>\nextern "C" void f(float* y) {}\n')
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])

@@ -1,3 +1,3 @@
-"""CUDA C++ on the CPU: builds a `.cu` file with the machine's C++ compiler and runs it with CUDA's grid, block and thread semantics,
-checking every access to memory. See `build.py`; the semantics are in `runtime.cpp`.
+"""CUDA C++ on a CPU: builds a `.cu` file with the machine's C++ compiler (`build.py`), and runs its kernels with CUDA's
+grids, blocks and threads, checking every access to memory (`runtime.cpp`).
 """

@@ -1,7 +1,8 @@
 """Builds a `.cu` file for the CPU, and calls the built library.
 
-`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the callbacks of that
-option: no sanitizer library is needed, and the runtime sees every access to memory with its thread and its line.
+`rewrite.py` rewrites the student's file, which is then compiled with -fsanitize=thread. `runtime.cpp` defines the
+callbacks of that option: no sanitizer library is needed, and the runtime sees every access to memory with its thread
+and its line.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a stati
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
     r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
-    r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?)"
+    r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?|is not a namespace-name)"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
     r"|.*declared with (?:attribute error: |'error' attribute: )not on the CPU: (?P<told>[^\n]+)"
@@ -49,13 +50,20 @@ CUDAS = re.compile(
     r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
 )
 STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
-# An error about PyTorch's C++ interface, as the CPU's stand-in for it lacks an overload.
+# An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
-# Headers of GPU libraries.
-FOREIGN = re.compile(
-    r'#\s*include\s*[<"]((?:(?:cub|thrust|cooperative_groups|cuda|cutlass)/'
-    r'|(?:cooperative_groups|mma|cublas\w*|cudnn\w*|curand\w*)\.h)[^>"]*)[>"]'
+# Headers of the CUDA toolkit for which there is no stand-in in include/: nothing is declared by them here.
+TOOLKIT = re.compile(
+    r'(#\s*include\s*)[<"]('
+    r"(?:cub|thrust|cuda|cooperative_groups|nv|nvtx3)/[\w./]+"
+    r"|(?:cooperative_groups|mma|cuComplex|cudaProfiler|cudaTypedefs|nvrtc|nvToolsExt|library_types|driver_types|builtin_types"
+    r"|cuda_(?:fp8|fp6|fp4|occupancy|profiler_api|device_runtime_api|(?:pipeline|awbarrier)(?:_helpers|_primitives)?)"
+    r"|(?:vector|math|common|driver|texture_indirect|surface_indirect|device_atomic)_functions|(?:surface|texture)_types"
+    r"|(?:cublas|cudnn|curand|cufft|cusparse|cusolver)\w*|sm_\d+_(?:atomic_functions|intrinsics)|channel_descriptor|host_defines"
+    r')\.h)[>"]'
 )
+# Libraries that no toolkit has.
+FOREIGN = re.compile(r'#\s*include\s*[<"]((?:cutlass|cute)/[^>"]*)[>"]')
 # nvcc's error about a CUDA library that is not installed.
 NO_LIBRARY = re.compile(
     r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
@@ -101,7 +109,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
         Unsupported: the file has a use that only a GPU can run.
     """
     translated = scratch / TRANSLATED
-    _translate(source, source.parent.resolve(), translated, addition=addition)
+    left_out = _translate(source, source.parent.resolve(), translated, addition=addition)
     library = scratch / f"{source.stem}-cpu.so"
     runtime = RUNTIME if RUNTIME.exists() else scratch / RUNTIME.name
     if not runtime.exists():
@@ -111,10 +119,13 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
     try:
         try:
             # From the student's folder, g++ shows the lines below its warnings.
-            warnings = _run([*kernel, doubles.WARNING], limit_s, source.name, source.parent)
-        except (BuildFailed, Unsupported):
-            warnings = _run([*kernel, "-w"], limit_s, source.name)  # the errors alone
+            warnings = _run([*kernel, doubles.WARNING], limit_s, source.parent)
+        except BuildFailed:
+            warnings = _run([*kernel, "-w"], limit_s)  # the errors alone
         _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
+    except BuildFailed as error:
+        refuse_unknown(str(error), source.name, left_out)
+        raise
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
     names = [str(one.relative_to(translated)) for one in translated.rglob("*.*")]
@@ -124,8 +135,11 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
 
 def _translate(
     source: Path, folder: Path, target: Path, seen: frozenset[Path] = frozenset(), addition: str = ""
-) -> None:
-    """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths."""
+) -> list[str]:
+    """Rewrite a file of `folder`, and the headers in `folder` that it includes, into `target` under the same relative paths.
+
+    Returns the names of the toolkit's headers, whose includes are left out of the rewritten files.
+    """
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
     text = source.read_text(encoding="utf-8-sig", errors="replace")
@@ -136,12 +150,22 @@ def _translate(
         rewritten = rewrite(text)
     except RewriteError as error:
         raise BuildFailed(f"{inside}:{error.line}: error: {error.message}") from None
+    left_out: list[str] = []
+
+    def without(found: re.Match[str]) -> str:
+        if found[2] in own or (HERE / "include" / found[2]).is_file():
+            return found[0]
+        left_out.append(found[2])
+        return ""
+
     rewritten = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", rewritten)
+    rewritten = TOOLKIT.sub(without, rewritten)
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}{addition}', encoding="utf-8")
     for found in own.values():
         if found not in seen and found != source.resolve():
-            _translate(found, folder, target, seen | {source.resolve()})
+            left_out += _translate(found, folder, target, seen | {source.resolve()})
+    return left_out
 
 
 def compile_runtime(compiler: str, target: Path) -> None:
@@ -152,8 +176,8 @@ def compile_runtime(compiler: str, target: Path) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _run(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
-    """Run a compiler in `folder`. Returns its messages. Raises BuildFailed, Unsupported."""
+def _run(command: list[str], limit_s: float, folder: Path | None = None) -> str:
+    """Run a compiler in `folder`. Returns its messages. Raises BuildFailed."""
     done = subprocess.run(
         command,
         capture_output=True,
@@ -165,13 +189,17 @@ def _run(command: list[str], limit_s: float, source: str = "", folder: Path | No
     )
     said = done.stderr + done.stdout
     if done.returncode != 0:
-        _refuse_unknown(said, source)
         raise BuildFailed(said)
     return said
 
 
-def _refuse_unknown(said: str, source: str) -> None:
-    """Raise Unsupported if a compiler's error is about a name that looks like CUDA's and is unknown here. `said`: its messages."""
+def refuse_unknown(said: str, source: str, left_out: Sequence[str] = ()) -> None:
+    """Raise Unsupported if a compiler's error is about a name of CUDA's, or one that a header may declare that was left out.
+
+    Args:
+        said: the compiler's messages.
+        source: the name of the student's main file.
+    """
     for found in UNDECLARED.finditer(said):
         file, line = found["place"].rsplit(":", 1)
         header = "" if file == source else file
@@ -185,6 +213,9 @@ def _refuse_unknown(said: str, source: str) -> None:
             or (member and STRUCTS.search(found.string[found.start() : found.string.find("\n", found.end())]))
         ):
             raise Unsupported(int(line), member or name, header=header, known=False)
+        if left_out:
+            told = f"{member or name}, which {left_out[0]} may declare,"
+            raise Unsupported(int(line), told, header=header, known=False)
     if of_torch := OF_TORCH.search(said):
         file, line = of_torch["place"].rsplit(":", 1)
         raise Unsupported(int(line), f"this use of torch::{of_torch['name']}", header="" if file == source else file)
@@ -240,7 +271,8 @@ class Library:
     def begin(self, order: int = 0, sample: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
-        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their results.
+        With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their
+        results.
         """
         self.functions.cuda_cpu_begin(order, int(sample))
 

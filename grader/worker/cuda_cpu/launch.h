@@ -1,5 +1,5 @@
-// What every GPU refuses in the shape of a launch, in the same words on the CPU and on a GPU (see ../launches.cpp).
-// To be included after CUDA's header, or the CPU's.
+// Limits of every GPU on the shape of a launch, with the same words on the CPU and on a GPU (see ../launches.cpp).
+// Included after CUDA's header, or the CPU's.
 #pragma once
 #include <cstdint>
 #include <string>

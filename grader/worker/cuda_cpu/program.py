@@ -72,7 +72,7 @@ class Kernel:
         return self._library.call(function, *self.signature.values(arguments, self._stream))
 
     def returned(self) -> protocol.Returned:
-        """What the last call returned, for each of its outputs."""
+        """The description of each output of the last call."""
         return protocol.Returned("written")
 
     def _ending(self, number: int) -> str:
@@ -98,7 +98,8 @@ class Kernel:
         return "".join(lines)
 
     def call(self, arguments: Sequence[Any]) -> int:
-        """Run the function with threads forwards, then backwards: results that differ depend on the threads' order. Raises LoadError.
+        """Run the function with threads forwards, then backwards: results that differ depend on the threads' order.
+        Raises LoadError.
 
         Returns:
             The number of launches.
@@ -193,7 +194,7 @@ class TorchForm(Kernel):
             )
 
     def returned(self) -> protocol.Returned:
-        """As `worker/run.py` describes a tensor, where it is not what the judge asked for."""
+        """The description of the returned tensor, as `worker/run.py` makes it; "written" for a right dtype and shape."""
         one, shape = self._result, tuple(self._result.sizes[: self._result.dims])
         words = [one.kind.decode(), one.type.decode(), one.dtype.decode(), one.device.decode()]
         if words == ["tensor", "Tensor", "float32", "cpu"] and shape == self._wanted:
@@ -209,8 +210,8 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     """Build the file at `path`.
 
     Args:
-        build: `compiler`, g++ or clang++; `limit_s`, its limit in seconds; `nvcc`, which compiles the file for `arch` too, or None;
-            `signature`, the entry's parameters. A file that nvcc refuses is a failed build.
+        build: `compiler`, g++ or clang++; `limit_s`, its limit in seconds; `nvcc`, which compiles the file for `arch`
+            too, or None; `signature`, the entry's parameters. A file that nvcc refuses is a failed build.
 
     Raises:
         LoadError: build_failed; unsupported, if only a GPU can run the file; failed, if the entry is missing.
@@ -278,7 +279,7 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
 
 
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
-    """How many kernels were launched; None where large launches run in part."""
+    """Make the calls. Returns how many kernels were launched; None if large launches ran in part."""
     calls = [(*one.args, *one.outputs) for one in request.calls]
     inputs, options = len(request.calls[0].args), request.options
     if request.windows > 1:

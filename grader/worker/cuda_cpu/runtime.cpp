@@ -1,16 +1,16 @@
-// The other half of cuda_runtime.h: runs the threads of a launch, and looks at every access to memory that they make.
+// The CUDA runtime on a CPU, declared in cuda_runtime.h: runs the threads of a launch, and checks every access to memory.
 //
-// Threads are fibers on one thread of the CPU. A block's threads run one after another until they wait (at __syncthreads or a warp
-// function) or end, in an order that `cuda_cpu_set_order` chooses; when all have come to the same point, they go on. Blocks run one
-// after another.
+// Device threads are fibers on one thread of the CPU. A block's threads run one after another until they wait (at __syncthreads or a
+// warp function) or end, in the order that `cuda_cpu_begin` sets. When all threads have come to the same point, they go on. Blocks run
+// one after another.
 //
-// The student's file is compiled with -fsanitize=thread, which makes the compiler call __tsan_read4(address) and its like before
-// each access; here those functions are ours. So every access is known with its thread and its place in the source:
-// out of bounds, host memory, shared memory that was never written, and races, which are two accesses to the same bytes by two
-// threads, one of them a write and not both atomic, with nothing between them that orders them.
+// The student's file is compiled with -fsanitize=thread: the compiler calls __tsan_read4(address) and the like before each access, and
+// this file defines these functions. So the runtime knows every access with its thread and its place in the source, and finds accesses
+// out of bounds or to host memory, reads of shared memory that was never written, and races. A race is two accesses to the same bytes by
+// two threads, one of them a write and not both atomic, in no order.
 //
-// Work on billions of elements is not done whole: where the worker asks for a sample, a few blocks of a launch are run, the first and
-// the last among them, each thread up to a number of accesses; the result is not looked at then, only where the accesses go.
+// Work on billions of elements is sampled if the worker asks for that: a few blocks of a launch run, with the first and the last, and
+// each thread makes a limited number of accesses. Only the addresses of the accesses are checked then, not the results.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
@@ -33,20 +33,20 @@
 using launch_shape::count;
 using launch_shape::triple;
 
-uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's code: what they are for the thread that runs
+uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's code: the values of the running thread
 
 namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
-constexpr size_t SHARED_BYTES = 227 << 10;  // what a block may ask for at most, as on compute capability 9.0
+constexpr size_t SHARED_BYTES = 227 << 10;  // the most that a block may ask for, as on compute capability 9.0
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
 constexpr unsigned char POISON = 0x7B;
 constexpr uint64_t SAMPLED_BLOCKS = 16;            // a launch of more blocks is sampled
-constexpr uint64_t THREAD_ACCESSES = 100'000;      // of one thread then: enough for a grid-stride loop over 2^31 elements
-constexpr uint64_t LAUNCH_ACCESSES = 100'000'000;  // of a whole launch then
-constexpr size_t LARGE_BYTES = 256 << 20;          // copies and fills of so much are then left out
+constexpr uint64_t THREAD_ACCESSES = 100'000;      // of a sampled thread: enough for a grid-stride loop over 2^31 elements
+constexpr uint64_t LAUNCH_ACCESSES = 100'000'000;  // of a sampled launch
+constexpr size_t LARGE_BYTES = 256 << 20;          // in a sample, copies and fills of so much are left out
 constexpr size_t TOTAL_BYTES = size_t(16) << 30;   // of the device
-constexpr size_t KEPT_BYTES = 1 << 30;             // of memory that earlier calls took, and of ours for the next call
+constexpr size_t KEPT_BYTES = 1 << 30;             // of memory from earlier calls, and of mappings kept for the next call
 
 enum State : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -54,9 +54,9 @@ struct Thread {
     uint3 index;
     State state;
     int number, fiber;
-    uintptr_t place;  // where it waits
-    int value;        // what it brought to the barrier
-    unsigned mask;    // what it brought to the warp
+    uintptr_t place;  // of the call in which the thread waits
+    int value;        // given to the barrier
+    unsigned mask;    // given to the warp function
     uint64_t bits;
     uint64_t* inbox;
     unsigned* arrived;
@@ -69,35 +69,35 @@ struct Fiber {
     int thread = -1;
 };
 
-// An access in the past: what its thread ran between two waits, counted over everything that ran, and its place in the code.
-// As counts only grow, what other launches (of shared memory: other blocks) left there is told by its count.
+// An earlier access: the stretch in which it was made (the code that a thread runs between two waits, numbered over all launches), and
+// its place in the code. Numbers only grow, so accesses of earlier launches (for shared memory, of other blocks) have lower numbers.
 struct Access {
     uint32_t stretch, place : 31, atomic : 1;
 };
 
-// One stretch of the block that runs.
+// A stretch of the running block.
 struct Stretch {
     uint32_t epoch, warp_epoch;
 };
 
-// The last accesses to each word of global memory. Two readers: the last may be the very thread that writes next. Mapped when first
-// used, so that memory which is only read, or only written, costs no more than that.
+// The last accesses to each word of global memory. Two readers, because the last may be the thread that writes next. Mapped on first
+// use, so that memory which is only read, or only written, has one map.
 struct Touches {
     Access *writer = nullptr, *reader = nullptr, *other_reader = nullptr;
     size_t bytes = 0;  // of each
 };
 
-enum Kind : uint8_t { DEVICE, MANAGED, PINNED, PAGEABLE };  // the last is a host's that kernels cannot reach
+enum Kind : uint8_t { DEVICE, MANAGED, PINNED, PAGEABLE };  // PAGEABLE memory is the host's, and out of kernels' reach
 
 struct Region {
     uintptr_t start, end;
     std::string name;
     int element;
-    size_t mapped;  // bytes to unmap when it is freed; 0 for memory that is not ours
+    size_t mapped;  // bytes to unmap when it is freed; 0 for the arena's memory
     Kind kind;
-    uint32_t written_in, read_in;  // the launch, by its first stretch, that last did
+    uint32_t written_in, read_in;  // first stretch of the last launch that did
     Touches touches;
-    std::vector<uint8_t> written;  // of an output: for each word, whether it has been
+    std::vector<uint8_t> written;  // for each word of an output: whether it was written
 };
 
 struct Fault {
@@ -120,17 +120,17 @@ std::map<uintptr_t, std::string> off_stream;  // work on a default stream, by it
 void note_stream(cudaStream_t stream, const std::string& what, uintptr_t place) {
     if (uintptr_t(stream) <= uintptr_t(cudaStreamPerThread) && off_stream.size() < 8) off_stream.emplace(place, what);
 }
-std::map<uintptr_t, Region> regions;  // by end, so that upper_bound finds the one around an address
+std::map<uintptr_t, Region> regions;  // by end, so that upper_bound finds the region around an address
 Region* recent[2] = {nullptr, nullptr};
 std::vector<std::pair<uintptr_t, uintptr_t>> modules;
 std::vector<Fiber> fibers;
 std::vector<int> free_fibers;
 std::vector<Thread> threads;
 std::vector<uint32_t> warp_epochs;
-std::vector<Stretch> stretches;                            // of the block that runs
+std::vector<Stretch> stretches;                            // of the running block
 std::vector<uint16_t> runners;                             // the thread of each stretch of the launch
 std::vector<std::pair<uint32_t, uint32_t>> block_starts;   // first stretch and number of each block of the launch
-uint32_t stretch = 0, block_first = 1, launch_first = 1;   // the one that runs; the first of the block, of the launch
+uint32_t stretch = 0, block_first = 1, launch_first = 1;   // the running one; the first of the block, of the launch
 std::multimap<size_t, void*> spare;                        // mappings for touches, from earlier calls
 size_t spare_bytes = 0;
 std::vector<std::pair<uintptr_t, std::string>> empties;    // tensors without elements
@@ -142,12 +142,12 @@ Thread* self = nullptr;
 void* scheduler = nullptr;
 uint32_t block_number = 0, epoch = 0;
 bool running = false, fenced = false;
-int exceeded = 0;              // the __launch_bounds__ that the block of this launch is too large for
-bool asked_for_block = false;  // whether the host was told what a block may have, in which bounds are not counted
+int exceeded = 0;              // the __launch_bounds__ that this launch's block exceeds
+bool asked_for_block = false;  // whether the host asked for a block's limit, which ignores bounds
 uintptr_t host_low = 0, host_high = 0, stack_low = 0;
 int order = 0;
 bool sample = false, cut = false;  // whether launches are sampled, and whether the last thread to run was cut short
-// Of a sample: the output, how far its launches and the block that runs have written, and whether that shows where the whole would end.
+// Of a sample: the output, how far its launches and the running block have written, and whether that shows a full run's end.
 uintptr_t output_low = 0, output_high = 0, output_end = 0, block_end = 0;
 bool end_known = false;
 uint64_t thread_accesses = 0, launch_accesses = 0, launches = 0;
@@ -220,7 +220,7 @@ cuda_cpu_switch:
 #endif
 
 std::string who() { return self ? "thread " + triple(self->index) + " of block " + triple(blockIdx) : "the host's code"; }
-// The thread of a stretch, and its block if that is not the one that runs.
+// The thread of a stretch in words, with its block if that is not the running block.
 std::string who(uint32_t then) {
     auto at = std::upper_bound(block_starts.begin(), block_starts.end(), then, [](uint32_t value, const auto& start) { return value < start.first; });
     uint32_t block = at[-1].second, number = runners[then - launch_first];
@@ -229,7 +229,7 @@ std::string who(uint32_t then) {
     return "thread " + triple(t) + (block == block_number ? "" : " of block " + triple(k));
 }
 
-// A kernel that did wrong is not gone on with: back to the scheduler, which gives the launch up.
+// Ends a faulty kernel: returns to the scheduler, which gives the launch up.
 void give_up(const char* kind, const std::string& text, uintptr_t place, uintptr_t other = 0, cudaError_t error = cudaErrorLaunchFailure,
              uintptr_t third = 0) {
     if (!fault.is) fault = {true, kind, text, place, other, third};
@@ -311,7 +311,7 @@ void give_back_touches(Touches& touches) {
     touches = {};
 }
 
-// Counts begin anew, when 32 bits are full: nothing may be left that an old one stands in.
+// Stretches are numbered anew when 32 bits are full: no old number may be left.
 void forget_touches() {
     for (auto& [end, r] : regions) give_back_touches(r.touches), r.written_in = r.read_in = 0;
     for (auto& [bytes, memory] : spare) munmap(memory, bytes);
@@ -356,7 +356,7 @@ bool release_warps() {
         for (int lane = 0; lane < lanes; lane++) {
             Thread& t = threads[first + lane];
             unsigned group = t.mask & alive;
-            if (t.state == AT_WARP && !t.mask)  // __activemask: whoever has come to the same place
+            if (t.state == AT_WARP && !t.mask)  // __activemask: the threads at the same place
                 for (int other = group = 0; other < lanes; other++) {
                     const Thread& o = threads[first + other];
                     group |= unsigned(o.state == AT_WARP && !o.mask && o.place == t.place) << other;
@@ -495,10 +495,10 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
             place, 0, cudaErrorIllegalAddress);
 }
 
-// Whether that stretch, of this launch, comes before what the thread does now.
+// Whether a stretch of this launch is ordered before the running thread's next access.
 bool ordered(uint32_t then) {
     if (then == stretch) return true;
-    if (then < block_first) return fenced;  // blocks are ordered by fences and atomics alone, which is not followed further
+    if (then < block_first) return fenced;  // only fences and atomics order blocks; after a fence all count as ordered
     int number = runners[then - launch_first];
     Stretch s = stretches[then - block_first];
     if (number == self->number || s.epoch != epoch) return true;
@@ -514,8 +514,8 @@ template <class Name> void race(Access then, const char* did, bool write, uintpt
             place, base + then.place, cudaErrorLaunchFailure, waits ? other.place : 0);
 }
 
-// Two accesses to the same bytes: a fault unless something orders them. `what()` names the bytes, and is only asked for a fault.
-// Null stands for what was not written, or read, since the stretch `first`, from which on accesses count.
+// Two accesses to the same bytes: a fault unless they are ordered. `what()` names the bytes, and is called for a fault only. Accesses count
+// from the stretch `first` on; null if there was no write, or no read, since then.
 template <class Name>
 inline void touch(Access* writer, Access* reader, Access* other_reader, uint32_t first, bool write, bool atomic, uintptr_t place, Name what) {
     if (writer && writer->stretch >= first && !(atomic && writer->atomic) && !ordered(writer->stretch)) return race(*writer, " writes", write, place, what);
@@ -548,7 +548,7 @@ void touch_global(Region& r, uintptr_t address, size_t bytes, bool write, bool a
               atomic, place, [&] { return element_of(r, address + i); });
 }
 
-// What an output held before the call is nobody's: it is to be written before it is read.
+// The bytes of an output must be written before they are read.
 void check_written(Region& r, uintptr_t address, size_t bytes, bool write, bool reads, uintptr_t place) {
     for (size_t offset = address - r.start; offset < address + bytes - r.start; offset += 4) {
         if (reads && !r.written[offset / 4])
@@ -638,11 +638,11 @@ auto remove_region(std::map<uintptr_t, Region>::iterator at) {
     return regions.erase(at);
 }
 
-// The host's code where it does not go on: a signal such as SIGSEGV ends the call, and another thread may ask where a call is that does
+// Ends of calls in the host's code: a signal such as SIGSEGV ends a call, and another thread may ask for the place of a call that does
 // not end.
 constexpr int TRACED = 48;
 constexpr int ENDING[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-constexpr int SIGNAL_FRAMES = 2;  // of a handler and of what calls it: what was interrupted comes after them
+constexpr int SIGNAL_FRAMES = 2;  // the handler and its caller; the interrupted function comes after them
 struct sigaction earlier[4];
 sigjmp_buf before_call;
 pthread_t caller;
@@ -657,14 +657,14 @@ bool is_here(const void* code) {
     return false;
 }
 
-// Leaves the call where the student's code, or a function that it called, was interrupted. What lies deeper, as an allocator, may hold
-// locks that the worker needs: that is left to whoever had the signal before.
+// Leaves the call if the student's code, or a function that it called directly, was interrupted. Deeper code, as an allocator, may hold
+// locks that the worker needs: its signal goes to the handler before this one.
 void end_call(int number, siginfo_t* info, void*) {
     if (calling && pthread_equal(pthread_self(), caller)) {
         int count = backtrace(trace, TRACED);
         for (int i = SIGNAL_FRAMES; i < std::min(count, SIGNAL_FRAMES + 2); i++)
             if (is_here(trace[i])) {
-                traced = count, reached_for = info->si_code == SI_KERNEL ? &calling : info->si_addr;  // which nobody told
+                traced = count, reached_for = info->si_code == SI_KERNEL ? &calling : info->si_addr;  // SI_KERNEL: the address is unknown
                 siglongjmp(before_call, number);
             }
     }
@@ -678,7 +678,7 @@ cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind);
 
 }  // namespace
 
-// What the worker calls -----------------------------------------------------------------------------------------------------------
+// The worker's calls --------------------------------------------------------------------------------------------------------------
 extern "C" {
 uintptr_t cuda_cpu_base() {
     Dl_info info;
@@ -688,17 +688,16 @@ using W = uint64_t;
 using F = double;
 typedef void cuda_cpu_function(W, W, W, W, W, W, W, W, W, W, W, W, F, F, F, F, F, F, F, F);
 // Calls the student's function with 12 words and 8 floats. Returns the signal that ended it, or 0.
-// In the calling conventions of x86-64 and of 64-bit ARM the i-th integer or pointer has its place whatever floats stand between, and the
-// other way round, and a function may be given more than it takes: so one type of function stands for all, and each float is the low half
-// of a double.
+// In the calling conventions of x86-64 and 64-bit ARM, integers and pointers have places of their own, floats others, and a function may
+// get more arguments than it takes. So one function type serves all signatures, and each float is the low half of a double.
 int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* f) {
-    static char stack[64 << 10];  // the student's may be full
+    static char stack[64 << 10];  // the student's stack may be full
     stack_t own = {}, other;
     own.ss_sp = stack, own.ss_size = sizeof stack;
     struct sigaction ending = {}, noting = {};
     ending.sa_sigaction = end_call, noting.sa_handler = note_place;
     ending.sa_flags = SA_SIGINFO | SA_ONSTACK, noting.sa_flags = SA_ONSTACK | SA_RESTART;
-    backtrace(trace, 1), traced = 0, reached_for = nullptr;  // its first call loads a library
+    backtrace(trace, 1), traced = 0, reached_for = nullptr;  // the first call of backtrace loads a library
     sigaltstack(&own, &other);
     sigaction(SIGUSR2, &noting, nullptr);
     for (int i = 0; i < 4; i++) sigaction(ENDING[i], &ending, &earlier[i]);
@@ -711,26 +710,26 @@ int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* 
     sigaltstack(&other, nullptr);
     return number;
 }
-// Where the call is that another thread makes: how many addresses of its stack `cuda_cpu_traced` knows now; 0 where there is none.
+// Locates the call that another thread makes. Returns how many addresses of its stack `cuda_cpu_traced` has now; 0 without a call.
 int cuda_cpu_locate() {
     traced = -1;
     if (!calling || pthread_kill(caller, SIGUSR2)) return 0;
     for (int i = 0; i < 1000 && traced < 0; i++) usleep(1000);
     return traced < 0 ? 0 : traced;
 }
-// An address of the stack where a call was, or was ended, the innermost first; 0 for what is no code of the student's, or after the last.
+// The i-th address of a located or ended call's stack, the innermost first; 0 outside the student's code, or after the last.
 uintptr_t cuda_cpu_traced(int i) {
     i += SIGNAL_FRAMES;
     if (i >= traced || !is_here(trace[i])) return 0;
-    return uintptr_t(trace[i]) - (i > SIGNAL_FRAMES);  // those of callers are where they go on
+    return uintptr_t(trace[i]) - (i > SIGNAL_FRAMES);  // a caller's address is that of its next instruction
 }
 int cuda_cpu_traced_count() { return std::max(0, int(traced) - SIGNAL_FRAMES); }
 uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
-// Whether that was so far below where the call began that the stack must have been full.
+// Whether the address was so far below the call's beginning on the stack that the stack must have been full.
 int cuda_cpu_stack_was_full() { return call_began - uintptr_t(reached_for) - (256 << 10) < (1 << 30); }
 void cuda_cpu_begin(int new_order, int may_sample) {
     sample = may_sample;
-    std::vector<size_t> sizes;  // a kernel may keep scratch memory from call to call; one that forgets to free it is not to fill the machine
+    std::vector<size_t> sizes;  // scratch memory may be kept from call to call, but leaks must not fill the machine
     for (auto& [end, r] : regions) sizes.push_back(r.mapped);
     std::sort(sizes.begin(), sizes.end());
     size_t sum = 0, limit = SIZE_MAX;
@@ -757,7 +756,7 @@ void cuda_cpu_array(const void* start, size_t bytes, const char* name, int eleme
     if (output && !sample) r.written.resize((bytes + 3) / 4);
     if (output && sample) output_low = r.start, output_high = r.end;
 }
-// A tensor of PyTorch's C++ interface: on the device as an output, of which nothing has been written.
+// Memory for a tensor of PyTorch's C++ interface; on the device it is an output, not written yet.
 void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
     void* memory = nullptr;
     if (sample && on_device && bytes && bytes == output_high - output_low) return reinterpret_cast<void*>(output_low);
@@ -767,7 +766,7 @@ void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
     if (!sample && on_device) r.written.resize((bytes + 3) / 4);
     return memory;
 }
-// Copies a tensor that was returned to where the judge looks at it. What was never written there stays as it is.
+// Copies a returned tensor into the judge's output. Bytes that were never written are not copied.
 void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
     if (sample || fault.is) return;
     const Region* r = find_region(uintptr_t(tensor));
@@ -776,7 +775,7 @@ void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
     for (size_t at = 0, first = uintptr_t(tensor) - r->start; at < bytes; at += 4)
         if (r->written[(first + at) / 4]) copy_word(at, std::min<size_t>(4, bytes - at));
 }
-// How many bytes at the end of a sample's output nothing would have written; 0 where the blocks that were run do not tell.
+// The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell.
 size_t cuda_cpu_unwritten_end() { return end_known && output_end ? output_high - output_end : 0; }
 uint64_t cuda_cpu_launches() { return launches; }
 int cuda_cpu_off_stream_count() { return int(off_stream.size()); }
@@ -788,7 +787,7 @@ const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str()
 int cuda_cpu_refused() { return refused; }
 uintptr_t cuda_cpu_place(int which) { return which == 0 ? fault.place : which == 1 ? fault.other : which == 2 ? fault.third : refusal_place; }
 
-// What the compiler calls ---------------------------------------------------------------------------------------------------------
+// The compiler's calls ------------------------------------------------------------------------------------------------------------
 #define PLACE (uintptr_t(__builtin_return_address(0)) - 1)
 #define CUDA_CPU_CALLBACKS(size)                                                                                     \
     void __tsan_read##size(void* address) { check(uintptr_t(address), size, false, false, PLACE, true); }                 \
@@ -809,7 +808,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 void __tsan_init() {}
-// Atomics of C++, as std::atomic and std::call_once have them: a device's threads run one at a time, the host's may be several.
+// Atomics of C++, for std::atomic and std::call_once. Device threads run one at a time, but the host may have several.
 #define CUDA_CPU_ATOMIC_CHANGE(bits, name, builtin)                                                   \
     uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t* at, uint##bits##_t value, int) { \
         check(uintptr_t(at), bits / 8, true, true, PLACE, true);                                       \
@@ -855,7 +854,7 @@ void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t pointer) {
         give_up("misaligned", who() + " takes " + std::to_string(alignment) + " bytes at once, in line {place}, from an address that is not a multiple of " + std::to_string(alignment), PLACE, 0, cudaErrorMisalignedAddress);
 }
 
-// What the kernel calls -----------------------------------------------------------------------------------------------------------
+// The kernel's calls --------------------------------------------------------------------------------------------------------------
 namespace cuda_cpu {
 int cuda_cpu_lane() { return self->number % 32; }
 void cuda_cpu_fence() { fenced = true; }
@@ -940,7 +939,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
     if (sample && blocks > SAMPLED_BLOCKS) {
         std::set<uint64_t> some = {0, 1, blocks - 2, blocks - 1};
         for (double part : {0.236, 0.382, 0.5, 0.618, 0.854}) some.insert(uint64_t(double(blocks) * part));
-        // Where each block writes further than those before it, and all threads came to their end, the last one's end is the launch's.
+        // If each block wrote further than the blocks before it, and all threads ended, the last block's end is the launch's.
         uintptr_t before = 0;
         bool rising = true, writes = false;
         for (uint64_t number : some) run(number), rising &= block_end > before, writes |= block_end > 0, before = block_end;
@@ -956,7 +955,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
         int most = std::exchange(exceeded, 0);
         return refuse(cudaErrorInvalidValue, count(in_block, "thread") + " in a block; its __launch_bounds__ allow " + std::to_string(most));
     }
-    return cudaSuccess;  // what went wrong in a kernel, the calls after it tell
+    return cudaSuccess;  // later calls return a kernel's error
 }
 }  // namespace cuda_cpu
 }
@@ -964,7 +963,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
 // The host's API ------------------------------------------------------------------------------------------------------------------
 namespace {
 
-// One side of a copy or a fill: where its rows lie, and whether it is written.
+// One side of a copy or a fill: its rows, and whether it is written.
 struct Side {
     const void* start;
     size_t pitch, width, height;
@@ -975,7 +974,7 @@ struct Side {
 sigjmp_buf no_such_memory;
 void leave(int) { siglongjmp(no_such_memory, 1); }
 
-// Does what touches the host's memory, of which nothing is known; false if there is none.
+// Runs a copy that touches unchecked memory of the host; false if there is no memory at the address.
 template <class Copy> bool guarded(Copy copy) {
     struct sigaction action = {}, before[2];
     action.sa_handler = leave;
@@ -1225,7 +1224,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrWarpSize: case cudaDevAttrMaxBlocksPerMultiprocessor: return *value = 32, cudaSuccess;
         case cudaDevAttrMultiProcessorCount: return *value = 132, cudaSuccess;
         case cudaDevAttrMaxThreadsPerMultiProcessor: return *value = 2048, cudaSuccess;
-        case cudaDevAttrClockRate: return *value = 1980000, cudaSuccess;  // kHz, as an H100's, and so what follows
+        case cudaDevAttrClockRate: return *value = 1980000, cudaSuccess;  // kHz; this and the following as an H100's
         case cudaDevAttrMemoryClockRate: return *value = 2619000, cudaSuccess;
         case cudaDevAttrGlobalMemoryBusWidth: return *value = 5120, cudaSuccess;
         case cudaDevAttrL2CacheSize: return *value = 50 << 20, cudaSuccess;

@@ -1,1 +1,3 @@
-"""Triton's interpreter, which runs kernels on a CPU: the memory that they touch, held against the tensors that there are."""
+"""Triton's interpreter, which runs kernels on a CPU, changed to compute as a GPU does and to check each access to
+memory.
+"""

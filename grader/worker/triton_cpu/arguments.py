@@ -1,4 +1,6 @@
-"""Arguments of a kernel, as a GPU gets them: a plain bool is one bit, and an int has the width of its type."""
+"""Gives kernels in Triton's interpreter their arguments as a GPU does: a bool as one bit, an int in the width of its
+type.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from triton.runtime.interpreter import TensorHandle
 
 
 def provide() -> None:
-    """Have the interpreter take a bool, which it gives 32 bits and refuses, and an int from 2^31 on, which it gives 32 of 64 bits."""
+    """Patch the interpreter, which gives a bool 32 bits and then refuses the bool, and gives an int from 2^31 on 32 of
+    its 64 bits.
+    """
     convert = interpreter._implicit_cvt
 
     def converted(argument: Any) -> Any:

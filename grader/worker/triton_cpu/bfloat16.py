@@ -1,7 +1,7 @@
-"""bfloat16 under Triton's interpreter, which takes its bits for integers: sums, products and `tl.dot` come out as nonsense.
+"""bfloat16 in Triton's interpreter, which otherwise takes the bits for integers and computes nonsense.
 
-Here a block of bfloat16 is float32 numbers. Whatever an operation gives is rounded when its handle is made, to the nearest even, as a GPU
-rounds; only loads, stores, atomics and bitcasts know of 16 bits.
+A block of bfloat16 is kept as float32 numbers. Each result is rounded to the nearest even when its handle is made, as a
+GPU rounds. Only loads, stores, atomics and bitcasts use 16 bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BITS = np.dtype(np.uint16)
 
 
 def provide() -> None:
-    """Have the interpreter compute in bfloat16 from here on."""
+    """Patch the interpreter to compute in bfloat16."""
     _keep_float32()
     _convert()
     _load_and_store()
@@ -89,7 +89,7 @@ def _convert() -> None:
 
 
 def _as_float32(builder: Any, source: Any, convert: Any) -> NDArray[np.float32]:
-    """The numbers of a handle; those of 8 bits by the interpreter's own conversion."""
+    """The numbers of a handle as float32. Numbers of 8 bits take the interpreter's own conversion."""
     if source.dtype.scalar.is_fp8():
         source = convert(builder, source, tl.float32, ir.ROUNDING_MODE.RTNE)
     numbers: NDArray[np.float32] = source.data.astype(np.float32)
@@ -123,7 +123,7 @@ def _add_atomically() -> None:
         addresses, numbers = ptr.data.reshape(-1), np.broadcast_to(val.data, ptr.data.shape).reshape(-1)
         left = np.broadcast_to(mask.data, ptr.data.shape).reshape(-1).copy()
         found = np.zeros(numbers.shape, np.float32)
-        while left.any():  # several lanes may add to one element: one after another
+        while left.any():  # several lanes may add to one element, so they take turns
             lanes = np.flatnonzero(left)
             lanes = lanes[np.unique(addresses[lanes], return_index=True)[1]]
             everywhere = np.ones(lanes.shape, dtype=bool)

@@ -1,13 +1,12 @@
-"""Every load, store and atomic of a kernel that Triton interprets, held against the tensors that there are.
+"""Checks every load, store and atomic of an interpreted Triton kernel against the known tensors.
 
-On a GPU a kernel that leaves its tensors, reads what nobody has written, or meets another program without an order between the two may
-seem to work. Here the first such access ends the call, with a sentence about it:
+A faulty kernel may seem to work on a GPU. Here the first faulty access ends the call, with a sentence:
 
-- A pointer may reach the memory of the tensor that the kernel was given it by (`Memory.given`). Masked lanes reach nothing.
-- A load of poison that `torch.empty` left and that no kernel has written over is a fault.
-- Of two programs that access an element without an atomic, one of them writing, nothing says which is first (`Order`). A store of the
-  number that stands there already is no fault: tiles may overlap.
-- An input of the call keeps its numbers.
+- A pointer may reach the memory of the tensor that it was given by (`Memory.given`). Masked lanes reach nothing.
+- A load of poison is a fault if the memory is from `torch.empty` and no kernel has written there.
+- Two programs that access an element without an atomic, one of them writing, are a race if nothing orders them
+  (`Order`). A store of the value that the element already has is no fault, because tiles may overlap.
+- A store that changes an input of the call is a fault.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from grader.worker.triton_cpu.order import Order
 from grader.worker.triton_cpu.regions import Addresses, Given, Track
 from grader.worker.triton_cpu.rounding import to_bits
 
-POISONED_BYTES = (
-    4  # an element of so many bytes that holds poison was never written; a smaller one may hold such a number
-)
+# An element of so many bytes with poison was never written; in a smaller element the poison may be a computed value.
+POISONED_BYTES = 4
 BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -40,7 +38,10 @@ Read = Callable[[Addresses, int], NDArray[Any]]
 class Lanes(NamedTuple):
     """The lanes of an access that are not masked.
 
-    addresses: one for each lane; width: bytes of an element. mask: which lanes of the block they are, None for all.
+    Attributes:
+        addresses: of each lane.
+        width: bytes of an element.
+        mask: which lanes of the block these are; None for all.
     """
 
     given: Given
@@ -49,7 +50,7 @@ class Lanes(NamedTuple):
     mask: Mask | None
 
     def bits(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The bits of these lanes in a block of values. Of bfloat16 the values are float32, see `rounding.py`."""
+        """The bits of these lanes in a block of values. Values of bfloat16 are float32 (see `rounding.py`)."""
         if values.dtype == np.float32 and self.width == BFLOAT16_BYTES:
             values = to_bits(values)
         if self.mask is not None:
@@ -58,7 +59,9 @@ class Lanes(NamedTuple):
 
 
 class Checker:
-    """Follows the programs of a launch. `fault` is the first of the call, or None: a call that goes on after it fails all the same."""
+    """Follows the programs of a launch. `fault` is the first fault of the call: the call fails even if its code goes
+    on.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self.fault: KernelFault | None = None
@@ -74,11 +77,14 @@ class Checker:
         self._order.begin_launch()
 
     def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> Lanes | None:
-        """The lanes of an access that is to be made; None if all are masked. Raises KernelFault where one is out of bounds.
+        """The lanes of an access before it is made; None if all are masked. Raises KernelFault if a lane is out of
+        bounds.
 
         Args:
             pointers: the interpreter's handle of a block of addresses.
+            width: bytes of an element.
             program: its index in the grid, the same object in all accesses of the program.
+            verb: for a sentence, as "reads".
         """
         if program is not self._program:
             self._program = program
@@ -103,7 +109,11 @@ class Checker:
         return Lanes(given, addresses, width, chosen)
 
     def loaded(self, lanes: Lanes, values: NDArray[Any], is_volatile: bool) -> None:
-        """Check a load that was made. is_volatile: its program waits for another, as by an atomic. Raises KernelFault."""
+        """Check a load after it is made. Raises KernelFault.
+
+        Args:
+            is_volatile: the program waits for another one, which orders the two like an atomic.
+        """
         region = lanes.given.region
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
@@ -118,7 +128,7 @@ class Checker:
             region.reads.put(places[unread], self._order.note(*self._where()))
 
     def stores(self, lanes: Lanes, values: NDArray[Any], read: Read) -> None:
-        """Check a store that is to be made. read: the bits that are at addresses now. Raises KernelFault."""
+        """Check a store before it is made. `read` returns the bits at addresses now. Raises KernelFault."""
         region = lanes.given.region
 
         def changed() -> Mask:
@@ -134,7 +144,7 @@ class Checker:
             region.writes.put(places, self._order.note(*self._where()))
 
     def updates(self, lanes: Lanes) -> None:
-        """Check an atomic that is to be made. Raises KernelFault."""
+        """Check an atomic before it is made. Raises KernelFault."""
         region = lanes.given.region
         if region.is_input:
             self._changes_input(lanes, 0)
@@ -142,7 +152,7 @@ class Checker:
             self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
 
     def updated(self, lanes: Lanes, values: NDArray[Any]) -> None:
-        """Check the numbers that an atomic has found. Raises KernelFault."""
+        """Check an atomic after it is made, by the values that it found. Raises KernelFault."""
         region = lanes.given.region
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_written(lanes, places, values)
@@ -157,7 +167,12 @@ class Checker:
         earlier: dict[str, Track],
         changed: Callable[[], Mask] | None = None,
     ) -> None:
-        """Look for earlier accesses by other programs, by their verbs. Of a store only the lanes count that have `changed` a number."""
+        """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count.
+
+        Args:
+            verb: of this access.
+            earlier: tracks of accesses that conflict with this access, by their verbs.
+        """
         for other_verb, accesses in earlier.items():
             if accesses.last < self._order.launch:
                 continue
@@ -209,7 +224,7 @@ class Checker:
         return f"program {program[0] if self._axes == 1 else program[: self._axes]}"
 
     def _where(self) -> tuple[CodeType | None, int]:
-        """The submission's innermost line that runs."""
+        """The innermost line of the submission that runs."""
         frame: Any = sys._getframe(1)
         for _ in range(MAX_FRAMES):
             if frame is None:

@@ -1,4 +1,6 @@
-"""Has Triton's interpreter check each access of a kernel. A pointer carries the tensor that it is from in its type, as `given`."""
+"""Has Triton's interpreter check each access of a kernel. The type of a pointer carries the tensor it points into, as
+`given`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ checker = Checker(memory)
 
 
 def provide() -> None:
-    """Check the kernels that run from here on."""
+    """Patch the interpreter to check kernels."""
     _leave_the_interpreters_operators_out()
     _follow_pointers()
     _check_loads_and_stores()
@@ -30,17 +32,17 @@ def provide() -> None:
 
 
 def begin_call(arena: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
-    """A call begins, with these tensors in the judge's arena."""
+    """Begin a call with these tensors in the judge's arena."""
     memory.begin_call(arena, tensors)
     checker.fault = None
 
 
 def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any]) -> None:
-    """A launch begins. arguments: as the interpreter gives them to the kernel, by the names of its parameters."""
+    """Begin a launch. `arguments` are the kernel's, as the interpreter passes them, by parameter name."""
     for name, argument in arguments.items():
         for number, one in enumerate(argument if isinstance(argument, tuple) else (argument,)):
             handle = getattr(one, "handle", None)
-            if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor has a base
+            if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor's pointer is its base
                 given.name = f"{name}[{number}]" if isinstance(argument, tuple) else name
     checker.begin_launch(kernel, grid)
 
@@ -90,7 +92,7 @@ def _given(handle: Any) -> Given | None:
 
 
 def _from(handle: Any, given: Given | None) -> Any:
-    """A handle; of a pointer, into that tensor, or one that nobody knows. Other handles may share the type that it had."""
+    """The handle; if it is a pointer, with a type of its own that carries `given` (None: unknown)."""
     if isinstance(handle.dtype, tl.pointer_type):
         handle.dtype = copy.copy(handle.dtype)
         handle.dtype.given = given
@@ -100,7 +102,7 @@ def _from(handle: Any, given: Given | None) -> Any:
 def _check_loads_and_stores() -> None:
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
-    # Triton calls these with names, too.
+    # Triton passes some arguments by these names.
     def checked_load(
         builder: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
     ) -> Any:
@@ -144,13 +146,13 @@ def _check_atomics() -> None:
 
 
 def _array(mask: Any) -> NDArray[np.bool_]:
-    """The mask in a handle; a block pointer's is an array itself."""
+    """The mask of a handle. The mask of a block pointer is an array itself."""
     data = mask if isinstance(mask, np.ndarray) else mask.data
     return np.asarray(data, dtype=bool)
 
 
 def _width(pointers: Any) -> int:
-    """Bytes of an element. Triton keeps a bool in one."""
+    """Bytes of an element. Triton stores a bool in one byte."""
     return max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
 
 

@@ -1,8 +1,10 @@
-"""`tl.reduce` and `tl.associative_scan` with a function of the student's own, under Triton's interpreter: for many elements at once.
+"""Speeds up `tl.reduce` and `tl.associative_scan` with a student's function in Triton's interpreter, by calling the
+function on blocks.
 
-The interpreter calls the function in Python for each element, which takes right kernels more time than a case has. Here it is called
-on whole blocks, in the few steps that a GPU needs, with neighbours in their order. A function that branches on its arguments cannot be
-called so; for that, and for whatever else goes wrong with blocks, there still is the interpreter's own way.
+The interpreter calls the function in Python for each element, which takes a right kernel longer than a case's time
+limit. Here the function is called on whole blocks, in the few steps that a GPU needs, with neighbours in order. A
+function that branches on its arguments cannot be called on blocks; for such a function, and after any error, the
+interpreter's own way remains.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-_on_blocks = 0  # calls of a combine function with blocks for numbers that are going on
+_on_blocks = 0  # calls of student's functions with blocks that are in progress
 
 
 class _NoBranch(Exception):
-    """A function wants to know whether a block is true."""
+    """A function branches on a block."""
 
 
 def provide() -> None:
-    """Have the interpreter call a function on blocks where it can."""
+    """Patch the interpreter to call functions on blocks if possible."""
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)
-        tensor.__bool__ = _only_of_numbers(tensor.__bool__)  # the scope has what stood there before
+        tensor.__bool__ = _only_of_numbers(tensor.__bool__)  # the scope has the methods before the patch
 
     interpreter._patch_lang_tensor = patched
     reduce, scan = interpreter.ReduceOps.generic_reduce, interpreter.ScanOps.generic_scan
@@ -48,7 +50,7 @@ def _or_else(fast: Callable[[Any, Any], Any], slow: Callable[[Any, Any], Any], o
     global _on_blocks
     _on_blocks += 1
     try:
-        with np.errstate(all="ignore"):  # of elements that are combined in vain
+        with np.errstate(all="ignore"):  # elements may be combined in vain
             return fast(operation, given)
     except Exception:
         pass
@@ -58,14 +60,13 @@ def _or_else(fast: Callable[[Any, Any], Any], slow: Callable[[Any, Any], Any], o
 
 
 def _reduce(operation: Any, given: Any) -> list[Any]:
-    """Each element with its neighbour, until there is one left."""
+    """Combine each element with its neighbour until one is left. Fails on a length that is no power of two."""
     flat, axis = operation.unravel(given, operation.axis)
     dtypes, data = [one.dtype for one in flat], [one.handle.data for one in flat]
     dimensions = given[0].handle.data.ndim
     while (length := data[0].shape[axis]) > 1:
-        even, odd = (
-            [np.take(one, range(start, length, 2), axis=axis) for one in data] for start in (0, 1)
-        )  # of lengths that differ, and then cannot be combined, where the length is no power of two
+        # For a length that is no power of two, the lengths differ at some step, and combining fails.
+        even, odd = ([np.take(one, range(start, length, 2), axis=axis) for one in data] for start in (0, 1))
         data = _combined(operation, dtypes, even, odd)
     if not operation.keep_dims:
         shape = data[0].shape[:axis] + data[0].shape[axis + 1 :]
@@ -76,7 +77,7 @@ def _reduce(operation: Any, given: Any) -> list[Any]:
 
 
 def _scan(operation: Any, given: Any) -> list[Any]:
-    """Each element with what the one so many before it has: 1, 2, 4 and so on."""
+    """Combine each element with the element 1 before it, then 2, 4 and so on."""
     dtypes, data = [one.dtype for one in given], [one.handle.data for one in given]
     length, axis = data[0].shape[operation.axis], operation.axis
     places = np.arange(length).reshape(
@@ -91,7 +92,7 @@ def _scan(operation: Any, given: Any) -> list[Any]:
 
 
 def _combined(operation: Any, dtypes: Sequence[Any], left: list[Any], right: list[Any]) -> list[Any]:
-    """What the function makes of two blocks, in the dtypes that went in."""
+    """The function's results for two blocks, in the dtypes of the arguments."""
     blocks = [
         operation.to_tensor(one, dtype) for side in (left, right) for one, dtype in zip(side, dtypes, strict=True)
     ]

@@ -1,4 +1,6 @@
-"""Atomics by a tensor descriptor, `desc.atomic_add` and its like, which the interpreter lacks: as atomics by pointers."""
+"""Adds atomics by a tensor descriptor (`desc.atomic_add` and others) to Triton's interpreter, as atomics by
+pointers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ OPERATIONS = ("AND", "OR", "XOR", "MIN", "MAX")
 
 
 def provide() -> None:
-    """Have the interpreter make them."""
+    """Patch the interpreter with these atomics."""
 
     def reduced(builder: Any, kind: Any, descriptor: Any, value: Any, offsets: Any) -> None:
         pointers, mask = descriptor.materialize_pointers(offsets)

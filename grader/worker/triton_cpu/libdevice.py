@@ -1,4 +1,6 @@
-"""libdevice's functions for Triton's CPU interpreter, which has none: by numpy, in float64, rounded to what a GPU's returns."""
+"""Adds libdevice's functions to Triton's CPU interpreter: computed by numpy in float64, and rounded to the result's
+dtype.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from triton.runtime import interpreter
 PREFIX = "__nv_"
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
-# By the symbol without its prefix, and without the f of those for float32. Those in other rounding modes are left to a GPU.
+# By symbol, without its prefix and without the f of float32 symbols. Functions in other rounding modes are left to a
+# GPU.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("abs", "llabs", "fabs"), np.abs),
     **dict.fromkeys(("rint", "nearbyint", "llrint"), np.rint),
@@ -74,7 +77,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def provide() -> None:
-    """Have the interpreter run what `triton.language.extra.libdevice` names, which is stubs, as CUDA's own declares it."""
+    """Patch the interpreter, and replace the stubs of `triton.language.extra.libdevice` by CUDA's declarations."""
     interpreter.InterpreterBuilder.create_extern_elementwise = _create_extern_elementwise
     declared = {name: _bound(one) for name, one in vars(cuda_libdevice).items() if _is_function(one, cuda_libdevice)}
     for name, stub in list(vars(libdevice).items()):
@@ -89,7 +92,7 @@ def _is_function(one: Any, module: ModuleType) -> bool:
 
 
 def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a kernel calls it."""
+    """The function with the interpreter's semantics, as a kernel calls it."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The tensors that kernels may touch: the inputs of a call, and what the submission has allocated itself."""
+"""The memory that kernels may touch: the inputs of a call, and the submission's own allocations."""
 
 from __future__ import annotations
 
@@ -18,26 +18,29 @@ ANYWHERE = 1 << 63
 
 
 class Memory:
-    """The regions of memory that are known in a call; one for the process, as the interpreter is.
+    """The known regions of memory in a call. One instance for the process, like the interpreter.
 
-    in_launch: operators of PyTorch that run now are the interpreter's own, which write nothing.
+    Attributes:
+        in_launch: whether a launch runs. PyTorch's operators are then the interpreter's own, which write nothing.
     """
 
     def __init__(self) -> None:
         self.in_launch = False
-        self._regions: dict[int, Region] = {}  # of the submission's tensors, by their start
+        self._regions: dict[int, Region] = {}  # the submission's allocations, by start
         self._inputs: list[Region] = []
         self._arena = (0, 0)
 
     def begin_call(self, arena: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
-        """Forget earlier calls. The judge's tensors lie in `arena`, and `inputs` are those that this call may read."""
+        """Forget earlier calls. `inputs` are the tensors in the judge's `arena` that this call may read."""
         self.in_launch = False
         self._regions.clear()
         self._arena = allocation(arena)
         self._inputs = [Region(*extent(one), is_input=True) for one in inputs if one.numel()]
 
     def after_operator(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
-        """Note memory that an operator of PyTorch has allocated or written. What `torch.empty` gives is filled with poison."""
+        """Note memory that an operator of PyTorch has allocated or written. Memory from `torch.empty` is filled with
+        poison.
+        """
         if self.in_launch:
             return
         schema = operator._schema
@@ -47,31 +50,32 @@ class Memory:
                     if (region := self._regions.get(allocation(tensor)[0])) is not None:
                         region.is_touched = True
         if any(one.alias_info is not None for one in schema.returns):
-            return  # views, and tensors that were there before
+            return  # the results are views, or tensors that existed before
         is_empty = operator.overloadpacket.__name__ in EMPTY
         for tensor in _tensors(result):
             start, end = allocation(tensor)
-            self._regions.pop(start, None)  # of memory that was freed
+            self._regions.pop(start, None)  # a freed allocation
             if is_empty and end > start:
                 ctypes.memset(start, POISON_BYTE, end - start)
                 self._regions[start] = Region(start, end, is_empty=True)
 
     def given(self, tensor: torch.Tensor) -> Given:
-        """A tensor as the argument of a kernel. A view may reach all of its allocation; in the arena, all of the input it is a view of."""
+        """A tensor as an argument of a kernel. A view may reach its whole allocation; in the arena, the whole input."""
         start, end = allocation(tensor)
         if self._arena[0] <= start < self._arena[1]:
             first = tensor.data_ptr()
             inputs = (one for one in self._inputs if one.start <= first < one.end)
             return Given(tensor, next(inputs, None) or Region(*extent(tensor), is_input=True))
         region = self._regions.get(start)
-        if region is None or region.end != end:  # not known, or of memory that was freed
+        if region is None or region.end != end:  # unknown, or a freed allocation
             region = self._regions[start] = Region(start, end)
         return Given(tensor, region)
 
     def search(self, addresses: Addresses) -> Given | None:
-        """The tensors that have these addresses, for pointers of which nobody knows where they are from; None where there is no tensor.
+        """A region for pointers of unknown origin whose addresses all lie in tensors; None if an address lies in no
+        tensor.
 
-        What happens there is not followed further.
+        Accesses through such pointers are not checked further.
         """
         known = [*((one.start, one.end) for one in (*self._inputs, *self._regions.values()))]
         if not _inside(addresses, known):
@@ -93,7 +97,7 @@ def _inside(addresses: Addresses, known: Iterable[tuple[int, int]]) -> bool:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors among a value or the elements of a list that have memory of the CPU's."""
+    """The tensors of a value or list that lie in CPU memory."""
     values = value if isinstance(value, list | tuple) else [value]
     tensors = [one for one in values if isinstance(one, torch.Tensor)]
     return [one for one in tensors if one.device.type == "cpu" and one.layout == torch.strided]

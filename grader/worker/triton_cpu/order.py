@@ -1,8 +1,8 @@
-"""Which accesses of a launch are ordered: by the program that makes them, or by atomics between two programs.
+"""Decides which accesses of a launch are ordered: accesses of one program, and of two programs that meet by atomics.
 
-The interpreter runs one program after another; on a GPU any of them may come first. So an access of an earlier program is ordered
-before one of the running program only if the running program has touched, by an atomic, an element that the earlier one touched by an
-atomic after that access, or if other programs connect the two in this way.
+The interpreter runs one program after another; a GPU may run any of them first. An access of an earlier program is
+ordered before an access of the running program only if the running program has touched, by an atomic, an element that
+the earlier program touched by an atomic after its access, or if other programs connect the two in this way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ids = NDArray[np.int32]
 
 
 class Access(NamedTuple):
-    """Which program made an access, and where in its code."""
+    """The program that made an access, and the access's place in the code."""
 
     program: tuple[int, ...]
     code: CodeType | None
@@ -25,9 +25,11 @@ class Access(NamedTuple):
 
 
 class Order:
-    """Numbers of accesses, from 1 on over all launches; an array of them may hold numbers of earlier launches, which do not count.
+    """Numbers the accesses from 1 on over all launches. Numbers of earlier launches may remain in arrays and do not
+    count.
 
-    launch, program: the first number of the running launch, and of its running program.
+    Attributes:
+        launch, program: the first number of the running launch, and of its running program.
     """
 
     def __init__(self) -> None:
@@ -36,9 +38,8 @@ class Order:
         self._programs: list[tuple[int, ...]] = []
         self._running = 0
         self._made: list[tuple[int, CodeType | None, int]] = []  # program, code and line of each access of the launch
-        self._met: dict[
-            int, dict[int, int]
-        ] = {}  # of a program: the programs that its atomics have met, and their last atomic there
+        # By program: the programs that its atomics have met, and the last atomic of each.
+        self._met: dict[int, dict[int, int]] = {}
         self._reached: dict[int, int] | None = None
 
     def begin_launch(self) -> None:
@@ -58,12 +59,14 @@ class Order:
         return self.now
 
     def access(self, number: int) -> Access:
-        """The access of this launch that has the number."""
+        """The access of this launch with this number."""
         program, code, line = self._made[number - self.launch]
         return Access(self._programs[program], code, line)
 
     def meet(self, atomics: Ids) -> None:
-        """The running program touches by an atomic what these atomics have touched before: their programs' past is ordered now."""
+        """The running program touches elements that these atomics have touched before: it is now ordered after their
+        programs' past.
+        """
         others = atomics[(atomics >= self.launch) & (atomics < self.program)]
         if not others.size:
             return
@@ -74,7 +77,7 @@ class Order:
         self._reached = None
 
     def unordered(self, numbers: Ids) -> NDArray[np.bool_] | None:
-        """Which of these accesses are another program's of this launch, and nothing orders them; None if there is none."""
+        """A mask of the accesses by other programs of this launch that no atomics order; None if there is none."""
         others = (numbers >= self.launch) & (numbers < self.program)
         if not others.any():
             return None
@@ -88,7 +91,7 @@ class Order:
         return others
 
     def _reach(self) -> dict[int, int]:
-        """Each program whose past the running one knows of, with the last access of that past."""
+        """The programs ordered before the running one, each with the last access of its ordered past."""
         if self._reached is None:
             self._reached, waiting = {}, [self._running]
             while waiting:

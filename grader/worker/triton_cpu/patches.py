@@ -1,7 +1,8 @@
-"""What is changed in Triton's interpreter, why, and which change of Triton's makes it unnecessary.
+"""The table of all changes in Triton's interpreter: the changed names, the reason, and the change of Triton that makes
+it unnecessary.
 
-Everything was read in triton 3.6.0 and 3.7.1. A Triton without one of the names is refused with that name: kernels would run unchecked,
-or compute nonsense.
+Read in triton 3.6.0 and 3.7.1. A Triton without one of the names is refused with that name, because kernels would run
+unchecked or compute nonsense.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from triton.runtime import interpreter
 
 
 class Patch(NamedTuple):
-    """names: in triton.runtime.interpreter, which must be there. module: below grader/worker. until: the change to wait for."""
+    """A change in Triton's interpreter.
+
+    Attributes:
+        names: required, in triton.runtime.interpreter.
+        module: with the change, below grader/worker.
+        why: the reason.
+        until: the change of Triton to wait for.
+    """
 
     names: tuple[str, ...]
     module: str
@@ -98,7 +106,7 @@ PATCHES = (
 
 
 def check() -> None:
-    """Raises RuntimeError, with the names that this Triton lacks."""
+    """Raise RuntimeError with the names that this Triton lacks."""
     if missing := [name for patch in PATCHES for name in patch.names if not _is_there(name)]:
         raise RuntimeError(f"the interpreter of triton {version('triton')} has no {', '.join(dict.fromkeys(missing))}")
 

@@ -1,4 +1,4 @@
-"""Memory of tensors: where it begins and ends, and what a launch has done with each of its elements."""
+"""Regions of memory, and the accesses of a launch to each of their elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Addresses = NDArray[np.uint64]
 
 
 class Track:
-    """Accesses of one kind to each element of a region, by their numbers (`Order`); `last` is the highest of them."""
+    """The last access of one kind to each element of a region, by its number (see `Order`); `last` is the highest
+    number.
+    """
 
     def __init__(self, elements: int = 0) -> None:
         self.numbers: Ids = np.zeros(elements, np.int32)
@@ -28,13 +30,15 @@ class Track:
 
 @dataclass(eq=False)
 class Region:
-    """One allocation, or an input of the call in the judge's arena; addresses in bytes, `end` is the first beyond.
+    """One allocation, or an input of the call in the judge's arena. Addresses in bytes; `end` is the first address past
+    it.
 
-    is_input: an input of the call, which nobody may change.
-    is_empty: made by torch.empty or its like during the call, and filled with poison then.
-    is_touched: an operator of PyTorch has written into it since.
-    width: bytes of the elements that are followed; 0 after accesses of different widths, which are no longer followed.
-    writes, reads, atomics: the last access of its kind to each element; of reads, the first in a launch.
+    Attributes:
+        is_input: an input, which nobody may change.
+        is_empty: allocated by torch.empty or the like during the call, and filled with poison.
+        is_touched: an operator of PyTorch has written into the region since.
+        width: bytes of an element. 0 after accesses of different widths: the region is no longer followed.
+        writes, reads, atomics: the last access of each kind to each element; of reads, the first in a launch.
     """
 
     start: int
@@ -48,7 +52,7 @@ class Region:
     atomics: Track = field(default_factory=Track)
 
     def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
-        """The places of these elements in the tracks; None where they are not followed."""
+        """The indices of these elements in the tracks; None if the region is not followed."""
         if self.width is None:
             self.width = width
             count = (self.end - self.start + width - 1) // width
@@ -62,7 +66,7 @@ class Region:
 
 @dataclass(eq=False)
 class Given:
-    """A tensor that a kernel was given, by the name of its parameter."""
+    """A tensor that a kernel was given, with the name of its parameter."""
 
     tensor: torch.Tensor
     region: Region
@@ -90,7 +94,7 @@ class Given:
         return f"{text}, {index - last} past its last element, {self.name}[{last}], {view}"
 
     def _index_words(self, index: int) -> str:
-        """` ([1, 24] of shape (2, 1000))`, where the tensor has more than one dimension and an element there."""
+        """The index in words, as ` ([1, 24] of shape (2, 1000))`; "" for one dimension, or if no element lies there."""
         shape, strides = self.tensor.shape, self.tensor.stride()
         if len(shape) < 2:
             return ""
@@ -103,7 +107,7 @@ class Given:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses from the first element of a tensor to the end of its last."""
+    """The addresses of a tensor's first element and of the end of its last."""
     if not tensor.numel():
         return tensor.data_ptr(), tensor.data_ptr()
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -111,6 +115,6 @@ def extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def allocation(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses of the whole memory that a tensor is a view of."""
+    """The start and end address of the memory that a tensor is a view of."""
     storage: Any = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()

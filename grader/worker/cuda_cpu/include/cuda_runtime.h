@@ -1,6 +1,6 @@
-// The CUDA runtime as a CPU stands in for it: what a kernel and its launcher may use, with the grid, block and thread semantics of
-// a device. Compiled with the student's file after `rewrite.py`; the other half is runtime.cpp. Not a GPU's speed, nor its memory
-// model: threads run one after another, in an order that is chosen to be adverse, and every access to memory is looked at.
+// The CUDA runtime on a CPU: the declarations for kernels and their launchers, with CUDA's grids, blocks and threads. Compiled with the
+// student's file after `rewrite.py`; runtime.cpp defines the functions. Without a GPU's speed and memory model: threads run one after
+// another, in an adverse order, and every access to memory is checked.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <utility>
 
-// What touches the student's memory is inlined, so that its place in the code is in the student's line.
+// Functions that touch the student's memory are inlined, so that the place of an access is the student's line.
 #define CUDA_CPU_INLINE inline __attribute__((always_inline))
 #define CUDA_CPU_UNSEEN __attribute__((no_sanitize("thread")))
 
@@ -45,7 +45,7 @@ using uchar = unsigned char;
 using ushort = unsigned short;
 using ulong = unsigned long;
 
-// Vector types: aligned as a device's, so that a misaligned one is found.
+// Vector types, aligned as on a device, so that misaligned accesses are found.
 #define CUDA_CPU_VECTOR(T, name, align2, align4)                                                                                       \
     struct name##1 { T x; };                                                                                                          \
     struct alignas(align2) name##2 { T x, y; };                                                                                       \
@@ -273,7 +273,7 @@ template <class P, class T> cudaError_t cudaGetSymbolAddress(P** pointer, const 
 }
 template <class T> cudaError_t cudaGetSymbolSize(size_t* size, const T& symbol) { return *size = sizeof symbol, cudaSuccess; }
 
-// Everything is done when a call returns, so streams are in order whatever waits for whatever.
+// All work is done when a call returns, so streams are always in order.
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
 static inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaDeviceSynchronize(); }
 static inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned = 0) { return cudaEventSynchronize(event); }
@@ -306,7 +306,7 @@ template <class Kernel> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* at
     attributes->ptxVersion = attributes->binaryVersion = 90, attributes->preferredShmemCarveout = -1;
     return cudaDeviceSynchronize();
 }
-// As for kernels of 32 registers: what a thread takes is not known here.
+// As for kernels of 32 registers: a thread's registers are unknown here.
 template <class Kernel> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, size_t shared) {
     if (threads < 1) return cudaErrorInvalidValue;
     size_t by_threads = threads > 1024 ? 0 : std::min(32, 2048 / ((threads + 31) / 32 * 32));
@@ -345,7 +345,7 @@ unsigned cuda_cpu_active();
 int cuda_cpu_lane();
 void cuda_cpu_atomic(const void* address, size_t bytes, bool reads);
 void cuda_cpu_fence();
-void cuda_cpu_bounds(int most);  // how a kernel with __launch_bounds__ begins
+void cuda_cpu_bounds(int most);  // called at the beginning of a kernel with __launch_bounds__
 [[noreturn]] void cuda_cpu_trap(const char* what);
 }
 
@@ -384,7 +384,7 @@ template <class T> CUDA_CPU_INLINE T shuffle(unsigned mask, T value, int source,
 }
 }  // namespace cuda_cpu
 
-// Constants, as far as one thread can see: the runtime changes them with the thread.
+// Constants for a thread: the runtime changes them when another thread runs.
 #ifndef CUDA_CPU_RUNTIME
 extern const uint3 threadIdx __attribute__((visibility("hidden")));
 extern const uint3 blockIdx __attribute__((visibility("hidden")));
@@ -393,7 +393,7 @@ extern const uint3 gridDim __attribute__((visibility("hidden")));
 #endif
 static constexpr int warpSize = 32;
 
-// The other ways to launch. A kernel's parameters are known from its type, which `rewrite.py` gives back to one cast to void*.
+// The other ways to launch. A kernel's type gives its parameters; `rewrite.py` removes casts to void*.
 template <class... Parameters>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
     return cuda_cpu::launch_with({"a kernel", grid, block, shared, stream}, kernel, arguments, std::index_sequence_for<Parameters...>{});
@@ -490,7 +490,7 @@ template <class T> CUDA_CPU_INLINE T __reduce_or_sync(unsigned mask, T value) { 
 template <class T> CUDA_CPU_INLINE T __reduce_xor_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a ^ b; }); }
 template <class T> CUDA_CPU_INLINE T __reduce_min_sync(unsigned mask, T value) { return cuda_cpu_reduce(mask, value, [](T a, T b) { return a < b ? a : b; }); }
 
-// Atomics: each is one step, for threads change places only where they wait.
+// Atomics: each is one step, because threads change only when one waits.
 template <class T, class Change> __attribute__((noinline)) CUDA_CPU_UNSEEN T cuda_cpu_change_quietly(T* address, Change change) {
     T old = *address;
     *address = change(old);
@@ -526,7 +526,7 @@ template <class T> CUDA_CPU_INLINE T atomicCAS(T* address, typename cuda_cpu_sam
     return cuda_cpu_change(address, [&](T old) { return old == expected ? value : old; });
 }
 
-// Arithmetic that CUDA knows and C++ does not, or by another name. Fast intrinsics are as exact as the CPU's functions, but take
+// Arithmetic of CUDA that C++ lacks or names differently. Fast intrinsics are as exact as the CPU's functions, but take
 // and refuse the same arguments as a device's: __powf has no powers of negative numbers, __fdividef no divisors above 2^126.
 template <class T> CUDA_CPU_INLINE T __ldg(const T* address) { return *address; }
 template <class T> CUDA_CPU_INLINE T __ldcg(const T* address) { return *address; }
@@ -595,7 +595,7 @@ static inline float __int_as_float(int x) { return cuda_cpu::from_bits<float>(cu
 static inline float __uint_as_float(unsigned x) { return cuda_cpu::from_bits<float>(cuda_cpu::to_bits(x)); }
 static inline double __longlong_as_double(long long x) { return cuda_cpu::from_bits<double>(cuda_cpu::to_bits(x)); }
 static inline long long __double_as_longlong(double x) { return cuda_cpu::from_bits<long long>(cuda_cpu::to_bits(x)); }
-// To an integer as a device does: what is too large becomes the largest, NaN 0, or in 64 bits the highest bit alone.
+// Conversions to integers as on a device: too large numbers become the largest, NaN 0, or in 64 bits the highest bit alone.
 template <class T> T cuda_cpu_to_integer(double x) {
     if (std::isnan(x)) return sizeof(T) == 8 ? T(1ull << 63) : T(0);
     if (x <= double(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();

@@ -1,6 +1,6 @@
-// PyTorch's C++ interface as a `.cu` file of the torch form uses it, on the CPU's CUDA: stands in for <torch/extension.h> and the other
-// headers of PyTorch. A tensor is contiguous and a view of memory; no operator of PyTorch is here. A name that is missing ends the build,
-// and `build.py` then tells that the line needs a GPU.
+// PyTorch's C++ interface for `.cu` files of the torch form on a CPU, in place of <torch/extension.h> and PyTorch's other headers. A
+// tensor is contiguous and a view of memory; there are no operators of PyTorch. A missing name ends the build, and `build.py` then says
+// that the line needs a GPU.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 #include "cuda_bf16.h"
 #include "cuda_runtime.h"
 
-extern "C" void* cuda_cpu_tensor(size_t bytes, int element, int on_device);  // memory of which nothing is written yet
+extern "C" void* cuda_cpu_tensor(size_t bytes, int element, int on_device);  // memory that is not written yet
 
 namespace c10 {
 using Half = __half;
@@ -39,7 +39,7 @@ template <class... Parts> [[noreturn]] void fail(const char* condition, const Pa
     throw Error(sizeof...(parts) ? joined(parts...) : joined("Expected ", condition, " to be true, but got false."));
 }
 
-// C++ type, PyTorch's name of it in C++, and in Python.
+// C++ type, and PyTorch's names of the type in C++ and in Python.
 #define CUDA_CPU_SCALARS(each)                                                                                                       \
     each(uint8_t, Byte, uint8) each(int8_t, Char, int8) each(int16_t, Short, int16) each(int, Int, int32) each(int64_t, Long, int64)   \
     each(Half, Half, float16) each(float, Float, float32) each(double, Double, float64) each(bool, Bool, bool) each(BFloat16, BFloat16, bfloat16)
@@ -97,7 +97,7 @@ private:
 };
 inline std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
 
-// A view of numbers, as sizes are given and told.
+// A view of numbers, as of sizes.
 class IntArrayRef {
 public:
     IntArrayRef() = default;
@@ -160,7 +160,7 @@ inline TensorOptions device(DeviceType place, DeviceIndex index) { return Device
 inline TensorOptions layout(Layout) { return {}; }
 inline TensorOptions requires_grad(bool = true) { return {}; }
 
-// Who shares memory; the memory is freed with the last of them, if it was allocated here.
+// Shared memory of tensors; memory that was allocated here is freed with its last tensor.
 class Storage {
 public:
     Storage() = default;
@@ -250,7 +250,7 @@ public:
     bool is_cpu() const { return options_.place.is_cpu(); }
     bool requires_grad() const { return false; }
     TensorOptions options() const { return options_; }
-    // What `x.type()` was before it was deprecated.
+    // The deprecated `x.type()`.
     struct Type {
         TensorOptions options;
         ScalarType scalarType() const { return options.type; }
@@ -421,12 +421,12 @@ using namespace c10::cuda;
 #define TORCH_WARN(...) ((void)::c10::joined(__VA_ARGS__))
 #define C10_CUDA_CHECK(call) ::c10::cuda::check(call)
 #define AT_CUDA_CHECK C10_CUDA_CHECK
-// The error is left for the worker, which tells the launch's line and what was wrong with it.
+// The error is left for the worker, which reports it with the launch's line.
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() ::c10::cuda::check(cudaPeekAtLastError())
 #define C10_HOST_DEVICE
 #define C10_LAUNCH_BOUNDS_1(most) __launch_bounds__(most)
 
-// The floating types that a call may have here; the ones that are half as wide, a GPU alone.
+// The floating types of calls on a CPU; 16-bit types need a GPU.
 #define CUDA_CPU_CASE(Name, T, ...)          \
     case ::c10::ScalarType::Name: {          \
         using scalar_t [[maybe_unused]] = T; \
@@ -448,7 +448,7 @@ using namespace c10::cuda;
 #define AT_DISPATCH_FLOATING_TYPES_AND2(also, too, ...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)
 #define AT_DISPATCH_ALL_TYPES_AND2(also, too, ...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)
 
-// What the worker calls -----------------------------------------------------------------------------------------------------------
+// The worker's calls --------------------------------------------------------------------------------------------------------------
 extern "C" {
 // An argument: a tensor of float32 where `data` is not null, else an option, as a number of both kinds.
 struct cuda_cpu_value {
@@ -457,7 +457,7 @@ struct cuda_cpu_value {
     int64_t dims, whole;
     double real;
 };
-// What a call returned, in the words of `protocol.Returned`; `told` is what it raised, `unsupported` says that only a GPU runs it.
+// A call's result, in the words of `protocol.Returned`; `told` is the exception's message, `unsupported` whether only a GPU can run the call.
 struct cuda_cpu_result {
     void* output;
     int64_t output_bytes;
@@ -465,7 +465,7 @@ struct cuda_cpu_result {
     int64_t sizes[16], dims;
     int32_t unsupported;
 };
-void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes);  // the bytes of a tensor that have been written
+void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes);  // copies the bytes of a tensor that were written
 }
 
 namespace pybind11 {
