@@ -49,73 +49,6 @@ from grader.sandbox.place import DEFAULT_IMAGE
 classes = typer.Typer(no_args_is_help=True, help="Grade a class: its hand-ins, its grades, its complaints.")
 
 ClassFolder = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of the class")]
-
-
-@classes.command("run")
-def run_(
-    run: ClassFolder,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option("--gpu", metavar="UUID", help="only this GPU, as `nvidia-smi -L` lists it; may be repeated"),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="WHO", help="only this hand-in, or this student's; may be repeated"),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="start at most N gradings")] = None,
-    anyway: Annotated[
-        bool,
-        typer.Option("--anyway", help="with another grader, course or GPU model than before, or without file locks"),
-    ] = False,
-) -> None:
-    """Grade every hand-in that is left, on all GPUs of this machine. Start it again after whatever ended it."""
-    from grader.classroom.running import Options, grade_class
-
-    catch_signals()
-    with failures(f"interrupted: what is graded stays; `grader class run {run}` goes on"):
-        if not grade_class(RunFolder(run), console, Options(tuple(gpu or ()), tuple(only or ()), limit, anyway)):
-            raise typer.Exit(EXIT_INFRA)
-
-
-@classes.command("status")
-def status_(run: ClassFolder) -> None:
-    """Say how far the class is: from its files, also while it is graded, on any machine."""
-    from grader.classroom.view import print_status
-
-    with failures("interrupted"):
-        print_status(RunFolder(run), console)
-
-
-@classes.command("submit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def submit_(
-    run: ClassFolder,
-    options: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- OPTION ...]", help="options of sbatch, as --partition=gpu --time=30"),
-    ] = None,
-    each: Annotated[int, typer.Option(min=1, metavar="N", help="hand-ins of one array task")] = 1,
-    at_once: Annotated[int | None, typer.Option(min=1, metavar="N", help="array tasks that run at a time")] = None,
-    only_write: Annotated[
-        bool, typer.Option("--only-write", help="write the job's script and submit nothing: for another scheduler")
-    ] = False,
-) -> None:
-    """Have Slurm grade every hand-in that is left, one GPU for each. Submit again what is missing afterwards."""
-    from grader.classroom.slurm import submit
-
-    with failures("interrupted: jobs that were submitted go on"):
-        done = submit(RunFolder(run), options or (), each, at_once, only_write)
-    if done.waiting:
-        console.print(f"{done.waiting} in the queue already")
-    if done.batch is None:
-        console.print("nothing else is left to submit")
-    elif done.job:
-        console.print(
-            f"job {done.job}: {done.handins} hand-ins; `grader class status {run}` says how far it is", soft_wrap=True
-        )
-    else:
-        console.print(f"{done.batch}: {done.handins} hand-ins, not submitted", soft_wrap=True)
-
-
 Who = Annotated[str, typer.Argument(metavar="WHO", help="a student's key, name, email or another id")]
 Reason = Annotated[str, typer.Option("--reason", metavar="WORDS", help="why; kept with the decision")]
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="who decides (default: this user)")]
@@ -124,167 +57,6 @@ By = Annotated[str, typer.Option("--by", metavar="NAME", help="who decides (defa
 class BasisName(StrEnum):
     all = "all"
     correctness = "correctness"
-
-
-@classes.command("export")
-def export_(
-    run: ClassFolder,
-    form: Annotated[Format, typer.Argument(metavar="FORMAT", help="gradescope, canvas, moodle or csv")],
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into", "-o", metavar="PATH", help="a file, of gradescope a folder (default: a place in RUN/exports)"
-        ),
-    ] = None,
-    template: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="the file that Canvas or Moodle gave, which is filled in")
-    ] = None,
-    column: Annotated[
-        str, typer.Option(metavar="NAME", help="the template's column for the grades (default: the only one that fits)")
-    ] = "",
-    points: Annotated[
-        BasisName, typer.Option(help="correctness: without speed, where the class has no GPU")
-    ] = BasisName.all,
-    without_open: Annotated[
-        bool, typer.Option("--without-open", help="leave out students whose points are not all graded")
-    ] = False,
-) -> None:
-    """Write the grades for a gradebook. What was not graded is never written as 0."""
-    folder = RunFolder(run)
-    with failures("interrupted: nothing was exported"):
-        wanted = Wanted(form, into, template, column, without_open, points.value)
-        written, notes = export(folder, wanted, _course(folder))
-        console.print(plain(f"{written}: {notes[0]}"), soft_wrap=True)
-        for words in notes[1:]:
-            note(words)
-
-
-def _course(folder: RunFolder) -> Path:
-    """The course of the class. Raises ClassError."""
-    named = folder.run().course or os.environ.get("GRADER_COURSE")
-    course = Path(named) if named else own_course()
-    if course is None:
-        raise ClassError("this grader came without a course: name the course's folder in GRADER_COURSE")
-    return course
-
-
-@classes.command("show")
-def show_(
-    run: ClassFolder,
-    who: Who,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="every case that went wrong")] = False,
-) -> None:
-    """Show what is known of a student: the report that counts, the attempts, the decisions."""
-    with failures("interrupted"):
-        grades = Grades(RunFolder(run))
-        show(grades, find(grades.students, who), console, verbose)
-
-
-@classes.command("decide")
-def decide_(
-    run: ClassFolder,
-    who: Who,
-    reason: Reason,
-    points: Annotated[float | None, typer.Option(metavar="N", help="the points, instead of the graded ones")] = None,
-    counts: Annotated[
-        str | None, typer.Option(metavar="WHICH", help="the attempt that counts: latest, best, or its number")
-    ] = None,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="take an override of the points back")] = False,
-    by: By = "",
-) -> None:
-    """Decide on a student's points, or on the attempt that counts. Earlier decisions stay on record."""
-    folder = RunFolder(run)
-    with failures("interrupted: nothing was decided"):
-        if [points is not None, counts is not None, withdraw].count(True) != 1:
-            raise ClassError("one of --points, --counts and --withdraw is wanted")
-        student = find(folder.students().students, who)
-        if counts is not None:
-            made = decisions.decide_attempt(folder, student, _which(counts), reason, by)
-        else:
-            made = decisions.decide_points(folder, student, points, reason, by)
-        console.print(plain(f"{named(student)}: {decisions.told(made)}"), soft_wrap=True)
-        grade = Grades(folder).of(student)
-        console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
-        if points is not None and grade.points is not None and points > grade.points.possible:
-            note(f"there are {grade.points.possible:g} points in all")
-
-
-def _which(counts: str) -> Literal["latest", "best"] | int:
-    if counts == "latest":
-        return "latest"
-    if counts == "best":
-        return "best"
-    if not (counts.isascii() and counts.isdecimal() and int(counts) > 0):
-        raise ClassError(f"--counts {counts}: latest, best or an attempt's number is wanted")
-    return int(counts)
-
-
-@classes.command("regrade")
-def regrade_(
-    run: ClassFolder,
-    reason: Reason,
-    who: Annotated[list[str] | None, typer.Argument(metavar="[WHO]...", help="students")] = None,
-    everyone: Annotated[bool, typer.Option("--all", help="the whole class, as after a change of the course")] = False,
-    by: By = "",
-) -> None:
-    """Ask for one attempt more of students' hand-ins; `grader class run` makes it."""
-    folder = RunFolder(run)
-    with failures("interrupted: the decisions that were made stay"):
-        if bool(who) == everyone:
-            raise ClassError("name students, or the whole class by --all")
-        students = folder.students().students
-        chosen = list(students) if everyone else find_all(students, who or ())
-        made = decisions.ask_again(folder, chosen, reason, by)
-        shared = sum(bool(one.handin) for one in chosen) - len(made)
-        words = f"; {shared} more students have the same hand-ins" if shared else ""
-        console.print(
-            plain(f"{len(made)} hand-ins get one attempt more{words}: grader class run {run}"), soft_wrap=True
-        )
-        if nothing := [named(one) for one in chosen if not one.handin]:
-            note(f"nothing was handed in by {len(nothing)}: {', '.join(nothing[:5])}")
-
-
-@classes.command("diff")
-def diff_(
-    run: ClassFolder,
-    start: Annotated[
-        int | None, typer.Option("--from", min=1, metavar="N", help="an attempt (default: the one that counted before)")
-    ] = None,
-    to: Annotated[
-        int | None, typer.Option("--to", min=1, metavar="N", help="another one (default: the one that counts now)")
-    ] = None,
-) -> None:
-    """Say whose points changed, and by which case."""
-    with failures("interrupted"):
-        found = changes.differences(Grades(RunFolder(run)), start, to)
-        for words in changes.told(found):
-            console.print(plain(words), soft_wrap=True)
-        for words in found.notes:
-            note(words)
-
-
-@classes.command("leaderboard")
-def leaderboard_(
-    run: ClassFolder,
-    markdown: Annotated[bool, typer.Option("--markdown", help="as Markdown")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="as CSV")] = False,
-) -> None:
-    """Rank the students with an alias by speed: of right answers, whose times are beyond doubt."""
-    with failures("interrupted"):
-        if markdown and csv:
-            raise ClassError("one of --markdown and --csv is wanted")
-        boards = leaderboard.leaderboard(Grades(RunFolder(run)))
-        if markdown or csv:
-            typer.echo(leaderboard.markdown(boards) if markdown else leaderboard.table(boards), nl=False)
-            return
-        for board in boards:
-            table = Table(*leaderboard.HEAD, box=None, pad_edge=False)
-            for entry in board.entries:
-                table.add_row(*map(plain, leaderboard.cells(entry)))
-            console.print(plain(leaderboard.heading(board), "bold"), soft_wrap=True)
-            console.print(table)
-        if not boards:
-            note("no report has a measured speed: speed needs a GPU")
 
 
 class Platform(StrEnum):
@@ -296,7 +68,6 @@ class Platform(StrEnum):
     folders = "folders"
 
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of the class")]
 From = Annotated[
     Path,
     typer.Option("--from", metavar="PATH", help="a learning platform's zip, or the folder that it was unpacked into"),
@@ -313,7 +84,7 @@ WantedPlatform = Annotated[
 
 @classes.command("new")
 def new_(
-    run: RunPath,
+    run: ClassFolder,
     source: From,
     roster: Annotated[
         Path | None, typer.Option(metavar="CSV", help="all students, with columns as name, email, sid, login, alias")
@@ -356,7 +127,7 @@ def new_(
 
 
 @classes.command("add")
-def add_(run: RunPath, source: From, platform: WantedPlatform = Platform.auto) -> None:
+def add_(run: ClassFolder, source: From, platform: WantedPlatform = Platform.auto) -> None:
     """Take a later export: newer hand-ins count from then on.
 
     The hand-ins before, and all that was graded, stay in the folder.
@@ -387,3 +158,250 @@ def _is_own(course: Path) -> bool:
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:
         console.print(plain(line), soft_wrap=True)
+
+
+@classes.command("run")
+def run_(
+    run: ClassFolder,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", metavar="UUID", help="only this GPU, as `nvidia-smi -L` lists it; may be repeated"),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="WHO", help="only this hand-in, or this student's; may be repeated"),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="start at most N gradings")] = None,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="with another grader, course or GPU model than before, or without file locks"),
+    ] = False,
+) -> None:
+    """Grade what is left, on all GPUs of this machine.
+
+    Start it again after whatever ended it.
+    """
+    from grader.classroom.running import Options, grade_class
+
+    catch_signals()
+    with failures(f"interrupted: what is graded stays; `grader class run {run}` goes on"):
+        if not grade_class(RunFolder(run), console, Options(tuple(gpu or ()), tuple(only or ()), limit, anyway)):
+            raise typer.Exit(EXIT_INFRA)
+
+
+@classes.command("status")
+def status_(run: ClassFolder) -> None:
+    """Say how far the class is, from its files alone.
+
+    Also while it is graded, and on any machine.
+    """
+    from grader.classroom.view import print_status
+
+    with failures("interrupted"):
+        print_status(RunFolder(run), console)
+
+
+@classes.command("submit", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def submit_(
+    run: ClassFolder,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- OPTION ...]", help="options of sbatch, as --partition=gpu --time=30"),
+    ] = None,
+    each: Annotated[int, typer.Option(min=1, metavar="N", help="hand-ins of one array task")] = 1,
+    at_once: Annotated[int | None, typer.Option(min=1, metavar="N", help="array tasks that run at a time")] = None,
+    only_write: Annotated[
+        bool, typer.Option("--only-write", help="write the job's script and submit nothing: for another scheduler")
+    ] = False,
+) -> None:
+    """Have Slurm grade what is left, a GPU for each hand-in.
+
+    Submit again what is missing afterwards.
+    """
+    from grader.classroom.slurm import submit
+
+    with failures("interrupted: jobs that were submitted go on"):
+        done = submit(RunFolder(run), options or (), each, at_once, only_write)
+    if done.waiting:
+        console.print(f"{done.waiting} in the queue already")
+    if done.batch is None:
+        console.print("nothing else is left to submit")
+    elif done.job:
+        console.print(
+            f"job {done.job}: {done.handins} hand-ins; `grader class status {run}` says how far it is", soft_wrap=True
+        )
+    else:
+        console.print(f"{done.batch}: {done.handins} hand-ins, not submitted", soft_wrap=True)
+
+
+@classes.command("show")
+def show_(
+    run: ClassFolder,
+    who: Who,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="every case that went wrong")] = False,
+) -> None:
+    """Show a student's report, attempts and decisions."""
+    with failures("interrupted"):
+        grades = Grades(RunFolder(run))
+        show(grades, find(grades.students, who), console, verbose)
+
+
+@classes.command("decide")
+def decide_(
+    run: ClassFolder,
+    who: Who,
+    reason: Reason,
+    points: Annotated[float | None, typer.Option(metavar="N", help="the points, instead of the graded ones")] = None,
+    counts: Annotated[
+        str | None, typer.Option(metavar="WHICH", help="the attempt that counts: latest, best, or its number")
+    ] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="take an override of the points back")] = False,
+    by: By = "",
+) -> None:
+    """Decide on a student's points, or attempt.
+
+    Earlier decisions stay on record.
+    """
+    folder = RunFolder(run)
+    with failures("interrupted: nothing was decided"):
+        if [points is not None, counts is not None, withdraw].count(True) != 1:
+            raise ClassError("one of --points, --counts and --withdraw is wanted")
+        student = find(folder.students().students, who)
+        if counts is not None:
+            made = decisions.decide_attempt(folder, student, _which(counts), reason, by)
+        else:
+            made = decisions.decide_points(folder, student, points, reason, by)
+        console.print(plain(f"{named(student)}: {decisions.told(made)}"), soft_wrap=True)
+        grade = Grades(folder).of(student)
+        console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
+        if points is not None and grade.points is not None and points > grade.points.possible:
+            note(f"there are {grade.points.possible:g} points in all")
+
+
+def _which(counts: str) -> Literal["latest", "best"] | int:
+    if counts == "latest":
+        return "latest"
+    if counts == "best":
+        return "best"
+    if not (counts.isascii() and counts.isdecimal() and int(counts) > 0):
+        raise ClassError(f"--counts {counts}: latest, best or an attempt's number is wanted")
+    return int(counts)
+
+
+@classes.command("regrade")
+def regrade_(
+    run: ClassFolder,
+    reason: Reason,
+    who: Annotated[list[str] | None, typer.Argument(metavar="[WHO]...", help="students")] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="the whole class, as after a change of the course")] = False,
+    by: By = "",
+) -> None:
+    """Ask for one attempt more of students' hand-ins.
+
+    `grader class run` makes it.
+    """
+    folder = RunFolder(run)
+    with failures("interrupted: the decisions that were made stay"):
+        if bool(who) == everyone:
+            raise ClassError("name students, or the whole class by --all")
+        students = folder.students().students
+        chosen = list(students) if everyone else find_all(students, who or ())
+        made = decisions.ask_again(folder, chosen, reason, by)
+        shared = sum(bool(one.handin) for one in chosen) - len(made)
+        words = f"; {shared} more students have the same hand-ins" if shared else ""
+        console.print(
+            plain(f"{len(made)} hand-ins get one attempt more{words}: grader class run {run}"), soft_wrap=True
+        )
+        if nothing := [named(one) for one in chosen if not one.handin]:
+            note(f"nothing was handed in by {len(nothing)}: {', '.join(nothing[:5])}")
+
+
+@classes.command("diff")
+def diff_(
+    run: ClassFolder,
+    start: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="N", help="an attempt (default: the one that counted before)")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="N", help="another one (default: the one that counts now)")
+    ] = None,
+) -> None:
+    """Say whose points changed, and by which case."""
+    with failures("interrupted"):
+        found = changes.differences(Grades(RunFolder(run)), start, to)
+        for words in changes.told(found):
+            console.print(plain(words), soft_wrap=True)
+        for words in found.notes:
+            note(words)
+
+
+@classes.command("export")
+def export_(
+    run: ClassFolder,
+    form: Annotated[Format, typer.Argument(metavar="FORMAT", help="gradescope, canvas, moodle or csv")],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", "-o", metavar="PATH", help="a file, of gradescope a folder (default: a place in RUN/exports)"
+        ),
+    ] = None,
+    template: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="the file that Canvas or Moodle gave, which is filled in")
+    ] = None,
+    column: Annotated[
+        str, typer.Option(metavar="NAME", help="the template's column for the grades (default: the only one that fits)")
+    ] = "",
+    points: Annotated[
+        BasisName, typer.Option(help="correctness: without speed, where the class has no GPU")
+    ] = BasisName.all,
+    without_open: Annotated[
+        bool, typer.Option("--without-open", help="leave out students whose points are not all graded")
+    ] = False,
+) -> None:
+    """Write the grades for a gradebook.
+
+    Points that were not graded are never written as 0.
+    """
+    folder = RunFolder(run)
+    with failures("interrupted: nothing was exported"):
+        wanted = Wanted(form, into, template, column, without_open, points.value)
+        written, notes = export(folder, wanted, _course(folder))
+        console.print(plain(f"{written}: {notes[0]}"), soft_wrap=True)
+        for words in notes[1:]:
+            note(words)
+
+
+def _course(folder: RunFolder) -> Path:
+    """The course of the class. Raises ClassError."""
+    named = folder.run().course or os.environ.get("GRADER_COURSE")
+    course = Path(named) if named else own_course()
+    if course is None:
+        raise ClassError("this grader came without a course: name the course's folder in GRADER_COURSE")
+    return course
+
+
+@classes.command("leaderboard")
+def leaderboard_(
+    run: ClassFolder,
+    markdown: Annotated[bool, typer.Option("--markdown", help="as Markdown")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="as CSV")] = False,
+) -> None:
+    """Rank the students with an alias by speed.
+
+    Of right answers, whose times are beyond doubt.
+    """
+    with failures("interrupted"):
+        if markdown and csv:
+            raise ClassError("one of --markdown and --csv is wanted")
+        boards = leaderboard.leaderboard(Grades(RunFolder(run)))
+        if markdown or csv:
+            typer.echo(leaderboard.markdown(boards) if markdown else leaderboard.table(boards), nl=False)
+            return
+        for board in boards:
+            table = Table(*leaderboard.HEAD, box=None, pad_edge=False)
+            for entry in board.entries:
+                table.add_row(*map(plain, leaderboard.cells(entry)))
+            console.print(plain(leaderboard.heading(board), "bold"), soft_wrap=True)
+            console.print(table)
+        if not boards:
+            note("no report has a measured speed: speed needs a GPU")
