@@ -5,13 +5,13 @@ What belongs to a submission is decided by `grader.submission` alone. An archive
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from grader.classroom.archive import Entry, Source, Unreadable, open_inner
+from grader.runfolder import remove
 from grader.submission import (
     AS_IT_IS,
     HAS_ODD_NAME,
@@ -20,6 +20,7 @@ from grader.submission import (
     NAME,
     SubmissionError,
     is_litter,
+    pack,
     stage,
     survey,
     unfit,
@@ -76,7 +77,7 @@ class Kept:
 
 
 def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[str]) -> Kept:
-    """Copy a hand-in into the folder `handins`, where it appears whole or not at all. Raises OSError.
+    """Copy a hand-in into the folder `handins`, where it appears whole or not at all, and is on the disk after a sync. Raises OSError.
 
     Args:
         wanted: the file names of the assignments.
@@ -102,8 +103,9 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         if not staged.info.files:
             return Kept("", tuple(notes))
         kept = handins / staged.info.sha256[:16]
+        if kept.is_dir() and pack(kept) != pack(copy):  # the machine stopped before it was on the disk
+            remove(kept)
         if not kept.is_dir():
-            _settle(copy)
             copy.rename(kept)
     return Kept(kept.name, tuple(notes))
 
@@ -113,16 +115,6 @@ def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
     names = sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name))
     told = [f"{name}: ignored, {refused[name]}" for name in names[:MAX_NOTES]]
     return [*told, *([f"and {len(names) - MAX_NOTES} more files were ignored"] if len(names) > MAX_NOTES else [])]
-
-
-def _settle(folder: Path) -> None:
-    """Have the files of a folder on the disk."""
-    for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:

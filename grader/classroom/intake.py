@@ -129,6 +129,7 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
             students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
             made.write(run)
             made.write(students)
+            os.sync()
             _publish(draft, folder)
         except BaseException:
             remove(draft)
@@ -148,6 +149,7 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
         intake.take(export)
         notes = _strangers(intake, "the class before")
         after = _students(intake, (*before.notes, *notes))
+        os.sync()
         run.write(after)
     return [f"recognised: {export.sentence}", *_changes(before, after, len(export.handins))]
 

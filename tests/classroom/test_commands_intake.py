@@ -72,6 +72,9 @@ def test_new_draws_a_seed_for_the_class_and_notes_another_course(tmp_path: Path,
         seeds.add(run.seed)
     assert len(seeds) == 2
     assert typed("add", tmp_path / "a", "--from", export).exit_code == 0
+    course.rename(tmp_path / "gone")
+    done = typed("add", tmp_path / "a", "--from", export)
+    assert (done.exit_code, done.stderr.partition(":")[0]) == (2, str(course / "assignments"))
 
 
 @pytest.mark.parametrize(
@@ -118,8 +121,9 @@ def test_a_full_disk_is_3_and_ctrl_c_is_130(
     assert (done.exit_code, done.stderr.strip()) == (code, said)
 
 
-def test_add_says_who_changed(tmp_path: Path, export: Path) -> None:
+def test_add_says_who_changed(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("new", tmp_path / "run", "--from", export).exit_code == 0
+    monkeypatch.setenv("GRADER_COURSE", "/nowhere")  # the class has its own course
     export.write_bytes(zipped(exports.canvas([Handed("Ada Lovelace", {"softmax-1.py": b"2"})])))
     done = typed("add", tmp_path / "run", "--from", export, "--platform", "canvas")
     assert done.exit_code == 0

@@ -131,6 +131,16 @@ def test_two_students_of_one_name_are_told_apart_by_ids_alone() -> None:
     assert "1 students with a grade have no row: w1 (Ada Lovelace)" in filled.notes
 
 
+def test_a_key_is_a_login_and_no_other_id_and_nothing_is_nobodys_name() -> None:
+    some = [grade("102", 7), grade("ada", 8), grade("ghost", 9, ids={"sid": " "})]
+    text = CANVAS.replace('"O\'Brien, Eve"', "")
+    assert [row[5] for row in rows(fill_canvas(parsed(text.encode(), "c"), some, "8123").content)][2:5] == [
+        "8",
+        "55",
+        "",
+    ]
+
+
 @pytest.mark.parametrize(("text", "comma"), [(MOODLE, False), (MOODLE_IN_GERMAN, True)], ids=["english", "german"])
 def test_moodle_gets_its_file_back_in_any_language(text: str, comma: bool) -> None:
     filled = fill_moodle(parsed(text.encode(), "moodle.csv"), GRADES)

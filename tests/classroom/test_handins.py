@@ -256,10 +256,20 @@ def test_no_archive_writes_outside_its_copy(found: dict[str, bytes], in_archive:
 
 
 def test_a_full_disk_leaves_no_half_copy(kept: Keep, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_folder: Path) -> None:
+    def full(_path: Path, _content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(handins, "_settle", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         kept({"softmax.py": SOFTMAX})
     assert list(folder.iterdir()) == []
+
+
+def test_a_copy_that_a_stop_of_the_machine_emptied_is_made_again(kept: Keep, folder: Path) -> None:
+    found = kept({"softmax.py": SOFTMAX})
+    copy = folder / found.handin / "softmax.py"
+    copy.chmod(0o644)
+    copy.write_bytes(b"")
+    assert kept({"softmax.py": SOFTMAX}) == found
+    assert copy.read_bytes() == SOFTMAX
+    assert copy.stat().st_mode & 0o222 == 0

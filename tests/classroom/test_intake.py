@@ -281,6 +281,19 @@ def test_a_folder_that_somebody_else_makes_meanwhile_stays_theirs(made: Class, m
     assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
 
 
+def test_copies_are_on_the_disk_before_a_file_names_them(made: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, int]] = []
+
+    def sync() -> None:
+        published = made.run.path.is_dir()
+        seen.append((published, len(made.run.students().students) if published else 0))
+
+    monkeypatch.setattr(intake.os, "sync", sync)
+    made.new(exports.folders([of(ADA)]))
+    made.add(exports.folders([of(ADA), of(BEN)]))
+    assert seen == [(False, 0), (True, 1)]
+
+
 def test_a_class_is_for_its_owner(made: Class) -> None:
     made.new(exports.folders([of(ADA)]))
     assert made.run.path.stat().st_mode & 0o077 == 0

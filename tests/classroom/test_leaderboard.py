@@ -121,6 +121,20 @@ def test_each_gpu_model_and_each_size_has_a_table(tmp_path: Path) -> None:
     assert [one.sizes for one in gelus] == [("large: shape 1024",), ("large: shape 268435456",)]
 
 
+def test_a_part_is_ranked_by_all_its_cases_against_one_baseline(tmp_path: Path) -> None:
+    text = GPU.model_dump()
+    narrow = text["assignments"][2]["parts"][0]["speed"]["cases"][1]
+    narrow["measured"], narrow["message"] = None, "not measured"
+    made = listed(tmp_path, {"a": Report.model_validate(text)})
+    assert "Row softmax in Triton" not in {one.title for one in leaderboard(Grades(made.folder))}
+    text = GPU.model_dump()
+    wide = text["assignments"][2]["parts"][0]["speed"]["cases"][0]
+    for contender in wide["measured"]["contenders"]:
+        contender["name"] = contender["name"].replace("eager", "compile")
+    made.attempt(made.students[0], Report.model_validate(text))
+    assert len(leaderboard(Grades(made.folder))) == 4
+
+
 INTERVAL = st.tuples(st.floats(0.1, 100), st.floats(0, 1), st.floats(0, 1)).map(
     lambda one: Interval(median=one[0], low=one[0] / (1 + one[1]), high=one[0] * (1 + one[2]))
 )
