@@ -1,10 +1,10 @@
 """Compares wrong outputs with the outputs of usual mistakes: those of any kernel, and those of an assignment's `mistakes.py`.
 
-A mistake is named to the student only if it accounts for the outputs almost to the last digit: the remaining error must be a small
-part of the error.
+A mistake is named to the student only if its outputs agree with the submission's almost to the last digit: the
+remaining error must be a small part of the error.
 """
 
-# ruff: noqa: B023 (a suspect's outputs are computed before the loop that made it goes on)
+# ruff: noqa: B023 (each lambda is called before its loop goes on)
 
 from __future__ import annotations
 
