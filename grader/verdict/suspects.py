@@ -22,9 +22,8 @@ from grader.protocol import EARLY_VALUE
 LARGEST_PART = 2**19  # elements of an input for which suspects are computed
 UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
 UNEXPLAINED_WORST = 0.2  # and in the worst element
-UNEXPLAINED_FEW = (
-    5e-3  # and as a root mean square if fewer than FEW elements are wrong: a single number is soon met by chance
-)
+# As a root mean square, if fewer than FEW elements are wrong: chance explains a single number too easily.
+UNEXPLAINED_FEW = 5e-3
 FEW = 16
 NOTHING = 1e-6  # an output of zeros is explained by a suspect with outputs up to this share of the error
 NEARLY_NOTHING = 0.01  # the same for other small outputs: TF32 leaves so much of a difference of equal numbers

@@ -17,9 +17,8 @@ SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the contenders' own memory and the
 SHARE_OF_LIMIT = 2  # times the machine's limit: even at that limit a batch lasts half of `batch_s`
 HOST_NOISE_S = 0.00015  # between two batches of nothing
 QUICK_ROUNDS = 3
-FURTHER_ROUNDS = (
-    4  # at a time: with a look after every round, chance alone would at some time show a verdict to stop at
-)
+# Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
+FURTHER_ROUNDS = 4
 NOISY_LIFT = 0.15  # of the claim
 
 
