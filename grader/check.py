@@ -10,9 +10,11 @@ import ast
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from watchfiles import Change, DefaultFilter, watch
 
@@ -26,9 +28,11 @@ from grader.sandbox.base import InfraError
 from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub
 from grader.verdict import text
 from grader.verdict.blame import blamed
+from grader.verdict.sources import binds
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
+_failed, _absent = partial(CaseResult, outcome="failed"), partial(CaseResult, outcome="not_implemented")
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     name, entry = assignment.spec.file, assignment.spec.entry
     stub = course / "starter" / name
     if name in found.misnamed:
-        return CaseResult(
-            name="file", tries="the file has the name that is asked for", outcome="failed", message=found.misnamed[name]
-        )
+        return _failed(name="file", tries="the file has the name that is asked for", message=found.misnamed[name])
     if path.exists() and not path.is_file():
         return None  # staging reports the reason
     try:
@@ -70,54 +72,31 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     except OSError:
         if path.exists():
             return None
-        return CaseResult(
-            name=name, tries="", outcome="not_implemented", message=f"there is no {name} in {path.parent}"
-        )
+        return _absent(name=name, tries="", message=f"there is no {name} in {path.parent}")
     if stub.is_file() and stub.read_bytes() == source:
         if told := beside_stub(stub, entry, path.parent):
-            return CaseResult(name="file", tries="the file is the one you wrote in", outcome="failed", message=told)
-        return CaseResult(name=name, tries="", outcome="not_implemented", message=f"{name} is still the starter's stub")
+            return _failed(name="file", tries="the file is the one you wrote in", message=told)
+        return _absent(name=name, tries="", message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     if told := text.fault(name, source):
-        return CaseResult(name="text", tries="Python can read the file", outcome="failed", message=told)
+        return _failed(name="text", tries="Python can read the file", message=told)
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source, name)
     except SyntaxError as error:
         where = f" in line {error.lineno}" if error.lineno else ""
         shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()[:200]}\n' if where else ""
-        return CaseResult(
-            name="syntax",
-            tries="Python can read the file",
-            outcome="failed",
-            message=f"{type(error).__name__}{where}: {error.msg}",
-            traceback=shown,
-        )
+        told = f"{type(error).__name__}{where}: {error.msg}"
+        return _failed(name="syntax", tries="Python can read the file", message=told, traceback=shown)
     except (ValueError, RecursionError, MemoryError):
         return None  # the worker reports the reason
-    names = set(_names(tree))
+    # Every name, bound or used, so that no bound name is missed; "*" for an import of everything.
+    names = {name for node in ast.walk(tree) for name in (*binds(node), getattr(node, "id", ""))}
     if entry not in names and not names & BINDS_UNSEEN:
         functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
-        message = missing_function(name, entry, functions)
-        return CaseResult(name="entry", tries=f"the file has {entry}()", outcome="failed", message=message)
+        return _failed(name="entry", tries=f"the file has {entry}()", message=missing_function(name, entry, functions))
     return None
-
-
-def _names(tree: ast.Module) -> Iterator[str]:
-    """Every name in a module, bound or used, so that no bound name is missed; "*" for an import of everything."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield node.name
-            case ast.Name():
-                yield node.id
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
-            case ast.Import() | ast.ImportFrom():
-                yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
-            case _:
-                pass
 
 
 def place_of(looks: Sequence[Look]) -> Callable[[CaseResult, str], str]:
@@ -182,8 +161,7 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._saved: set[Path] = set()
-        self._some = threading.Condition()
+        self._saved: SimpleQueue[set[Path]] = SimpleQueue()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -197,21 +175,17 @@ class Watcher:
 
     def _look(self) -> None:
         for changes in watch(self._folder, watch_filter=_Sources(), stop_event=self._stop, debounce=200, step=20):
-            with self._some:
-                self._saved |= {Path(path).relative_to(self._folder) for _, path in changes}
-                self._some.notify_all()
+            self._saved.put({Path(path).relative_to(self._folder) for _, path in changes})
 
     def pending(self) -> bool:
-        with self._some:
-            return bool(self._saved)
+        return not self._saved.empty()
 
     def wait(self) -> set[Path]:
         """Wait for a save. Returns the files saved since the last call, relative to the folder."""
-        with self._some:
-            while not self._saved:
-                self._some.wait(timeout=1.0)  # in steps, so that Ctrl-C comes through
-            saved, self._saved = self._saved, set()
-            return saved
+        saved = self._saved.get()
+        while self.pending():
+            saved |= self._saved.get()
+        return saved
 
 
 class _Sources(DefaultFilter):

@@ -51,8 +51,7 @@ def _containers() -> Iterator[str]:
 
     from grader.sandbox import docker, engine
 
-    client = engine.connect()
-    try:
+    with contextlib.closing(engine.connect()) as client:
         with engine.in_words("list the containers"):
             found = client.api.containers(all=True, filters={"label": docker.RUN_LABEL})
         for one in found:
@@ -67,8 +66,6 @@ def _containers() -> Iterator[str]:
                         raise
                     continue
             yield f"container {labels[docker.RUN_LABEL]}"
-    finally:
-        client.close()
 
 
 def is_over(labels: Mapping[str, str]) -> bool:

@@ -7,7 +7,6 @@ submission is unusable; 3 the machine or the grader failed; 130 interrupted, wit
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -33,7 +32,7 @@ from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, ReportError, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
-from grader.report.style import plain
+from grader.report.style import counted, plain
 from grader.report.terminal import Progress, ReportConsole, print_report
 from grader.runfolder import alone_in
 from grader.sandbox.base import InfraError, UsageError
@@ -79,9 +78,8 @@ class Sandbox(StrEnum):
 
 
 def default_course() -> Path:
-    """The course that GRADER_COURSE names, else the grader's own."""
-    course = Path(named) if (named := os.environ.get("GRADER_COURSE")) else own_course()
-    if course is None:
+    """The grader's own course, if neither --course nor GRADER_COURSE names one."""
+    if (course := own_course()) is None:
         _stop(
             "this grader came without a course: name a folder with assignments/, reference/ and starter/ by --course, or in GRADER_COURSE",
             EXIT_USAGE,
@@ -91,10 +89,13 @@ def default_course() -> Path:
 
 # Options of several verbs.
 Course = Annotated[
-    Path | None,
+    Path,
     typer.Option(
-        "--course",
         metavar="DIR",
+        envvar="GRADER_COURSE",
+        show_envvar=False,
+        default_factory=default_course,
+        show_default=False,
         help="the folder of the course (default: $GRADER_COURSE, else the grader's own)",
     ),
 ]
@@ -170,7 +171,8 @@ def run(
     cpus: Annotated[
         float | None, typer.Option(min=0.1, metavar="N", help="the container's processors (default: all)")
     ] = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Grade a folder: correctness and speed, into a report."""
     from grader import doctor
@@ -180,18 +182,9 @@ def run(
         device = Device.cuda
     request = Request(
         submission,
-        course or default_course(),
+        course,
         tuple(assignment or ()),
-        Place(
-            sandbox.value,
-            device.value,
-            require_isolation,
-            image,
-            gpu or None,
-            memory_gib,
-            cpus,
-            course or default_course(),
-        ),
+        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus, course),
         seed,
         speed=speed,
         compilation=compilation,
@@ -245,19 +238,14 @@ def check_(
         Form,
         typer.Option("--format", show_default=False, help="gcc: mistakes as `file:line: error: ...`, for an editor"),
     ] = Form.text,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Find the first mistake in each file, while you write. Needs no GPU."""
     from grader import check
 
     _catch_signals()
-    request = Request(
-        submission,
-        course or default_course(),
-        tuple(assignment or ()),
-        Place(device=device.value, course=course or default_course()),
-        seed,
-    )
+    request = Request(submission, course, tuple(assignment or ()), Place(device=device.value, course=course), seed)
 
     def new_view(looks: Sequence[check.Look], saved: set[Path]) -> CheckView:
         if saved:
@@ -318,14 +306,12 @@ def show(
 def init_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a new folder")] = Path("gpu-labs"),
     assignment: Names = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Make a folder to work in: the starters, their handouts, a README. Nothing is overwritten."""
-    try:
-        assignments = load_course(course or default_course(), assignment or ())
-        made = make_folder(course or default_course(), assignments, folder)
-    except (CourseError, FolderError) as error:
-        _stop(str(error), EXIT_USAGE)
+    with _failures("interrupted"):
+        made = make_folder(course, load_course(course, assignment or ()), folder)
     for path in made:
         console.print(plain(f"  {folder / path}"))
     console.print(
@@ -334,26 +320,17 @@ def init_(
 
 
 @app.command("list")
-def list_(course: Course = None) -> None:
+def list_(course: Course) -> None:
     """List the assignments, their files and their points."""
-    try:
-        assignments = load_course(course or default_course())
-    except CourseError as error:
-        _stop(str(error), EXIT_USAGE)
+    with _failures("interrupted"):
+        assignments = load_course(course)
     table = Table(box=None, pad_edge=False)
     for heading in ("assignment", "file", "part", "cases", "correctness", "speed"):
         table.add_column(heading, justify="right" if heading in ("cases", "correctness", "speed") else "left")
     for one in assignments:
         for part in one.spec.parts:
-            cells = (
-                one.name,
-                one.spec.file,
-                part.name,
-                str(sum(1 for _ in part.cases)),
-                f"{part.correctness_points:g}",
-                f"{part.speed_points:g}",
-            )
-            table.add_row(*cells)
+            points = f"{part.correctness_points:g}", f"{part.speed_points:g}"
+            table.add_row(one.name, one.spec.file, part.name, str(len(part.cases)), *points)
     console.print(table)
     console.print(f"{sum(one.points for one in assignments):g} points in all")
 
@@ -371,7 +348,8 @@ def build_image(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="another ARG of the Dockerfile; may be repeated")
     ] = None,
     network: Annotated[str | None, typer.Option(metavar="NAME", help="network of the build, as `host`")] = None,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
     from grader.image import build
@@ -384,7 +362,7 @@ def build_image(
             _stop(f"--build-arg {pair}: expected NAME=VALUE", EXIT_USAGE)
         arguments[name] = value
     with _failures("interrupted: no image was made"):
-        digest = build(course or default_course(), tag, arguments, network, lambda words: console.print(plain(words)))
+        digest = build(course, tag, arguments, network, lambda words: console.print(plain(words)))
     console.print(plain(f"{tag} {digest}"), soft_wrap=True)
 
 
@@ -394,16 +372,15 @@ def doctor_(
     image: Annotated[
         str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the grading image's name")
     ] = DEFAULT_IMAGE,
-    course: Course = None,
+    *,
+    course: Course,
 ) -> None:
     """Say what this machine has, lacks, and how to mend that. Then try small gradings."""
     from grader import doctor
 
     _catch_signals()
     with _failures("interrupted"), console.status("looking at this machine ..."):
-        findings = doctor.examine(
-            course or default_course(), image, self_test=not quick, on_finding=lambda one: doctor.show(one, console)
-        )
+        findings = doctor.examine(course, image, self_test=not quick, on_finding=lambda one: doctor.show(one, console))
     console.print(doctor.verdict(findings))
     if doctor.has_fault(findings):
         raise typer.Exit(EXIT_INFRA)
@@ -464,7 +441,7 @@ def _show_folder(folder: Path, output: Path, redact: bool) -> None:
 
     with console.status("making pages ..."):
         path, count = show_folder(folder, output, redact, tell)
-    console.print(plain(f"index of {count} submission{'s' if count != 1 else ''}: {path}"), soft_wrap=True)
+    console.print(plain(f"index of {counted(count, 'submission')}: {path}"), soft_wrap=True)
     if told:
         raise typer.Exit(EXIT_UNDER)
 
@@ -546,7 +523,7 @@ def _failures(interrupted: str) -> Iterator[None]:
     """Turn the exceptions of a verb into a message and an exit code."""
     try:
         yield
-    except (CourseError, ReportError, SubmissionError, UsageError) as error:
+    except (CourseError, FolderError, ReportError, SubmissionError, UsageError) as error:
         _stop(str(error), EXIT_USAGE)
     except (InfraError, OSError) as error:
         _stop(f"infra_error: {error}", EXIT_INFRA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -28,24 +29,20 @@ def build(
     """
     if not (source / "Dockerfile").is_file():
         raise UsageError(f"{source}: has no Dockerfile; name a checkout of the grader with --course")
-    client = engine.connect(BUILD_TIMEOUT_S)
-    try:
-        with engine.in_words("build the image"):
-            steps = client.api.build(
-                path=str(source),
-                tag=tag,
-                buildargs=dict(arguments),
-                network_mode=network,
-                rm=True,
-                forcerm=True,
-                decode=True,
-            )
-            for step in steps:
-                if error := step.get("error"):
-                    raise InfraError(f"the image was not built: {str(error).strip()}")
-                if words := str(step.get("stream") or step.get("status") or "").rstrip():
-                    tell(words)
-            engine.remember(tag)
-            return client.images.get(tag).id or ""
-    finally:
-        client.close()
+    with contextlib.closing(engine.connect(BUILD_TIMEOUT_S)) as client, engine.in_words("build the image"):
+        steps = client.api.build(
+            path=str(source),
+            tag=tag,
+            buildargs=dict(arguments),
+            network_mode=network,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        for step in steps:
+            if error := step.get("error"):
+                raise InfraError(f"the image was not built: {str(error).strip()}")
+            if words := str(step.get("stream") or step.get("status") or "").rstrip():
+                tell(words)
+        engine.remember(tag)
+        return client.images.get(tag).id or ""

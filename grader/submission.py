@@ -237,26 +237,35 @@ def _some(names: Sequence[str]) -> str:
 def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[int]:
     """A context with the descriptor of the folder `inside` of `source`; no part of `inside` may be a link. Raises SubmissionError."""
     expected = f"expected a folder with {', '.join(wanted)}"
-    try:
-        mode = source.stat().st_mode
-        if not stat.S_ISDIR(mode):
-            raise SubmissionError(f"{source}: is a file; {expected}")
-        folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for part in PurePosixPath(inside).parts:
-            above = folder
-            try:
-                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-            finally:
-                os.close(above)
-    except FileNotFoundError:
-        raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            if not stat.S_ISDIR(source.stat().st_mode):
+                raise SubmissionError(f"{source}: is a file; {expected}")
+            folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            for part in PurePosixPath(inside).parts:
+                folder = stack.enter_context(_below(folder, part))
+        except FileNotFoundError:
+            raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise SubmissionError(f"{_printable(str(source))}: cannot be read ({why}); {expected}") from None
         yield folder
+
+
+@contextlib.contextmanager
+def _below(folder: int, name: str) -> Iterator[int]:
+    """A context with the descriptor of a folder in an open folder; never of a link. Raises OSError."""
+    below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield below
     finally:
-        os.close(folder)
+        os.close(below)
+
+
+def _passed_over(name: str) -> bool:
+    """Whether a file or folder of this name is left out without a note."""
+    return name.startswith(".") or name in IGNORED_FOLDERS | LITTER
 
 
 def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -270,19 +279,8 @@ def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
             if not entry.is_dir(follow_symlinks=False):
                 yield (*inside, entry.name)
             elif len(inside) < MAX_DEPTH:
-                with contextlib.suppress(OSError):
-                    below = os.open(
-                        entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder
-                    )
-                    try:
-                        yield from _paths(below, (*inside, entry.name))
-                    finally:
-                        os.close(below)
-
-
-def _passed_over(name: str) -> bool:
-    """Whether a file or folder of this name is left out without a note."""
-    return name.startswith(".") or name in IGNORED_FOLDERS or name in LITTER
+                with contextlib.suppress(OSError), _below(folder, entry.name) as below:
+                    yield from _paths(below, (*inside, entry.name))
 
 
 def stage(source: Path, target: Path, wanted: tuple[str, ...], found: Survey = AS_IT_IS) -> Submission:
@@ -406,11 +404,8 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
             refused[name] = "too deep a folder"
             continue
         try:
-            below = os.open(last, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            try:
+            with _below(folder, last) as below:
                 yield from _walk(below, refused, f"{name}/", depth + 1)
-            finally:
-                os.close(below)
         except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
             refused[name] = "changed while it was read"
         except OSError as error:

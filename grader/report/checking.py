@@ -18,7 +18,7 @@ from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.failures import shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
-from grader.report.style import STYLE, plain
+from grader.report.style import STYLE, counted, plain
 from grader.report.terminal import hints, kernels, printed
 from grader.verdict.cells import is_telling
 
@@ -35,6 +35,10 @@ class _Tally:
         self.passed: list[str] = []
         self.done = 0
         self.stopped = False
+
+    @property
+    def counted(self) -> str:
+        return counted(len(self.passed), "case")
 
 
 class CheckView:
@@ -110,7 +114,7 @@ class CheckView:
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} not possible here" if left else ""
-            told = f"{_cases(len(tally.passed))} passed{more}" if tally.passed else f"not checked: {result.message}"
+            told = f"{tally.counted} passed{more}" if tally.passed else f"not checked: {result.message}"
             self.unchecked += not tally.passed
             self._some_right |= bool(tally.passed)
             mark = STYLE["passed" if tally.passed else "skipped"]
@@ -119,7 +123,7 @@ class CheckView:
     def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
         mark, style = STYLE[result.outcome]
         if result.outcome == "not_implemented":
-            passed = f" ({_cases(len(tally.passed))} passed)" if tally.passed else ""
+            passed = f" ({tally.counted} passed)" if tally.passed else ""
             self._console.print(Text.assemble((mark, style), " ", (file, "bold"), "  ", plain(result.message), passed))
             return
         self.mistakes += 1
@@ -176,15 +180,11 @@ def _folded(tally: _Tally) -> str:
     pieces = []
     if tally.passed:
         many = len(tally.passed) > NAMED
-        names = _cases(len(tally.passed)) if many else ", ".join(tally.passed)
+        names = tally.counted if many else ", ".join(tally.passed)
         pieces.append(f"passed before it: {names}")
     if left := tally.total - tally.done:
         pieces.append(f"not run: {left} more")
     return " · ".join(pieces)
-
-
-def _cases(count: int) -> str:
-    return f"{count} case" if count == 1 else f"{count} cases"
 
 
 def unknown_here(report: Report) -> list[str]:
@@ -192,12 +192,10 @@ def unknown_here(report: Report) -> list[str]:
     if report.environment.device == "cuda":
         return ["not part of a check: speed; `grader run` grades it"]
     skipped: Counter[str] = Counter()
-    for one in report.assignments:
-        for part in one.parts:
-            for case in part.cases:
-                if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
-                    skipped[case.message.removeprefix("needs a GPU: ")] += 1
+    for case in (case for _, part in report.parts for case in part.cases):
+        if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
+            skipped[case.message.removeprefix("needs a GPU: ")] += 1
     races = ", and whether Triton programs race with each other"
     has_triton = any(one.file.endswith(".py") for one in report.assignments)
     lines = [f"cannot be known without a GPU: speed{races if has_triton else ''}"]
-    return lines + [f"  {reason} ({_cases(count)})" for reason, count in skipped.items()]
+    return lines + [f"  {reason} ({counted(count, 'case')})" for reason, count in skipped.items()]

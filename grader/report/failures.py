@@ -6,12 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from grader.report.map_view import LINES, MapView, rows_in
 from grader.report.model import CaseResult, PartResult
-from grader.report.style import STYLE, plain
+from grader.report.style import STYLE, counted, first_of, indented, plain
 from grader.verdict.causes import Cause, causes
 from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
@@ -64,11 +63,11 @@ def failures(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]
         blocks.append(_line(f"✗ {names}: {'the same cause' if cause.sentence else 'the same'} as above", "bold red"))
     new = [cause for cause in found if cause not in again]
     for number, cause in enumerate(new[: detail.causes]):
-        blocks.append(_indented(_cause(cause, detail, with_map=number == 0)))
+        blocks.append(indented(_cause(cause, detail, with_map=number == 0)))
     if left := new[detail.causes :]:
         cases = [case for cause in left for case in (cause.example, *cause.others)]
         words = [f"{named(case)} ({case.outcome.replace('_', ' ')})" for case in cases]
-        blocks.append(_line(f"and more: {_cut(words, detail.names)}", "dim"))
+        blocks.append(_line(f"and more: {first_of(words, detail.names)}", "dim"))
     return blocks
 
 
@@ -80,8 +79,8 @@ def _cause(cause: Cause, detail: Detail, with_map: bool) -> RenderableType:
     if detail.others:
         blocks += [case_view(case, detail) for case in rest]
     elif rest:
-        more = f"{len(rest)} more case{'s' if rest[1:] else ''}, the same way: {_names(rest, detail.names)}"
-        blocks.append(_indented(plain(more, "dim")))
+        more = f"{counted(len(rest), 'more case')}, the same way: {_names(rest, detail.names)}"
+        blocks.append(indented(plain(more, "dim")))
     return Group(*blocks)
 
 
@@ -114,7 +113,7 @@ def case_view(
         )
         frames = [shortened(line, detail.letters) for line in frames[-detail.traceback_lines :]]
         lines.append(plain("\n".join([*left_out, *frames]), "dim"))
-    return Group(head, *map(_indented, lines))
+    return Group(head, *map(indented, lines))
 
 
 def within(message: str, letters: int) -> str:
@@ -142,16 +141,8 @@ def named(case: CaseResult) -> str:
 
 
 def _names(cases: Sequence[CaseResult], most: int) -> str:
-    return _cut([named(case) for case in cases], most)
-
-
-def _cut(words: Sequence[str], most: int) -> str:
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return first_of([named(case) for case in cases], most)
 
 
 def _line(words: str, style: str) -> RenderableType:
-    return _indented(plain(words, style))
-
-
-def _indented(content: RenderableType) -> Padding:
-    return Padding(content, (0, 0, 0, 2))
+    return indented(plain(words, style))

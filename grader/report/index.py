@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from grader.report.model import UNDECIDED, CaseResult, Outcome, PartResult, Points, Report
+from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
+from grader.report.style import first_of
 from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
@@ -76,7 +77,8 @@ def summary(report: Report, name: str, link: str) -> Submission:
     parts: dict[Place, Points] = {}
     groups: dict[Place, str] = {}
     seen: dict[tuple[str, tuple[str, str]], CauseSeen] = {}
-    for place, part in _parts(report):
+    for one, part in report.parts:
+        place = (one.name, part.name) if len(one.parts) > 1 else (one.name,)
         parts[place] = Points.total([part.points, part.speed.points])
         usable = any(case.outcome == "passed" for case in part.cases)
         groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
@@ -99,7 +101,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
         parts,
         groups,
         seen,
-        tuple(one[:MAX_WORDS] for one in (*report.infra_errors, *incomplete)),
+        tuple(words[:MAX_WORDS] for words in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
     )
 
@@ -108,12 +110,6 @@ def _without_place(message: str) -> str:
     """The message of a case of which no cause is known; where it tells of one submission's elements, no more than the output."""
     output, found, _ = message.partition(PLACE)
     return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
-
-
-def _parts(report: Report) -> Iterator[tuple[Place, PartResult]]:
-    for one in report.assignments:
-        for part in one.parts:
-            yield (one.name, part.name) if one.parts[1:] else (one.name,), part
 
 
 def _state(cases: Iterable[CaseResult], usable: bool) -> str:
@@ -295,5 +291,4 @@ def _most(submissions: Iterable[Submission]) -> dict[str, str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    told = ", ".join(shortened(one, MAX_NAME) for one in names[:MAX_NAMES])
-    return f"{told} and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else told
+    return first_of([shortened(one, MAX_NAME) for one in names], MAX_NAMES)

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from grader.report.model import FINE, IS_NAN, LEVELS, NO_ELEMENT, OUTSIDE, UNWRITTEN, ErrorMap
-from grader.report.style import plain
+from grader.report.style import counted, plain
 from grader.verdict.cells import factor, shrunk, worst_of
 
 LINES = 12  # of text, with heading, axis and legend
@@ -50,15 +50,11 @@ IN_ASCII = str.maketrans("·█▀▄│└×–", '.#"_|+x-')
 def heading(found: ErrorMap) -> str:
     """What is shown, and what a cell stands for."""
     name = found.output + (f"[{', '.join(map(str, found.at))}]" if found.at else "")
-    size = f"{_counted(found.rows, 'row')} × {_counted(found.columns, 'column')}"
+    size = f"{counted(found.rows, 'row')} × {counted(found.columns, 'column')}"
     if found.folded:
-        size = f"{'rows of ' if found.rows > 1 else ''}{_counted(found.columns, 'element')}"
+        size = f"{'rows of ' if found.rows > 1 else ''}{counted(found.columns, 'element')}"
     one = found.cell_rows * found.cell_columns == 1
     return f"{name}, {size}; a cell is {'one element' if one else f'{found.cell_rows} × {found.cell_columns} elements'}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def in_words(found: ErrorMap) -> list[str]:
@@ -114,15 +110,11 @@ class MapView:
         label = len(str(found.first + found.rows * (found.columns if found.folded else 1))) + 1
         shown = shrunk(found, rows_in(self._lines - sum(map(bool, extras))), width - label - 1)
         lines = [plain(heading(shown), "dim")]
-        if shown.before:
-            lines.append(_labelled("", label, _pairs(shown.before, NO_ELEMENT * len(shown.before), has_colour)))
         step = shown.cell_rows * (found.columns if found.folded else 1)
-        for number in range(0, len(shown.cells), 2):
-            upper, *lower = shown.cells[number : number + 2]
-            cells = _pairs(upper, lower[0] if lower else NO_ELEMENT * len(upper), has_colour)
-            lines.append(_labelled(str(found.first + number * step), label, cells))
-        if shown.after:
-            lines.append(_labelled("", label, _pairs(shown.after, NO_ELEMENT * len(shown.after), has_colour)))
+        inside = [(str(found.first + at * step), shown.cells[at : at + 2]) for at in range(0, len(shown.cells), 2)]
+        for number, rows in [("", [shown.before]), *inside, ("", [shown.after])]:
+            if rows[0]:
+                lines.append(Text.assemble((f"{number:>{label}}│", "dim"), _pairs(rows, has_colour)))
         last = str(found.columns - 1)
         lines.append(
             plain(f"{'':{label}}└0{last:>{len(shown.cells[0]) - 1}}" if found.columns > 1 else f"{'':{label}}└0", "dim")
@@ -130,21 +122,19 @@ class MapView:
         if matrices:
             row = "".join(worst_of([matrices], 1, factor(len(matrices), width - 20)))
             words = f"{found.output}[0] to [{', '.join(str(size - 1) for size in found.leading)}] "
-            lines.append(Text.assemble((words, "dim"), _pairs(row, NO_ELEMENT * len(row), has_colour)))
+            lines.append(Text.assemble((words, "dim"), _pairs([row], has_colour)))
         drawn = "".join(line.plain for line in lines[1:])
         lines.append(_legend("".join([*shown.cells, *extras]), drawn, has_colour))
         return lines
 
 
-def _labelled(label: str, width: int, cells: Text) -> Text:
-    return Text.assemble((f"{label:>{width}}│", "dim"), cells)
-
-
-def _pairs(upper: str, lower: str, has_colour: bool) -> Text:
-    """A line of text for two rows of cells."""
+def _pairs(rows: Sequence[str], has_colour: bool) -> Text:
+    """A line of text for one row of cells or two."""
     line = Text()
-    for above, below in zip(upper, lower, strict=True):
-        line.append(*(_coloured if has_colour else _lettered)(OF_MARK[above], OF_MARK[below]))
+    for above, *below in zip(*rows, strict=True):
+        line.append(
+            *(_coloured if has_colour else _lettered)(OF_MARK[above], OF_MARK[below[0] if below else NO_ELEMENT])
+        )
     return line
 
 

@@ -396,6 +396,9 @@ class AssignmentResult(Model):
     )
     log: WorkerLog
 
+    def title_of(self, part: PartResult) -> str:
+        return f"{self.title}, {part.title}" if len(self.parts) > 1 else self.title
+
 
 class SubmissionInfo(Model):
     """The graded folder. `sha256` covers the names and contents of the staged files."""
@@ -484,6 +487,11 @@ class Report(Model):
     infra_errors: tuple[Words, ...] = Field(
         default=(), description="faults of the grader or the machine; cases that they touched are not graded"
     )
+
+    @property
+    def parts(self) -> Iterator[tuple[AssignmentResult, PartResult]]:
+        """Every part, with its assignment."""
+        return ((one, part) for one in self.assignments for part in one.parts)
 
     @model_validator(mode="after")
     def _adds_up(self) -> Report:

@@ -23,7 +23,6 @@ from grader.report.model import (
     AssignmentResult,
     CaseResult,
     KernelResources,
-    Points,
     Report,
     SourceLines,
     SpeedCaseResult,
@@ -31,7 +30,7 @@ from grader.report.model import (
 from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.redact import redacted
-from grader.report.style import STYLE, shown
+from grader.report.style import STYLE, points_words, shown
 from grader.report.svg import shortened
 from grader.verdict.blame import blamed
 from grader.verdict.causes import causes
@@ -87,7 +86,7 @@ def _environment() -> Environment:
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
-    environment.filters |= {"points": _points, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
+    environment.filters |= {"points": points_words, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
     environment.filters["short"] = lambda name: shortened(name, MAX_NAME)
     environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
     return environment
@@ -96,15 +95,6 @@ def _environment() -> Environment:
 def _finalized(value: Any) -> Any:
     """What a template's expression puts on the page: markup of the templates as it is, any other text without hidden characters."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else shown(value)
-
-
-def _points(points: Points) -> str:
-    """Points as 3/4, as the terminal has them; of what was not graded, the possible ones."""
-    if points.possible == 0:
-        return "–"
-    if points.graded == 0:
-        return f"not graded ({points.possible:g})"
-    return f"{points.earned:g}/{points.graded:g}"
 
 
 def _excerpts(

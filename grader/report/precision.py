@@ -15,9 +15,9 @@ from grader.report.model import (
     UNWRITTEN,
     ErrorMap,
     OutputError,
-    PartResult,
     Report,
 )
+from grader.report.style import counted
 from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, line, rectangle, shortened
 
 # Errors against budgets -----------------------------------------------------------------------------------------------
@@ -39,8 +39,8 @@ def _of(error: float, budget: float) -> float:
 
 def precision(report: Report) -> Plot | None:
     """All cases by group, from an error of nothing to one beyond every budget; None where no case compares numbers."""
-    lanes = [(part, group) for one in report.assignments for part in one.parts for group in part.groups]
-    lanes = [(part, group) for part, group in lanes if any(case.errors for case in group.cases)]
+    lanes = [(one.title_of(part), group) for one, part in report.parts for group in part.groups]
+    lanes = [(head, group) for head, group in lanes if any(case.errors for case in group.cases)]
     shares = [share for _, group in lanes for case in group.cases if (share := of_budget(case.errors))]
     if not lanes:
         return None
@@ -49,8 +49,8 @@ def precision(report: Report) -> Plot | None:
     axis = Axis(min(least, 0.1) / 3, max(most, 10.0) * 3, 250, WIDTH - 20, log=True)
     marks: list[Mark] = []
     y, seen = 8.0, ""
-    for part, group in lanes:
-        if (head := _title_of(report, part)) != seen:
+    for head, group in lanes:
+        if head != seen:
             y, seen = y + 16, head
             marks.append(label(0, y, head, "strong"))
             y += 20
@@ -67,12 +67,12 @@ def precision(report: Report) -> Plot | None:
     marks.append(label(limit, bottom + 28, "the budget", "tick", "middle"))
     rows = [
         (
-            f"{_title_of(report, part)}: {case.title}",
+            f"{head}: {case.title}",
             error.output,
             *(f"{value:.2g}" for value in (error.worst, error.worst_budget, error.rms, error.rms_budget)),
             share_words(of_budget([error]) or 0.0),
         )
-        for part, group in lanes
+        for head, group in lanes
         for case in group.cases
         for error in case.errors
     ]
@@ -88,11 +88,6 @@ def precision(report: Report) -> Plot | None:
         ("case", "output", "worst error", "budget", "root mean square", "budget", "of the budget"),
         rows,
     )
-
-
-def _title_of(report: Report, part: PartResult) -> str:
-    assignment = next(one for one in report.assignments if any(part is own for own in one.parts))
-    return f"{assignment.title}, {part.title}" if len(assignment.parts) > 1 else assignment.title
 
 
 def share_words(share: float) -> str:
@@ -137,28 +132,30 @@ def error_map(found: ErrorMap, name: str) -> Plot:
             top += LARGEST_CELL + 8
     marks += _cells(found.cells, LEFT, top, cell, height)
     bottom = top + down * height
-    rows, columns = _row_axis(found, top, bottom), Axis(0, found.columns, LEFT, LEFT + across * cell)
+    last = found.first + found.rows * (found.columns if found.folded else 1)
+    rows, columns = Axis(found.first, last, top, bottom), Axis(0, found.columns, LEFT, LEFT + across * cell)
     marks += [label(LEFT - 8, max(rows.at(tick), top + 4), f"{tick:.0f}", "tick", "end") for tick in _whole(rows)]
     if found.after:
         marks += [label(LEFT - 8, bottom + 8 + LARGEST_CELL / 2, "memory after", "tick", "end")]
         marks += _cells([found.after], LEFT, bottom + 8, cell, LARGEST_CELL)
         bottom += LARGEST_CELL + 8
     marks += [label(columns.at(tick), bottom + 13, f"{tick:.0f}", "tick", "middle") for tick in _whole(columns)]
-    counted = {mark: sum(row.count(mark) for row in (*found.cells, found.before, found.after)) for mark in SAID}
+    counts = {mark: sum(row.count(mark) for row in (*found.cells, found.before, found.after)) for mark in SAID}
     one = found.cell_rows * found.cell_columns
+    which = f": the matrix [{', '.join(map(str, found.at))}] of {' × '.join(map(str, found.leading))}"
     return Plot(
         name,
-        f"Where {found.output} is wrong{_which(found)}",
-        f"{_number(found.rows, 'folded row' if found.folded else 'row')} from top to bottom, "
-        f"{_number(found.columns, 'column')} from left to right; "
+        f"Where {found.output} is wrong{which if found.at else ''}",
+        f"{counted(found.rows, 'folded row' if found.folded else 'row')} from top to bottom, "
+        f"{counted(found.columns, 'column')} from left to right; "
         f"{'a cell is one element' if one == 1 else f'a cell shows the worst of {found.cell_rows} × {found.cell_columns} elements'}. "
         "A budget is the error that is allowed.",
         WIDTH,
         int(bottom + 24),
         marks,
         ("mark", "cells", "rows", "columns"),
-        [(SAID[mark], str(count), *_extent(found, mark)) for mark, count in counted.items() if count],
-        _key(found, [mark for mark, count in counted.items() if count]),
+        [(SAID[mark], str(count), *_extent(found, mark)) for mark, count in counts.items() if count],
+        _key(found, [mark for mark, count in counts.items() if count]),
     )
 
 
@@ -166,21 +163,6 @@ def _key(found: ErrorMap, marks: Sequence[str]) -> tuple[tuple[str, Mark], ...]:
     right = [("within budget", "fine")] if any(FINE in row for row in found.cells) else []
     looks = [*right, *((SAID[mark], f"mark-{mark}") for mark in marks)]
     return tuple((words, rectangle(1, 1, 10, 10, f"cell {look}")) for words, look in looks)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _which(found: ErrorMap) -> str:
-    return (
-        f": the matrix [{', '.join(map(str, found.at))}] of {' × '.join(map(str, found.leading))}" if found.at else ""
-    )
-
-
-def _row_axis(found: ErrorMap, top: float, bottom: float) -> Axis:
-    rows = found.rows * (found.columns if found.folded else 1)
-    return Axis(found.first, found.first + rows, top, bottom)
 
 
 def _whole(axis: Axis) -> list[float]:

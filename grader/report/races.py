@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from grader.report.model import (
@@ -16,7 +16,7 @@ from grader.report.model import (
     SpeedCaseResult,
     SpeedMeasurement,
 )
-from grader.report.speed import NAMES
+from grader.report.speed import name_of
 from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, levels, line, path, spanning, square
 
 YARDSTICKS = ("copy", "matmul")
@@ -37,18 +37,8 @@ class Timed:
 
 def timed_cases(report: Report) -> list[Timed]:
     """The speed cases that were measured."""
-    found = []
-    for one in report.assignments:
-        for part in one.parts:
-            name = f"{one.title}, {part.title}" if len(one.parts) > 1 else one.title
-            for case in part.speed.cases:
-                if case.measured is not None:
-                    found.append(Timed(f"{name}: {case.name}", case, case.measured))
-    return found
-
-
-def name_of(contender: str) -> str:
-    return NAMES.get(contender, contender)
+    cases = ((one.title_of(part), case) for one, part in report.parts for case in part.speed.cases)
+    return [Timed(f"{head}: {case.name}", case, case.measured) for head, case in cases if case.measured is not None]
 
 
 # Speed-ups against bands ----------------------------------------------------------------------------------------------
@@ -156,7 +146,11 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
     x = spanning(intensities, 2.5, 70, WIDTH - 20)
     rates = [one.flops_per_s for *_, one in points]
     y = spanning([*rates, min(bandwidth * x.high, peak)], 1.8, 330, 24)
-    marks = [*grid(x, 24, 330), *levels(_in_tera(y), 70, WIDTH - 20), *_roofs(x, y, bandwidth, peak)]
+    marks = [
+        *grid(x, 24, 330),
+        *levels(replace(y, low=y.low / 1e12, high=y.high / 1e12), 70, WIDTH - 20),
+        *_roofs(x, y, bandwidth, peak),
+    ]
     marks.append(label((x.start + x.end) / 2, 362, "operations for each byte that must be moved", "tick", "middle"))
     marks.append(label(0, 8, "TFLOP/s", "tick"))
     taken: list[tuple[float, float, set[int]]] = []
@@ -193,10 +187,6 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
         ],
         _key(one.name for *_, one in points),
     )
-
-
-def _in_tera(axis: Axis) -> Axis:
-    return Axis(axis.low / 1e12, axis.high / 1e12, axis.start, axis.end, log=True)
 
 
 def _roofs(x: Axis, y: Axis, bandwidth: float, peak: float) -> list[Mark]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grader.report.model import BandResult, ContenderTime, SpeedCaseResult, SpeedMeasurement
-from grader.report.style import STYLE, plain, points_text
+from grader.report.style import STYLE, headline, indented, plain, points_text
 
 NAMES = {
     "submission": "your code",
@@ -22,29 +21,27 @@ NAMES = {
 }
 
 
+def name_of(contender: str) -> str:
+    return NAMES.get(contender, contender)
+
+
 def speed_case(result: SpeedCaseResult) -> RenderableType:
     """The case's times as a table, then its bands and flags; or the reason for their absence."""
     mark, style = STYLE[result.outcome]
-    head = Table.grid(expand=True)
-    head.add_column(ratio=1)
-    head.add_column(justify="right")
     title = Text.assemble((f"{mark} speed: {result.name}", style), (f"  {result.size}", "dim"))
     if result.outcome != "passed":
         title.append(f"  {result.outcome.replace('_', ' ')}", style)
-    head.add_row(title, points_text(result.points))
-    lines: list[RenderableType] = [head]
-    if result.message:
-        lines.append(_indented(plain(result.message)))
-    lines += [_indented(plain(line)) for line in result.diagnosis]
+    lines: list[RenderableType] = []
+    lines += [plain(line) for line in (result.message, *result.diagnosis) if line]
     if result.traceback:
-        lines.append(_indented(plain(result.traceback.rstrip(), "dim")))
+        lines.append(plain(result.traceback.rstrip(), "dim"))
     if result.measured is not None:
-        lines.append(_indented(_times(result.measured)))
+        lines.append(_times(result.measured))
     if result.bands:
-        lines.append(_indented(_bands(result.bands)))
+        lines.append(_bands(result.bands))
     if result.measured is not None:
-        lines += [_indented(plain(f"! {flag}", "yellow")) for flag in result.measured.flags]
-    return Group(*lines)
+        lines += [plain(f"! {flag}", "yellow") for flag in result.measured.flags]
+    return Group(headline(title, points_text(result.points)), *map(indented, lines))
 
 
 def _times(measured: SpeedMeasurement) -> Table:
@@ -60,7 +57,7 @@ def _times(measured: SpeedMeasurement) -> Table:
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
         own = one.name == "submission"
         table.add_row(
-            plain(NAMES.get(one.name, one.name), "bold" if own else ""),
+            plain(name_of(one.name), "bold" if own else ""),
             f"{one.time_s.median * 1e3:.4g} ms",
             rate,
             f"{one.roofline_share:.0%}",
@@ -81,10 +78,5 @@ def _bands(bands: tuple[BandResult, ...]) -> Text:
     for band in bands:
         sign, style = ("✓", "green") if band.reached else ("✗", "red")
         doubt = ", in doubt" if band.undecided else ""
-        name = NAMES.get(band.vs, band.vs)
-        pieces.append(Text(f"{sign} {band.speedup:g} × {name}: {band.points:g} p.{doubt}", style=style))
+        pieces.append(Text(f"{sign} {band.speedup:g} × {name_of(band.vs)}: {band.points:g} p.{doubt}", style=style))
     return Text("   ").join(pieces)
-
-
-def _indented(content: RenderableType) -> Padding:
-    return Padding(content, (0, 0, 0, 2))

@@ -1,7 +1,12 @@
-"""The look of outcomes, points and untrusted text."""
+"""The look of outcomes, points and untrusted text, and what every terminal view of a report is put together from."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from grader.report.model import Outcome, Points
@@ -34,11 +39,35 @@ def plain(text: str, style: str = "") -> Text:
     return Text(shown(text), style)
 
 
-def points_text(points: Points) -> Text:
+def points_words(points: Points) -> str:
     """Points as 3/4; the possible points if none were graded."""
     if points.possible == 0:
-        return Text("–", style="dim")
-    if points.graded == 0:
-        return Text(f"not graded ({points.possible:g})", style="bright_black")
-    style = "green" if points.earned == points.graded else "yellow" if points.earned else "red"
-    return Text(f"{points.earned:g}/{points.graded:g}", style=style)
+        return "–"
+    return f"{points.earned:g}/{points.graded:g}" if points.graded else f"not graded ({points.possible:g})"
+
+
+def points_text(points: Points) -> Text:
+    colour = "green" if points.earned == points.graded else "yellow" if points.earned else "red"
+    return Text(points_words(points), colour if points.graded else "bright_black" if points.possible else "dim")
+
+
+def headline(left: Text, right: Text) -> Table:
+    """A line with words at both of its ends."""
+    line = Table.grid(expand=True)
+    line.add_column(ratio=1)
+    line.add_column(justify="right")
+    line.add_row(left, right)
+    return line
+
+
+def indented(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2))
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_of(words: Sequence[str], most: int) -> str:
+    """A list in a sentence, and how many more there are."""
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")

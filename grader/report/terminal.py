@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.spinner import Spinner
 from rich.table import Table
@@ -31,7 +30,7 @@ from grader.report.model import (
     worst,
 )
 from grader.report.speed import speed_case
-from grader.report.style import STYLE, plain, points_text
+from grader.report.style import STYLE, headline, indented, plain, points_text
 from grader.verdict.causes import causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
@@ -186,7 +185,7 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Det
     if shown:
         less = f" ({stand_for} of {len(lines)} lines{elsewhere})" if len(lines) > stand_for else ""
         blocks.append(plain(f"{who} printed{less}:", "dim"))
-        blocks.append(Padding(plain("\n".join(shown), "dim"), (0, 0, 0, 2)))
+        blocks.append(indented(plain("\n".join(shown), "dim")))
         if not any(is_wrong for _, is_wrong in ended):
             blocks.append(plain("prints cost no points but much time: take them out before you hand in", "dim"))
     if log.others:
@@ -198,29 +197,24 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Det
 
 
 def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -> list[RenderableType]:
-    head = Table.grid(expand=True)
-    head.add_column(ratio=1)
-    head.add_column(justify="right")
-    head.add_row(
-        plain(part.title, "bold"),
-        Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points)),
-    )
+    points = Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points))
+    head = headline(plain(part.title, "bold"), points)
     blocks: list[RenderableType] = [head]
     ran = [case for case in part.cases if case.outcome != "skipped"] or list(part.cases)
     alike = len({(case.outcome, case.message) for case in ran}) == 1 and (ran[1:] or ran[0].outcome == "skipped")
     if alike and ran[0].outcome != "passed":
-        return [head, Padding(case_view(ran[0], detail, "every case"), (0, 0, 0, 2))]
+        return [head, indented(case_view(ran[0], detail, "every case"))]
     blocks.append(_groups(part, detail))
     blocks += failures(part, detail, told)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]
     reasons = sorted(set(skipped)) if detail.asides else _in_short(skipped) if detail.right else []
-    blocks += [Padding(plain(f"– skipped: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in reasons]
+    blocks += [indented(plain(f"– skipped: {reason}", "bright_black")) for reason in reasons]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
-    blocks += [Padding(plain(f"✓ {case.title}: {case.message}", "dim"), (0, 0, 0, 2)) for case in notes]
-    blocks += [Padding(_gpu_time(case), (0, 0, 0, 2)) for case in part.cases if case.gpu_time is not None]
-    blocks += [Padding(speed_case(one), (0, 0, 0, 2)) for one in part.speed.cases if one.outcome != "skipped"]
+    blocks += [indented(plain(f"✓ {case.title}: {case.message}", "dim")) for case in notes]
+    blocks += [indented(_gpu_time(case)) for case in part.cases if case.gpu_time is not None]
+    blocks += [indented(speed_case(one)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
-    blocks += [Padding(plain(f"– speed: {reason}", "bright_black"), (0, 0, 0, 2)) for reason in sorted(unmeasured)]
+    blocks += [indented(plain(f"– speed: {reason}", "bright_black")) for reason in sorted(unmeasured)]
     return blocks
 
 
@@ -343,7 +337,7 @@ def _summary(report: Report) -> RenderableType:
             Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost")
         )
     if open_speed:
-        cases = [case for one in report.assignments for part in one.parts for case in part.speed.cases]
+        cases = [case for _, part in report.parts for case in part.speed.cases]
         why = (
             "speed was not asked for"
             if not cases

@@ -86,30 +86,20 @@ def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event
     return None
 
 
-class Watchdog:
-    """Ends a judge that is silent for too long, or takes too long as a whole. A context manager.
+class Monitor:
+    """A thread that watches a grading. A context manager.
 
     Args:
-        bite: ends the judge; called at most once, from another thread.
-        silence_s, whole_s: the limits, in seconds.
+        bite: ends the grading; called at most once, from the thread.
 
     Attributes:
         reason: why `bite` was called, in words; "" before.
     """
 
-    def __init__(
-        self, bite: Callable[[], None], silence_s: float = SILENCE_LIMIT_S, whole_s: float = RUN_LIMIT_S
-    ) -> None:
+    def __init__(self, bite: Callable[[], None]) -> None:
         self._bite = bite
-        self._silence_s = silence_s
-        self._whole_s = whole_s
         self._done = threading.Event()
-        self._begun = self._fed = time.monotonic()
         self.reason = ""
-
-    def feed(self) -> None:
-        """Note an event of the judge."""
-        self._fed = time.monotonic()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._watch, daemon=True).start()
@@ -119,12 +109,27 @@ class Watchdog:
         self._done.set()
 
     def _watch(self) -> None:
+        raise NotImplementedError
+
+
+class Watchdog(Monitor):
+    """Ends a judge that is silent for too long, or takes too long as a whole."""
+
+    def __init__(self, bite: Callable[[], None]) -> None:
+        super().__init__(bite)
+        self._begun = self._fed = time.monotonic()
+
+    def feed(self) -> None:
+        """Note an event of the judge."""
+        self._fed = time.monotonic()
+
+    def _watch(self) -> None:
         while not self.reason:
-            remaining = min(self._fed + self._silence_s, self._begun + self._whole_s) - time.monotonic()
+            remaining = min(self._fed + SILENCE_LIMIT_S, self._begun + RUN_LIMIT_S) - time.monotonic()
             if self._done.wait(max(remaining, 0)):
                 return
-            if time.monotonic() >= self._begun + self._whole_s:
-                self.reason = f"the judge took more than {self._whole_s:g} s and was ended"
-            elif time.monotonic() >= self._fed + self._silence_s:
-                self.reason = f"the judge said nothing for {self._silence_s:g} s and was ended: was it stopped?"
+            if time.monotonic() >= self._begun + RUN_LIMIT_S:
+                self.reason = f"the judge took more than {RUN_LIMIT_S:g} s and was ended"
+            elif time.monotonic() >= self._fed + SILENCE_LIMIT_S:
+                self.reason = f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?"
         self._bite()

@@ -28,23 +28,14 @@ def choose(place: Place) -> SandboxName:
 
     try:
         docker.find(place)
-    except engine.ImageMissing as missing:
-        _refuse(missing, image_expected)
     except InfraError as error:
-        _refuse(error, image_expected or daemon_named)
-    else:
-        return "docker"
-    return "host"
-
-
-def _refuse(error: InfraError, expected: str) -> None:
-    """Raise the error, with the next step, if there is a reason to expect containers."""
-    from grader.sandbox import engine
-
-    if expected:
+        expected = image_expected or (daemon_named if not isinstance(error, engine.ImageMissing) else "")
+        if not expected:
+            return "host"
         words = str(error).replace(engine.HELP, "").rstrip(" ;.")
         insist = f"{expected}, so nothing is graded on this host instead, unless --sandbox host says so"
         raise InfraError(f"{words}. {insist}; `grader doctor` says more") from None
+    return "docker"
 
 
 def open_sandbox(place: Place, folder: Path, head_start: HeadStart) -> Sandbox:

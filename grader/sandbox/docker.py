@@ -166,26 +166,12 @@ class DockerSandbox:
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
         """The engine's multiplexed stream (Engine API, "attach to a container"): the stream's number, stdout 1 or stderr 2, and bytes."""
-        while len(header := self._read(8)) == 8:
-            stream, size = struct.unpack(">BxxxL", header)
-            while size > 0:
-                if not (data := self._receive(min(size, 1 << 16))):
-                    return
-                size -= len(data)
-                yield stream, data
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size and (more := self._receive(size - len(data))):
-            data += more
-        return data
-
-    def _receive(self, size: int) -> bytes:
-        """Up to `size` bytes; none at the end of the stream, or if the connection broke."""
-        try:
-            return bytes(self._socket.recv(size))
-        except OSError:
-            return b""
+        with contextlib.suppress(OSError), self._socket.makefile("rb") as file:  # a broken connection is an end too
+            while len(header := file.read(8)) == 8:
+                stream, size = struct.unpack(">BxxxL", header)
+                while size > 0 and (data := file.read(min(size, 1 << 16))):
+                    size -= len(data)
+                    yield stream, data
 
     def _bite(self) -> None:
         """End the judge and the reading of its events, even if the daemon hangs."""
@@ -317,11 +303,8 @@ def find(place: Place) -> None:
         InfraError: the daemon does not answer within `engine.LOOK_TIMEOUT_S`, or has no such image.
         UsageError: a container would not get the GPU.
     """
-    client = engine.connect(engine.LOOK_TIMEOUT_S)
-    try:
+    with contextlib.closing(engine.connect(engine.LOOK_TIMEOUT_S)) as client:
         info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
-    finally:
-        client.close()
     engine.remember(place.image)
     if choose_gpu(place, image.labels, info) is None and place.device == "auto" and driver_is_loaded():
         raise UsageError(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import docker
@@ -19,7 +18,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from grader.background import later
-from grader.sandbox.base import InfraError
+from grader.sandbox.base import InfraError, Monitor
 from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
@@ -64,8 +63,12 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
     """
 
     def asked() -> T:
-        with in_words(doing), _no_daemon_either():
-            return ask()
+        with in_words(doing):
+            try:
+                return ask()
+            except (ValueError, AttributeError, KeyError, TypeError) as error:
+                # The SDK leaks these for an invalid address, or for a server that is no daemon.
+                raise DockerException(f"{type(error).__name__}: {error}") from error
 
     limit_s = 2 * (timeout_s or TIMEOUT_S)
     try:
@@ -75,38 +78,10 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
         raise InfraError(f"{words}. {HELP}") from None
 
 
-@contextlib.contextmanager
-def _no_daemon_either() -> Iterator[None]:
-    """Turn the exceptions that the SDK leaks for an invalid address, or for a server that is no daemon, into DockerException."""
-    try:
-        yield
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise DockerException(f"{type(error).__name__}: {error}") from error
+class Pulse(Monitor):
+    """Pings the daemon at intervals during a grading in a container, and bites when the daemon does not answer."""
 
-
-class Pulse:
-    """Pings the daemon at intervals during a grading in a container. A context manager.
-
-    Args:
-        bite: called at most once, from another thread, when the daemon does not answer.
-
-    Attributes:
-        reason: why `bite` was called, in words; "" before.
-    """
-
-    def __init__(self, bite: Callable[[], None]) -> None:
-        self._bite = bite
-        self._done = threading.Event()
-        self.reason = ""
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._feel, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-
-    def _feel(self) -> None:
+    def _watch(self) -> None:
         with contextlib.closing(_client(PULSE_TIMEOUT_S, OLDEST_API)) as client:
             while not self._done.wait(PULSE_S):
                 try:

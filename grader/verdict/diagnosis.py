@@ -70,8 +70,13 @@ def explain_call(
         mine, is_first = mistakes.get(name), name == wrong[0]
         if bool(bad[name].any()):
             here = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before)
+        elif mine is None:
+            here = [
+                f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
+                "consistent with a wrong constant or an intermediate result kept in too low a precision"
+            ]
         else:
-            here = small_errors(name) if mine is None else [f"{name} is off by small errors everywhere"]
+            here = [f"{name} is off by small errors everywhere"]
         if mine is not None and mine.outputs[0] == name:
             here.insert(1, str(mine))
         if is_first and scene.earlier:
@@ -200,14 +205,6 @@ class Seen:
     @cached_property
     def got64(self) -> torch.Tensor:
         return self.got.double()
-
-
-def small_errors(name: str) -> list[str]:
-    """Sentences about an output whose elements are all within budget while their root mean square is not."""
-    return [
-        f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
-        "consistent with a wrong constant or an intermediate result kept in too low a precision"
-    ]
 
 
 def _share(count: int, total: int) -> str:

@@ -26,6 +26,7 @@ from grader.report.model import (
     ErrorMap,
 )
 from grader.verdict import tolerance
+from grader.verdict.cells import factor
 from grader.verdict.diagnosis import poisoned
 
 NARROWEST = 64  # elements of a folded vector's row, unless there are fewer
@@ -90,7 +91,7 @@ def error_map(
     matrix = rows.part(number * height, (number + 1) * height) if leading else rows
     columns = bad.shape[-1] if bad.ndim > 1 else _fold(bad.numel())
     high, wide = -(-matrix.expected.numel() // columns), columns
-    cell_rows, cell_columns = _cell(high, MAP_ROWS), _cell(wide, MAP_COLUMNS)
+    cell_rows, cell_columns = factor(high, MAP_ROWS), factor(wide, MAP_COLUMNS)
     step = max(1, tolerance.CHUNK // (columns * cell_rows)) * cell_rows
     found = torch.cat([_worst(one, cell_rows, cell_columns) for one in _slices(matrix, columns, step)])
     matrices, cell_matrices = _of_each_matrix(rows, math.prod(leading)) if before is None else ("", 1)
@@ -121,11 +122,6 @@ def _fold(elements: int) -> int:
     return elements if elements <= NARROWEST else max(NARROWEST, 1 << (math.isqrt(2 * elements - 1)).bit_length())
 
 
-def _cell(size: int, most: int) -> int:
-    """Rows or columns of a cell: a power of two, so that tiles of a kernel end where cells do."""
-    return 1 << (-(-size // most) - 1).bit_length()
-
-
 def _slices(matrix: Compared, columns: int, step: int) -> Iterator[torch.Tensor]:
     """The marks of a matrix, `step` rows at a time; of a vector folded into rows, the last one filled up."""
     length = step if matrix.expected.ndim > 1 else step * columns
@@ -150,7 +146,7 @@ def _of_each_matrix(rows: Compared, count: int) -> tuple[str, int]:
     columns = rows.expected.shape[-1]
     worst = [one.amax(-1) for one in _slices(rows, columns, max(1, tolerance.CHUNK // columns))]
     each = torch.cat(worst).reshape(count, -1).amax(-1, keepdim=True)
-    size = _cell(count, MAP_COLUMNS)
+    size = factor(count, MAP_COLUMNS)
     return _text(_worst(each, size, 1).flatten().tolist()), size
 
 

@@ -140,9 +140,9 @@ class Module:
         self._all: Sequence[Module] = (self,)
         self._methods: dict[str, set[str]] = {}  # by the submission's class
         self._instances: dict[str, set[str]] = {}  # by assignment target: the classes whose instances were assigned
-        self._bound = Counter(name for node in self.nodes for name in _binds(node))
+        self._bound = Counter(name for node in self.nodes for name in binds(node))
         # The bindings by imports.
-        self._aliases = Counter(name for node in self.nodes if isinstance(node, ast.alias) for name in _binds(node))
+        self._aliases = Counter(name for node in self.nodes if isinstance(node, ast.alias) for name in binds(node))
         self._changed: set[str] = set()  # attributes that are set on some object or module
         self._constants: dict[str, object] = {} if renamed else {"__name__": PurePosixPath(file).stem}
         self._constants |= dict(_constants(body))
@@ -365,7 +365,7 @@ def _renames(node: ast.AST) -> bool:
             return False
 
 
-def _binds(node: ast.AST) -> Iterator[str]:
+def binds(node: ast.AST) -> Iterator[str]:
     """Names that a node binds, in any scope."""
     match node:
         case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):

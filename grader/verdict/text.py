@@ -77,7 +77,7 @@ def _of_python(source: bytes) -> str:
 
 
 def _of_encoding(source: bytes) -> str:
-    declared = _declared(source)
+    line, declared = _declared(source)
     name = declared or "utf-8"
     try:
         source.decode(name)
@@ -87,26 +87,19 @@ def _of_encoding(source: bytes) -> str:
         mend = SAVE if declared is None else f"{SAVE}, and take that comment out"
         return f"line {_line(source, error.start)}: the byte 0x{source[error.start]:02X} is not {what}: {mend}"
     except (SyntaxError, LookupError, UnicodeError):
-        line = next(
-            (number for number, one in enumerate(source.splitlines()[:2], 1) if tokenize.cookie_re.match(_latin(one))),
-            1,
-        )
         return f"line {line}: the comment names the encoding {name}, in which Python cannot read the file: {SAVE}, and take that out"
     return ""
 
 
-def _declared(source: bytes) -> str | None:
-    """The encoding that a comment in one of the first two lines names, unless it is UTF-8."""
-    for number, line in enumerate(source.removeprefix(codecs.BOM_UTF8).splitlines()[:2]):
-        if found := tokenize.cookie_re.match(_latin(line)):
-            return None if found[1].lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig") else found[1][:40]
-        if number == 0 and not re.match(rb"^[ \t\f]*(?:[#\r\n]|$)", line):
-            return None
-    return None
-
-
-def _latin(line: bytes) -> str:
-    return line.decode("latin-1")
+def _declared(source: bytes) -> tuple[int, str | None]:
+    """The line of a comment in one of the first two lines that names an encoding, else 1; and the encoding, unless it is UTF-8."""
+    for number, line in enumerate(source.removeprefix(codecs.BOM_UTF8).splitlines()[:2], 1):
+        if found := tokenize.cookie_re.match(line.decode("latin-1")):
+            is_usual = found[1].lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+            return number, None if is_usual else found[1][:40]
+        if not re.match(rb"^[ \t\f]*(?:[#\r\n]|$)", line):
+            break
+    return 1, None
 
 
 def _line(source: bytes, at: int) -> int:
