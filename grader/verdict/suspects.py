@@ -28,12 +28,12 @@ FEW = 16
 NOTHING = 1e-6  # an output of zeros is explained by a suspect with outputs up to this share of the error
 NEARLY_NOTHING = 0.01  # the same for other small outputs: TF32 leaves so much of a difference of equal numbers
 EXACT = 1e-3  # the search ends with a suspect that leaves no more of the error
-SMALL = (
-    4 * EXACT
-)  # the share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it
+# The share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it.
+SMALL = 4 * EXACT
 WEAK = 0.04  # the share counted for a suspect that only explains the places of NaN and infinity; several may
 MOST_WEAK = 3  # more weak suspects of one output are no explanation
-# Of an elementwise function every error above EACH, and above EACH_SHARE of the element, must be explained: all but EACH_UNEXPLAINED of it.
+# For an elementwise function a suspect must explain each error above EACH and above EACH_SHARE of the element, but for
+# a share of EACH_UNEXPLAINED.
 EACH = 1e-4
 EACH_SHARE = 0.02
 EACH_UNEXPLAINED = 0.5
