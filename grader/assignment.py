@@ -145,7 +145,7 @@ class Case(Keyed):
     """A correctness case: inputs that the judge draws, and how the submission is called on them.
 
     Attributes:
-        tries: a line for the student: what the case is to find.
+        tries: the purpose of the case, in a line for the student.
         compiled: for Triton on a CPU: whether to compile the launches for `architectures` too.
         interpreted: for Triton on a CPU: false if the interpreter would take too long. The case is then skipped, and
             compiled if `compiled`.

@@ -29,7 +29,9 @@ NO_GPU = "there is no NVIDIA GPU here"
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as NVML sees it. users: other processes that compute on it, in words. exclusive: the GPU admits one process at a time."""
+    """A GPU as NVML sees it. users: other processes on the GPU, in words. exclusive: the GPU admits one process at a
+    time.
+    """
 
     name: str
     memory_gib: float

@@ -23,7 +23,7 @@ class Place:
     """Where the result of a case, check or speed case belongs in the report.
 
     Attributes:
-        tries: one line for the student: what the case tries.
+        tries: the purpose of the case, in a line for the student.
         sizes: of a speed case; None otherwise.
     """
 

@@ -149,7 +149,7 @@ class Lanes:
                 except ContenderFault as one:
                     fault = one  # raised by the work that needs the worker
                 except BaseException as error:
-                    # Probably the machine's fault: the work asks for a worker again and raises what it then finds.
+                    # Probably the machine's fault: the work asks for a worker again, and raises the error if it recurs.
                     clear_frames(error.__traceback__)
             held = queue
             if (following := self._take(queue)) is not None:

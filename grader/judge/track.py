@@ -1,4 +1,4 @@
-"""The track and the lineup of races: what all races of a grading share, and the contenders of one race."""
+"""The track, which all races of a grading share, and the lineup: the contenders of one race."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grader.verdict.speed import SUBMISSION
 
 @dataclass
 class Track:
-    """What all races of a grading share: the run, the crew, the comparison, and the numbers of inputs drawn so far."""
+    """The run, the crew, the comparison and the numbers of drawn inputs, which all races of a grading share."""
 
     run: Run
     crew: Crew

@@ -188,7 +188,7 @@ def _folded(tally: _Tally) -> str:
 
 
 def unknown_here(report: Report) -> list[str]:
-    """What this check cannot know, for the student to bear in mind."""
+    """Sentences about the limits of this check, for the student."""
     if report.environment.device == "cuda":
         return ["not part of a check: speed; `grader run` grades it"]
     skipped: Counter[str] = Counter()

@@ -21,15 +21,15 @@ LINE = 60  # letters
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is told of an assignment.
+    """The amount of detail about an assignment.
 
     causes: of a part, with an example.
-    sentences: of an example, beside its message and the one that names the cause.
+    sentences: of an example, beside its message and the sentence that names the cause.
     map_lines: of the map of a part's first cause.
     traceback_lines, log_lines, names: at most.
     letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
     others: every other case of a cause is told in full as well.
-    asides: whether the compilers' findings, the reasons of skipped cases, and what libraries printed are told at length.
+    asides: whether compilers' findings, reasons of skipped cases, and libraries' prints are shown at length.
     right: whether groups without a failure have lines of their own, and skipped cases one.
     """
 
@@ -50,7 +50,7 @@ VERBOSE = Detail(log_lines=EVERYTHING, others=True)
 
 
 def failures(part: PartResult, detail: Detail, told: Collection[tuple[str, str]] = ()) -> list[RenderableType]:
-    """What went wrong in a part.
+    """The failures of a part by cause.
 
     Args:
         told: the keys of causes that an earlier part of the assignment has told.
@@ -117,21 +117,21 @@ def case_view(
 
 
 def within(message: str, letters: int) -> str:
-    """A message that may be of any length: its first lines, and the first letters of each."""
+    """The first lines of a message, and the first letters of each."""
     lines, most = message.splitlines(), letters // LINE
     more = [f"... {len(lines) - most} more lines"] if len(lines) > most else []
     return "\n".join([*(shortened(line, letters) for line in lines[:most]), *more])
 
 
 def is_cut(case: CaseResult, detail: Detail) -> bool:
-    """Whether a case has more words than are told of it."""
+    """Whether a case's message or traceback is cut."""
     lines = case.traceback.splitlines()
     long = len(lines) > detail.traceback_lines or any(len(line) > detail.letters for line in lines)
     return long or within(case.message, detail.letters) != "\n".join(case.message.splitlines())
 
 
 def shortened(line: str, letters: int) -> str:
-    """The first letters of a line; what is left out is counted."""
+    """The first letters of a line, with the number of further ones."""
     return line if len(line) <= letters else f"{line[:letters]}... {len(line) - letters} more characters"
 
 

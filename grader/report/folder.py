@@ -16,7 +16,9 @@ INDEX = "index.html"
 
 @dataclass(frozen=True)
 class _Reading:
-    """What became of a report.json. Of the reports of one submission, which have one `key`, the latest whole one counts."""
+    """A report.json, read or not. Of several reports with one `key` (one submission), the latest whole report
+    counts.
+    """
 
     submission: Submission
     key: tuple[str, str] | None = None
@@ -62,7 +64,8 @@ def show_named(
 def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
     """Write a page for each report.json below `folder` to the same place below `output`, and an index of them.
 
-    A report that cannot be read costs nobody else a page: `tell` takes a sentence about it, and the index names it too.
+    An unreadable report does not stop the others: `tell` takes a sentence about the report, and the index names its
+    folder.
 
     Returns:
         The index, and the number of reports that count in it.
@@ -97,7 +100,7 @@ def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path
 
 def _read(path: Path, name: str, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
     try:
-        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
             raise ReportError(f"{path}: is no file")
         report = read_report(path)
     except ReportError as error:

@@ -1,6 +1,7 @@
-"""Many reports at a glance, `index.html`: points, what goes wrong for most, faults of machines, and a row for each submission.
+"""The index of many reports, `index.html`: points, the most common failures, faults of machines, and a row for each
+submission.
 
-Points that a run could not grade are open: they are counted beside the others, never as zero.
+Points that a run could not grade are open: they are counted apart, never as zero.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rect
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
-MAX_GROUPS = 30  # in the picture; the table beside it has more
+MAX_GROUPS = 30  # in the plot; its table has more
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
 MAX_STUDENTS_WORDS = 160  # of a cause whose words are not all the grader's own
@@ -35,7 +36,9 @@ Place = tuple[str, ...]  # names of an assignment and, of several, its part; the
 
 @dataclass(frozen=True)
 class CauseSeen:
-    """A cause as one submission has it: how it ended, a sentence, and whether all words of the sentence are the grader's own."""
+    """A cause in one submission: the outcome, a sentence, and whether all words of the sentence are the grader's
+    own.
+    """
 
     outcome: Outcome
     words: str
@@ -44,13 +47,14 @@ class CauseSeen:
 
 @dataclass(frozen=True)
 class Submission:
-    """What the index tells of a report.
+    """A report in the index.
 
     name: the folder of the report.
     link: to its page; empty if there is none.
-    note: why the report does not count; empty if it does.
+    note: why the report does not count; empty if the report counts.
     parts: points for correctness and speed together.
-    groups: WRONG or RIGHT; OPEN where nothing was graded; NOTHING where no case of the part is right, so that this group tells nothing.
+    groups: WRONG or RIGHT; OPEN if no case was graded; NOTHING if no case of the part passes, so the group tells
+        nothing.
     causes: by assignment and key.
     faults: of the machine, the grader, or the report's file.
     made_with: names and values in which all reports of a class should agree.
@@ -73,7 +77,7 @@ class Submission:
 
 
 def summary(report: Report, name: str, link: str) -> Submission:
-    """What the index tells of a report."""
+    """A report's entry in the index."""
     parts: dict[Place, Points] = {}
     groups: dict[Place, str] = {}
     seen: dict[tuple[str, tuple[str, str]], CauseSeen] = {}
@@ -107,13 +111,13 @@ def summary(report: Report, name: str, link: str) -> Submission:
 
 
 def _without_place(message: str) -> str:
-    """The message of a case of which no cause is known; where it tells of one submission's elements, no more than the output."""
+    """The message of a case without a known cause. A message about elements is cut to the output's name."""
     output, found, _ = message.partition(PLACE)
     return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
 
 
 def _state(cases: Iterable[CaseResult], usable: bool) -> str:
-    """How a group of a part ended of which some case is right, or none."""
+    """The state of a group. `usable`: whether any case of its part passes."""
     decided = {case.outcome for case in cases} - UNDECIDED
     if not decided:
         return OPEN
@@ -140,7 +144,7 @@ def index(submissions: Sequence[Submission], redact: bool = False) -> str:
 
 
 def _days(graded: Sequence[Submission]) -> str:
-    """The first and the last day, once where they are one."""
+    """The first and the last day; a single day once."""
     days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
@@ -149,7 +153,7 @@ def _days(graded: Sequence[Submission]) -> str:
 
 
 def points_plot(graded: Sequence[Submission]) -> Plot | None:
-    """How many submissions have how many points; those with open points have a colour and a column of their own."""
+    """The number of submissions by points. Submissions with open points have a colour and a column of their own."""
     decided = [one.score for one in graded if one.score.graded > 0]
     if not decided:
         return None
@@ -198,7 +202,7 @@ def _is_open(score: Points) -> bool:
 
 
 def groups_plot(graded: Sequence[Submission]) -> Plot | None:
-    """Of each group of cases the share of answers that fail it, the largest first."""
+    """For each group of cases, the share of submissions that fail; the largest first."""
     counts: dict[Place, Counter[str]] = {}
     for one in graded:
         for place, state in one.groups.items():
@@ -230,7 +234,7 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
 
 
 def _titled(place: Place, most: int = 200) -> str:
-    """A group and whose it is; the group is cut where there is no room for both."""
+    """A group's title with its assignment and part; the title is cut to fit."""
     whose = " ".join(place[:-1])
     return f"{shortened(place[-1], max(1, most - len(whose) - 3))} · {shortened(whose, most - 4)}"
 
@@ -240,7 +244,7 @@ def _titled(place: Place, most: int = 200) -> str:
 
 @dataclass(frozen=True)
 class Common:
-    """A cause, how many submissions have it, and the first of them as its example."""
+    """A cause, the number of submissions with this cause, and the first of them as an example."""
 
     assignment: str
     seen: CauseSeen
@@ -249,7 +253,7 @@ class Common:
 
 
 def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list[Common]:
-    """The causes that most submissions have; on request only those that are told in the grader's own words."""
+    """The most frequent causes. With `by_grader`, only causes in the grader's own words."""
     found: dict[tuple[str, tuple[str, str]], list[Submission]] = {}
     for one in graded:
         for key, seen in one.causes.items():
@@ -260,7 +264,7 @@ def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list
 
 
 def faults(submissions: Sequence[Submission]) -> list[tuple[str, str]]:
-    """What went wrong but is no submission's fault, and what was made otherwise than most reports; each with the submissions."""
+    """Faults of machines and the grader, and differences from most reports; each with the names of the submissions."""
     most = _most(submissions)
     found: dict[str, list[str]] = {}
     for one in submissions:
@@ -282,7 +286,7 @@ _DIFFERS: dict[str, Callable[[str, str], str]] = {
 
 
 def _most(submissions: Iterable[Submission]) -> dict[str, str]:
-    """What most reports were made with."""
+    """The most frequent value of each name in `made_with`."""
     counts: dict[str, Counter[str]] = {}
     for one in submissions:
         for what, value in one.made_with.items():

@@ -65,9 +65,9 @@ def write_report(
 
     An earlier report's page is removed: `page.write_page` makes the new one.
 
-    An earlier report of the same submission is replaced, unless that one is whole and this one incomplete. That one, another submission's,
-    or a file that is no report, is renamed, and `tell` takes a sentence about the new name. Two runs must not write at the same time (see
-    `alone_in`). Raises OSError.
+    An earlier report of the same submission is replaced, unless the earlier report is whole and the new one incomplete.
+    Otherwise the file in the way (a whole report, another submission's, or no report at all) is renamed, and `tell`
+    takes a sentence about the new name. Two runs must not write at the same time (see `alone_in`). Raises OSError.
     """
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""The terminal view of an error map: two rows of cells in a line of text, with axes and what a cell stands for.
+"""The terminal view of an error map: two rows of cells in a line of text, with axes and a legend.
 
-With colour a letter's foreground is the upper cell and its background the lower one. Without colour the shape says which of the two is
-wrong, and letters say what is no wrong number. A dumb terminal, the friend of screen readers, gets words.
+With colour, a letter's foreground is the upper cell and its background the lower cell. Without colour, the shape shows
+which of the two is wrong, and letters mark cells that hold no wrong number. A dumb terminal, as screen readers use,
+gets words.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ IN_ASCII = str.maketrans("·█▀▄│└×–", '.#"_|+x-')
 
 
 def heading(found: ErrorMap) -> str:
-    """What is shown, and what a cell stands for."""
+    """The map's output and matrix, and the elements of a cell."""
     name = found.output + (f"[{', '.join(map(str, found.at))}]" if found.at else "")
     size = f"{counted(found.rows, 'row')} × {counted(found.columns, 'column')}"
     if found.folded:
@@ -155,7 +156,7 @@ def _lettered(above: Kind, below: Kind) -> tuple[str, str]:
 
 
 def _legend(marks: str, drawn: str, has_colour: bool) -> Text:
-    """The kinds of marks, the worst first, and the letters of them that were drawn; cut where a line has no room."""
+    """The kinds of marks, the worst first, with the letters that were drawn; cut to the line."""
     kinds = [kind for kind in reversed(KINDS[1:]) if set(kind.marks) & set(marks)]
     if has_colour:
         told = [Text.assemble(("■ ", kind.colour), (kind.words, "dim")) for kind in kinds]

@@ -192,7 +192,7 @@ class ErrorMap(Model):
 
 
 def title(name: str, tries: str) -> str:
-    """What a student reads as the name of a case or check: of a check, which is a test function's name, what it tries."""
+    """The name of a case as the student reads it; for a check (a test function) the line that says what it tries."""
     return tries if name.startswith("test_") and tries else name
 
 

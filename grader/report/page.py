@@ -37,11 +37,11 @@ from grader.verdict.causes import causes
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_NAME = 80  # characters of a submission's name in a table
-MAX_LOG = 20_000  # characters of what an assignment's code printed
+MAX_LOG = 20_000  # characters of an assignment's prints
 
 
 def page(report: Report, redact: bool = False) -> str:
-    """The page of a report, as HTML; redacted, as the student may see it."""
+    """The page of a report as HTML. With `redact`, only the parts that its student may see."""
     if redact:
         report = redacted(report)
     cases = timed_cases(report)
@@ -93,7 +93,7 @@ def _environment() -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    """What a template's expression puts on the page: markup of the templates as it is, any other text without hidden characters."""
+    """The value of a template's expression on the page: markup unchanged, other text without hidden characters."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else shown(value)
 
 
@@ -111,7 +111,7 @@ def _excerpts(
 
 
 def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
-    """Kernels, those with the same needs once, and the cases that launch them."""
+    """Kernels and the cases that launch them; kernels with the same resources stand once."""
     several = len(assignment.parts) > 1
     found: dict[KernelResources, dict[str, None]] = {}
     for one in assignment.kernels:
@@ -121,13 +121,13 @@ def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
 
 
 def _ms(time_s: float) -> str:
-    """Milliseconds; nothing where no time was taken."""
+    """Milliseconds; "" without a time."""
     ms = time_s * 1e3
     return "" if time_s == 0 else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
 def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
-    """What ran where: names and values."""
+    """Names and values of the machine and its software."""
     at, where = report.environment, report.isolation
     yield "submission", report.submission.path
     yield "files", f"{', '.join(report.submission.files)}; SHA-256 {report.submission.sha256}"

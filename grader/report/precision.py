@@ -22,7 +22,7 @@ from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, line, r
 
 # Errors against budgets -----------------------------------------------------------------------------------------------
 
-NONE, ENDLESS = 1e-9, 1e9  # where an error of nothing and one without a bound are drawn
+NONE, ENDLESS = 1e-9, 1e9  # places of an error of 0 and of an infinite error
 
 
 def of_budget(errors: Sequence[OutputError]) -> float | None:
@@ -38,7 +38,7 @@ def _of(error: float, budget: float) -> float:
 
 
 def precision(report: Report) -> Plot | None:
-    """All cases by group, from an error of nothing to one beyond every budget; None where no case compares numbers."""
+    """All cases by group, on an axis from no error to beyond every budget; None if no case compares numbers."""
     lanes = [(one.title_of(part), group) for one, part in report.parts for group in part.groups]
     lanes = [(head, group) for head, group in lanes if any(case.errors for case in group.cases)]
     shares = [share for _, group in lanes for case in group.cases if (share := of_budget(case.errors))]
@@ -117,7 +117,7 @@ SAID = {
 
 
 def error_map(found: ErrorMap, name: str) -> Plot:
-    """Where an output is wrong, cell by cell, with the memory around it."""
+    """The map of a wrong output, cell by cell, with the memory around the output."""
     across, down = len(found.cells[0]), len(found.cells)
     cell = max(1, min(LARGEST_CELL, MAP_WIDTH // max(across, 1)))
     height = max(1, min(LARGEST_CELL, MAP_HEIGHT // down))
@@ -191,7 +191,7 @@ def _cells(rows: Sequence[str], left: int, top: int, width: int, height: int) ->
 
 
 def _extent(found: ErrorMap, mark: str) -> tuple[str, str]:
-    """The first and the last row and column of cells with a mark, in elements; of one outside of the tensor nothing."""
+    """The first and last row and column of cells with a mark, in elements; "" for a mark outside the tensor."""
     rows = [number for number, row in enumerate(found.cells) if mark in row]
     columns = [column for row in found.cells for column, one in enumerate(row) if one == mark]
     if not rows:

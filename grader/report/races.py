@@ -45,7 +45,7 @@ def timed_cases(report: Report) -> list[Timed]:
 
 
 def speedups(cases: Sequence[Timed]) -> Plot | None:
-    """A row for each speed case and each contender that it was timed against, with the edges of the bands."""
+    """A row for each speed case and each other contender of its race, with the edges of the bands."""
     rows = [
         (one, contender, [band for band in one.case.bands if band.vs == contender.name])
         for one in cases
@@ -128,7 +128,7 @@ def _verdict(band: BandResult, speedup: Interval) -> str:
 
 
 def roofline(cases: Sequence[Timed]) -> Plot | None:
-    """All contenders by the operations for each byte and those in a second, under the machine's limits as the yardsticks showed them."""
+    """All contenders by operations per byte and per second, under the machine's limits by the yardsticks."""
     copies = [one.bytes_per_s for timed in cases if (one := timed.of("copy"))]
     products = [one.flops_per_s for timed in cases if (one := timed.of("matmul"))]
     points = [
@@ -142,7 +142,7 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
     bandwidth, peak = max(copies, default=math.inf), max(products, default=math.inf)
     intensities = [one.flops_per_s / one.bytes_per_s for *_, one in points]
     if bandwidth < math.inf and peak < math.inf:
-        intensities.append(peak / bandwidth)  # the ridge, where both limits meet
+        intensities.append(peak / bandwidth)  # the ridge: both limits meet there
     x = spanning(intensities, 2.5, 70, WIDTH - 20)
     rates = [one.flops_per_s for *_, one in points]
     y = spanning([*rates, min(bandwidth * x.high, peak)], 1.8, 330, 24)
@@ -190,7 +190,7 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
 
 
 def _roofs(x: Axis, y: Axis, bandwidth: float, peak: float) -> list[Mark]:
-    """The limits: the slope of the bandwidth as far as it is the lower one, then the level of the operations."""
+    """The limits: the slope of the bandwidth up to the ridge, then the level of the operations."""
     ridge = min(max(peak / bandwidth, x.low), x.high) if bandwidth < math.inf else x.low
     marks = []
     if bandwidth < math.inf:
@@ -217,13 +217,15 @@ def _key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
 # The rounds of a race -------------------------------------------------------------------------------------------------
 
 LANE = 40
-LEAST_SPAN = 0.005  # of a time: what is less than that apart looks alike
+LEAST_SPAN = 0.005  # of a time: smaller differences look alike
 MOST_SPAN = 100.0
 MAX_TEXTS = 16  # numbers beside each other
 
 
 def rounds(timed: Timed, name: str) -> Plot | None:
-    """Each contender's times around its median, round by round, with the GPU's clock, its temperature, and how often it was not quiet."""
+    """Each contender's times around its median, by round, with the GPU's clock and temperature and the number of
+    repeats.
+    """
     records = timed.measured.rounds
     names = [one.name for one in timed.measured.contenders if all(one.name in record.times_s for record in records)]
     if not records or not names:

@@ -1,4 +1,6 @@
-"""A report as its student may see it: without what belongs to the machine, to the staff or to others. docs/COMMANDS.md has the rule."""
+"""Redacts a report for its student: takes out facts about the machine, the staff and other students. docs/COMMANDS.md
+has the rule.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from grader.report.model import Report
 
 FAULT = "not graded, and no fault of the submission: the machine or the grader failed; no points are lost by it"
 UNSEEN_LOG = "left out: the submission ran without isolation, and may have printed files that are not its own"
-# A path from the root, or from somebody's home, with two names at least; its last name stays. Behind a colon too, as in PYTHONPATH, and
-# behind -I and -L of compilers.
+# A path from the root, or from a home folder, with two names at least; its last name stays. After a colon too, as in
+# PYTHONPATH, and after -I and -L of compilers.
 PATH = re.compile(
     r"(?:(?<![\w./\\~…-])|(?<=[\s'\"]-[IL]))(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
 )
@@ -43,7 +45,9 @@ def _without_folders(submission: PurePath) -> Callable[[str], str]:
 
 
 def _rewritten(data: Any, rewrite: Callable[[str], str], key: str = "") -> Any:
-    """A copy of JSON with other words; the submission's source stays as it is, and a fault of the machine has no words."""
+    """A copy of JSON with each text rewritten; the submission's source is kept, and a fault of the machine loses its
+    words.
+    """
     if isinstance(data, str):
         return rewrite(data)
     if isinstance(data, list):

@@ -1,4 +1,4 @@
-"""The look of outcomes, points and untrusted text, and what every terminal view of a report is put together from."""
+"""The look of outcomes, points and untrusted text, and the pieces of every terminal view of a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLE: dict[Outcome, tuple[str, str]] = {
 
 
 def shown(text: str) -> str:
-    """Untrusted text without control characters and marks of direction, which could rewrite what stands around it."""
+    """Untrusted text without control characters and marks of direction, which could rewrite the text around them."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,6 +1,7 @@
 """Plots as data: axes that turn values into places, and marks that `templates/figure.html` writes as SVG.
 
-Text stays text, colours are classes of `page.css` (so a plot is dark where the page is), and every plot has its numbers as a table.
+Text stays text, colours are classes of `page.css` (so a plot is dark on a dark page), and every plot has its numbers as
+a table.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Axis:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """The pixel of a value; a value beyond the axis lies on its nearer end, as does what is no number on the upper one."""
+        """The pixel of a value. A value beyond the axis lies on its nearer end; NaN lies on the upper end."""
         value = self.high if math.isnan(value) else min(max(value, self.low), self.high)
         low, high = self._scaled(self.low), self._scaled(self.high)
         share = (self._scaled(value) - low) / (high - low) if high > low else 0.5
@@ -66,7 +67,7 @@ def spanning(values: Sequence[float], factor: float, start: float, end: float) -
 
 @dataclass(frozen=True)
 class Mark:
-    """One element of SVG. `tip` is shown where the pointer rests."""
+    """An element of SVG. `tip` is shown at the pointer."""
 
     tag: str
     attributes: dict[str, object]
@@ -106,7 +107,7 @@ class Plot:
     """A figure: its marks, and its numbers as a table whose rows are as wide as `head`.
 
     name: of letters and hyphens, its own on the page.
-    description: what is to be seen, for those who do not see it.
+    description: the plot in words, for readers who cannot see it.
     """
 
     name: str

@@ -47,7 +47,7 @@ class ReportConsole(Console):
 SCREEN = 45  # lines: the report of an assignment with failures, and the score, have room there in 80 columns
 OTHER_LINES = 3  # of a run on that screen: its command, its progress, the report's path
 _LEAST = Detail(causes=1, sentences=0, traceback_lines=3, log_lines=1, names=3, letters=240, asides=False, right=False)
-# What is told of an assignment with failures: the first of these that has room.
+# Details of an assignment with failures: the first of these that fits is shown.
 DETAILS = (
     Detail(causes=4, letters=2000),
     Detail(causes=3, sentences=2, log_lines=6, names=12, letters=1000),
@@ -171,7 +171,7 @@ def hints(result: AssignmentResult) -> list[RenderableType]:
 
 
 def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Detail = USUAL) -> list[RenderableType]:
-    """The first lines that the student's code printed, of wrong cases if it did there; and on one line what others printed."""
+    """The student's first printed lines, of wrong cases if these have any; and on one line the prints of libraries."""
     blocks: list[RenderableType] = []
     log, lines = result.log, result.log.text.strip().splitlines()
     ended = [
@@ -239,7 +239,7 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
 
 
 def _in_short(skipped: Sequence[str]) -> list[str]:
-    """How many cases were skipped, and how many of them for want of a GPU; the only reason itself."""
+    """The number of skipped cases, and of these the cases without a GPU; a single reason in full."""
     needs_gpu = sum("needs a GPU" in reason for reason in skipped)
     if len(set(skipped)) < 2:
         return list(skipped[:1])

@@ -142,7 +142,7 @@ class DockerSandbox:
                 ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in most.items()],
                 ipc_mode="private",
                 shm_size=64 << 20,
-                # The run's folder is not /tmp, where a worker may write too.
+                # The run's folder is not /tmp, because a worker may write to /tmp too.
                 tmpfs={"/tmp": f"{scratch},mode=1777", str(FOLDER): f"{scratch},mode=0711"},
                 init=True,
                 log_config=LogConfig(type="none", config={}),  # the output is read over the socket

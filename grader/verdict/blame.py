@@ -26,10 +26,10 @@ PLACE = re.compile(
 
 
 def blamed(result: CaseResult | SpeedCaseResult, main: str, files: Collection[str]) -> list[tuple[str, int]]:
-    """Files and lines that a result names, the first first; of a traceback the innermost first.
+    """Files and lines that a result names, in their order; of a traceback the innermost first.
 
     Args:
-        main: the assignment's file, of which a line without a file is.
+        main: the assignment's file, which a line without a file belongs to.
         files: the submission's files, by path. A line of another file is left out.
     """
     told = [_places(text, main) for text in (result.message, *result.diagnosis)]
@@ -43,7 +43,7 @@ def _places(text: str, main: str) -> list[tuple[str, int]]:
 
 
 def with_sources(result: AssignmentResult, files: Collection[str], read: Callable[[str], bytes]) -> AssignmentResult:
-    """The result with the source around each line that a case of it names, as far as MAX_SOURCES goes.
+    """The result with the source around each line that one of its cases names, at most MAX_SOURCES excerpts.
 
     Args:
         files: the submission's files, by path.

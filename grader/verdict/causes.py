@@ -1,7 +1,7 @@
-"""What failures have in common: pure functions over the results of a part, for every view of a report.
+"""Groups failures by cause: pure functions over the results of a part, for every view of a report.
 
-Two failures have one cause if they ended alike and a sentence of both ends in the same "consistent with ...", whatever numbers it has;
-those without such a sentence, if their messages differ in numbers alone.
+Two failures have one cause if their outcomes agree and a sentence of each ends in the same "consistent with ...", apart
+from numbers. Failures without such a sentence have one cause if their messages differ in numbers alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from grader.verdict.cells import is_telling
 
 CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
-PLACE = " is the first wrong element"  # what a message says behind it is each case's own
+PLACE = " is the first wrong element"  # the rest of a message is each case's own
 MAX_MAPS = 3  # of a part
-# General causes, which fit whatever is not finite, or not contiguous: `diagnosis` names them beside a nearer one, or alone.
+# General causes, which fit any output that is not finite, or any input that is not contiguous: `diagnosis` names them
+# beside a nearer cause, or alone.
 OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
 OF_INFINITY = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
 OF_STRIDES = "an index that takes an input to be contiguous, or an output to have its strides"
@@ -29,9 +30,9 @@ GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY, OF_STR
 class Cause:
     """Failures with one cause.
 
-    key: how they ended, and what they have in common, without numbers; the same for the same cause in another part.
-    example: the one to show: the first with a telling map, else the first.
-    sentence: of the example's message or diagnosis, in which the cause is named; empty if none is.
+    key: the outcome, and the common sentence or message without numbers; equal for the same cause in another part.
+    example: the failure to show: the first with a telling map, else the first.
+    sentence: names the cause in the example's message or diagnosis; empty if there is none.
     others: in the report's order.
     """
 
@@ -46,10 +47,12 @@ class Cause:
 
 
 def causes(cases: Iterable[CaseResult]) -> list[Cause]:
-    """The cases that neither passed nor were skipped by their causes: the cause of the most cases first, then that of most of the rest.
+    """The failures among cases, grouped by cause: first the cause of the most cases, then the cause of the most
+    remaining cases.
 
-    Of causes of as many cases, that comes first which is told first. A general cause counts where a case has no other, and goes with a
-    nearer one that has it too: NaN in nine cases is seven times a missing maximum, and the two of which no more is known.
+    Of causes with equally many cases, the first named comes first. A general cause counts only in a case without a
+    nearer one: of nine cases with NaN, say, seven have a missing maximum as their cause, and the other two the general
+    one.
     """
     left = [(case, _sentences(case)) for case in cases if case.outcome not in ("passed", "skipped")]
     found = []
@@ -66,7 +69,7 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
 
 
 def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    """A part's cases, of which only the examples of its first causes keep their maps."""
+    """A part's cases; only the examples of its first causes keep their maps."""
     kept = [cause.example for cause in causes(cases)[:MAX_MAPS]]
     return [
         case if case.map is None or any(case is one for one in kept) else case.model_copy(update={"map": None})
@@ -79,12 +82,12 @@ def _is_general(key: tuple[str, str]) -> bool:
 
 
 def _near(sentences: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
-    """The causes of a case that are more than general, or all where none is."""
+    """The causes of a case that are not general; all causes if each is general."""
     return [key for key in sentences if not _is_general(key)] or list(sentences)
 
 
 def _sentences(case: CaseResult) -> dict[tuple[str, str], str]:
-    """By outcome and cause, the sentences of a case that name a cause; its message under an empty sentence where none does."""
+    """The sentences of a case that name a cause, by outcome and cause; with "" by its message if there is none."""
     told = [one for one in (case.message, *case.diagnosis) if CONSISTENT in one]
     named = {(case.outcome, NUMBER.sub("#", one.partition(CONSISTENT)[2])): one for one in reversed(told)}
     message = case.message.partition(PLACE)[0] if PLACE in case.message else case.message

@@ -27,7 +27,9 @@ def shrunk(found: ErrorMap, rows: int, columns: int) -> ErrorMap:
 
 
 def factor(size: int, most: int) -> int:
-    """The smallest power of two that brings `size` elements or cells down to `most`: tiles of a kernel end where cells do."""
+    """The smallest power of two that brings `size` elements or cells down to `most`, so that tiles of a kernel end at
+    ends of cells.
+    """
     return 1 << (-(-size // max(1, most)) - 1).bit_length()
 
 

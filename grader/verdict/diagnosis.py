@@ -31,12 +31,12 @@ CONSTANTS = {
 }
 CLOSE = 0.02
 FEW = 8  # elements: an output of so many is shown whole
-SAME_VALUES = 2e-3  # what is left of the error when values in another order are sorted
-SMALLEST_ROW_FACTOR = 1e-4  # closer to 1 it is rounding, not a wrong sum
+SAME_VALUES = 2e-3  # the error that may be left once values in another order are sorted
+SMALLEST_ROW_FACTOR = 1e-4  # a factor closer to 1 is rounding, not a wrong sum
 LEFT_OVER = 32  # fewer elements than that may all be left over at the end
 FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
 SMALL = 0.05
-# Of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from it.
+# As a share of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from 0.
 NEAR_0 = 0.1
 
 
@@ -56,12 +56,12 @@ def explain_call(
     """Sentences about the outputs of one call, some of which are wrong.
 
     Args:
-        got: what the submission wrote, all outputs by name.
+        got: the submission's outputs by name.
         expected: the oracle's answers, float64, of the same shapes.
-        bad: for each wrong output the elements that are wrong; none of them where only the errors together are too large.
-        scene: the call that the outputs answer, and what else is known of it.
+        bad: a mask of the wrong elements of each wrong output; all False if only the root mean square is too large.
+        scene: the call that the outputs answer, with its surroundings.
     """
-    wrong = sorted(bad, key=lambda name: not bool(bad[name].any()))  # those with an element to show come first
+    wrong = sorted(bad, key=lambda name: not bool(bad[name].any()))  # outputs with a wrong element come first
     shown = bad[wrong[0]]
     found = explanations(scene, got, expected, wrong, (_first_index(shown) or (0,))[0])
     mistakes = {name: one for one in found for name in one.outputs}
@@ -140,12 +140,13 @@ def explain(
     """Sentences about an output that is wrong at the elements `bad`.
 
     Args:
-        name: of the output, as the handout calls it.
-        got: what the submission wrote, in its dtype.
+        name: of the output, as in the handout.
+        got: the submission's output, in its dtype.
         expected: the oracle's answer, float64, same shape.
         bad: bool, same shape; at least one True.
         is_explained: a known mistake accounts for the wrong values; their pattern is not described then.
-        before: if `got` is a part of the output, the number of entries of dimension 0 before that part; those are right.
+        before: if `got` is a part of the output, the number of entries of dimension 0 before that part, all of them
+            right.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
@@ -195,7 +196,9 @@ def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tens
 
 @dataclass(frozen=True)
 class Seen:
-    """The tensors of one shape that pattern functions look at: an output, or a part of it from entry `origin` of dimension 0 on."""
+    """The tensors of one shape that pattern functions read: an output, or its part from entry `origin` of dimension 0
+    on.
+    """
 
     got: torch.Tensor  # in the output's dtype
     expected: torch.Tensor  # float64
@@ -417,7 +420,8 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
     """A sentence about an elementwise function that is wrong exactly for large inputs, or for small ones.
 
-    Empty if most elements are wrong: a formula that is wrong everywhere still gives the right answer at an end, where that is 0 or x.
+    Empty if most elements are wrong: a formula that is wrong everywhere is still right for extreme x, as the answers
+    there are 0 or x.
     """
     if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
         return ""

@@ -1,6 +1,7 @@
 """Maps of wrong outputs: pure functions from tensors to the report's `ErrorMap`.
 
-A map is computed where the tensors lie, in slices of bounded size; only its cells, at most 64 × 160 bytes, leave a GPU.
+A map is computed on the tensors' device, in slices of bounded size; only its cells, at most 64 × 160 bytes, leave a
+GPU.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ NARROWEST = 64  # elements of a folded vector's row, unless there are fewer
 
 @dataclass(frozen=True)
 class Compared:
-    """An output and what it is held against.
+    """An output, its right values, and its budget.
 
-    got: what the submission wrote, in its dtype.
+    got: the submission's output, in its dtype.
     expected: the oracle's answer, float64, same shape.
     scale, kind: of errors, as `grader.verdict.tolerance.scales` makes them.
     limit: the budget of the worst error.
@@ -49,7 +50,9 @@ class Compared:
     limit: float
 
     def as_rows(self) -> Compared:
-        """The same elements as a matrix of all rows, (…, columns); a vector stays one, a number becomes one."""
+        """The same elements as a matrix of all rows, (…, columns); a vector stays a vector, and a number becomes a
+        vector.
+        """
         columns = self.expected.shape[-1:]
         shape = (-1, *columns) if self.expected.ndim > 1 else (self.expected.numel(),)
         scale = self.scale.reshape(-1, 1) if self.kind == "row" and self.expected.ndim > 1 else self.scale.reshape(-1)
@@ -74,13 +77,14 @@ class Compared:
 def error_map(
     name: str, whole: Compared, bad: torch.Tensor, before: int | None = None, outside: Iterable[int] = ()
 ) -> ErrorMap | None:
-    """The map of an output; None of one without elements.
+    """The map of an output; None for an output without elements.
 
     Args:
-        whole: all of the output, or a part of it.
+        whole: the whole output, or a part.
         bad: bool, same shape: the wrong elements. The matrix with the most of them is shown.
-        before: of a part, how many entries of dimension 0 lie before it.
-        outside: places beyond the output that were written, in elements: of its first element, negative, or of one behind its last.
+        before: for a part, the number of entries of dimension 0 before the part.
+        outside: written places outside the output, in elements from its first element: negative, or beyond the number
+            of elements.
     """
     if not bad.numel():
         return None
@@ -118,7 +122,7 @@ def error_map(
 
 
 def _fold(elements: int) -> int:
-    """How many elements of a vector make a row: a power of two, so that blocks of a kernel end where rows do."""
+    """The elements of a folded vector's row: a power of two, so that blocks of a kernel end at ends of rows."""
     return elements if elements <= NARROWEST else max(NARROWEST, 1 << (math.isqrt(2 * elements - 1)).bit_length())
 
 
@@ -140,7 +144,7 @@ def _worst(marks: torch.Tensor, high: int, wide: int) -> torch.Tensor:
 
 
 def _of_each_matrix(rows: Compared, count: int) -> tuple[str, int]:
-    """The worst mark of each matrix, and how many matrices a mark stands for; nothing of a single one."""
+    """The worst mark of each matrix, and the number of matrices for each mark; "" for a single matrix."""
     if count < 2:
         return "", 1
     columns = rows.expected.shape[-1]
@@ -155,9 +159,10 @@ def _text(marks: Iterable[int]) -> str:
 
 
 def _surrounded(cells: list[str], elements: int, columns: int, wide: int, outside: Iterable[int]) -> list[str]:
-    """The cells between the row before the output and the row after it, each empty where nothing was written outside.
+    """The cells with a row above for writes before the output, and a row below for writes past its end; empty without
+    such writes.
 
-    What was written behind the end of a folded vector may lie in the rest of its last row.
+    Writes past the end of a folded vector may lie in the rest of its last row.
     """
     blank = NO_ELEMENT * len(cells[0])
     around, rest = [blank, *cells, blank], -elements % columns

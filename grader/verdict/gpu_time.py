@@ -63,7 +63,7 @@ def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as `97 %`; only all of it is `100 %`, and only nothing `0 %`."""
+    """A share as `97 %`. Only the whole is `100 %`, and only nothing is `0 %`."""
     whole = round(100 * share)
     if whole == 100 and share < 1 - 1e-9:
         return "over 99 %"

@@ -267,7 +267,7 @@ HINTS = {
         r"Both operands must be same dtype", "bring both operands of tl.dot to one dtype before, as p.to(v.dtype)"
     ),
     "no-matmul-operator": Hint(r"'MatMult' object|for @: 'tensor'", "blocks have no operator @: write tl.dot(a, b)"),
-    # CUDA C++, as nvcc and g++ say it
+    # CUDA C++, in the words of nvcc and g++
     "host-function": Hint(
         r"calling a (constexpr )?__host__ function",
         "a kernel can call __device__ functions alone: write __device__ before your own, take fmaxf in place of std::max, an array in "

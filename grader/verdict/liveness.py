@@ -36,7 +36,8 @@ ASKING_FOR_GRADIENTS = frozenset(
     ["backward", "grad", "grad_and_value", "hessian", "hvp", "jacobian", "jacrev", "run_backward", "vhp", "vjp"]
 )
 BACKWARD = {"backward", "vjp"}
-# Attributes of Function and Module that begin with one underscore: a method of such a name overrides PyTorch's, which calls it.
+# Attributes of Function and Module that begin with one underscore: PyTorch calls a method of such a name, which
+# overrides its own.
 UNDERSCORED = frozenset(
     """
     _backward_cls _compiled_autograd_backward_state _compiled_autograd_key _get_compiled_autograd_symints _input_metadata

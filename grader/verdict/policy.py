@@ -130,7 +130,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Read:
-    """A Python file's forbidden uses, and the files of the submission that it imports, itself among them."""
+    """A Python file's forbidden uses, and the submission's files that the file imports, itself included."""
 
     findings: tuple[Finding, ...]
     files: tuple[str, ...]
@@ -275,7 +275,8 @@ class _Rules:
         if isinstance(node, Function):
             inside = own_names(node, own)
         elif isinstance(node, ast.ClassDef):
-            # A class's body reads a name as a builtin until it assigns the name itself, whatever functions around it do.
+            # A class's body reads a name as a builtin until the body itself assigns the name; functions around the
+            # class have no effect.
             inside = frozenset()
         within = set[int]()
         if isinstance(node, Function | ast.ClassDef):

@@ -6,27 +6,28 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-# Where a process was that crashed (faulthandler), or whose time was up (worker/late.py): the case's result has the student's frames.
+# The stack of a process that crashed (faulthandler) or whose time was up (worker/late.py): the case's result has the
+# student's frames.
 DUMP = re.compile(
     r"^(?:Fatal Python error: (?P<fatal>[^\n]*)\n\n?|Timeout \([\d.e+-]+ s\)!\n)"
     r"(?:(?:(?:Current thread|Thread) 0x[^\n]*|  File [^\n]*|  \.\.\.|  <no Python frame>|Extension modules: [^\n]*|<[^\n>]*>)\n|\n)*",
     re.MULTILINE,
 )
-# A warning of a library, with the line that it stands for: where it lies on this machine is nobody's matter.
+# A warning of a library, with its source line. The library's path on this machine is left out.
 WARNING = re.compile(
     r"^(?:[^\n]*/(?:site|dist)-packages/(?P<package>\w+)[^\n]*?\.pyx?|[^\n]*/python\d[\d.]*/[^\n]*?\.py"
     r"|[^\n]*/runtime/(?P<grader>grader)/[^\n]*?\.py|<frozen [^\n>]*>|<string>|sys):(?:\d+:)? (?P<words>\w*Warning: [^\n]*)\n"
     r"(?:  [^\n]*\n)?",
     re.MULTILINE,
 )
-# Where the grader, Python and its packages lie on this machine, before the part of a path that a student knows.
+# The folders of the grader, Python and its packages on this machine, before the part of a path that a student knows.
 PLACES = re.compile(
     r"(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
 )
 
-IMPORT = "import"  # the heading of what is printed before the first case
+IMPORT = "import"  # the heading of prints before the first case
 LOG_LINES = 12  # that are shown
-CASE_LINES = 4  # of one case, where several have more
+CASE_LINES = 4  # of one case, if several cases have more
 MAX_WORDS = 200  # characters of a line
 
 
@@ -48,26 +49,28 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
 
 
 def without_places(text: str) -> str:
-    """A text whose paths begin where those of every machine do: `torch/nn/functional.py`, `threading.py`, the file of the student alone."""
+    """The text with paths cut to the part that is equal on every machine: `torch/nn/functional.py`, `threading.py`, the
+    student's file.
+    """
     return PLACES.sub("", text)
 
 
 def heading(title: str, part: str, parts: int) -> str:
-    """Under what a case's prints are told: its title, after its part's name where its assignment has several parts."""
+    """The heading of a case's prints: its title, after its part's name if the assignment has several parts."""
     return f"{part} {title}" if parts > 1 else title
 
 
 def with_case(case: str, text: str) -> list[str]:
-    """Each line that is not empty, with the heading of the case in which it was printed; "import" before the first."""
+    """Each line that is not empty, after the heading of its case; "import" before the first case."""
     return [f"[{case or IMPORT}] {line}" for line in text.splitlines() if line.strip()]
 
 
 def first_lines(
     lines: Iterable[str], cases: Sequence[str], wrong: Sequence[str], most: int = LOG_LINES
 ) -> tuple[list[str], int]:
-    """The lines to show of a longer log, and how many these stand for.
+    """The lines to show of a longer log, and the number of lines that they stand for.
 
-    The first lines of the first cases: of wrong ones alone where these printed something. Equal lines are there once.
+    The first lines of the first cases; of wrong cases only, if these have any. Equal lines stand once.
 
     Args:
         lines: as `with_case` makes them.

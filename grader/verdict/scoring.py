@@ -46,7 +46,9 @@ def group_points(possible: float, group: Sequence[Graded], part: Sequence[Graded
 
 
 def speed_points(bands: Sequence[Band], results: Sequence[BandResult], outcome: Outcome) -> Points:
-    """The points of a speed case's reached bands: none if it went wrong, not graded if it was skipped or is an `infra_error`."""
+    """The points of a speed case's reached bands: none after a failure, not graded if the case was skipped or is an
+    `infra_error`.
+    """
     possible = sum(band.points for band in bands)
     if outcome in UNDECIDED:
         return Points(earned=0, graded=0, possible=possible)

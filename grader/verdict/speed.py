@@ -51,9 +51,10 @@ class Verdict:
     corroborated: whether the claim counts; otherwise the judge's time does.
     counted_s: the submission's time that counts, by round. counted: the time that counts, by contender.
     speedups: baseline time / submission time, by baseline.
-    reached, undecided: for each band, whether it is paid, and whether the interval lies across its edge.
+    reached, undecided: by band, whether its points are earned, and whether its edge lies inside the interval.
     shares: of the roofline, by contender.
-    lift: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift it further.
+    lift: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift the claim
+        further.
     flags: sentences for a TA.
     """
 
@@ -71,7 +72,7 @@ class Verdict:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the judge's clock counts, and not the claim."""
+        """Whether the judge's clock lifts the claim by more than DOUBT."""
         return self.lift > DOUBT
 
 

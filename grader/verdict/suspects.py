@@ -1,10 +1,10 @@
 """Compares wrong outputs with the outputs of usual mistakes: those of any kernel, and those of an assignment's `mistakes.py`.
 
-A mistake is named to the student only if it accounts for the outputs almost to the last digit: the remaining error must be a small
-part of the error.
+A mistake is named to the student only if its outputs agree with the submission's almost to the last digit: the
+remaining error must be a small part of the error.
 """
 
-# ruff: noqa: B023 (a suspect's outputs are computed before the loop that made it goes on)
+# ruff: noqa: B023 (each lambda is called before its loop goes on)
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ from grader.protocol import EARLY_VALUE
 LARGEST_PART = 2**19  # elements of an input for which suspects are computed
 UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
 UNEXPLAINED_WORST = 0.2  # and in the worst element
-UNEXPLAINED_FEW = (
-    5e-3  # and as a root mean square if fewer than FEW elements are wrong: a single number is soon met by chance
-)
+# As a root mean square, if fewer than FEW elements are wrong: chance explains a single number too easily.
+UNEXPLAINED_FEW = 5e-3
 FEW = 16
 NOTHING = 1e-6  # an output of zeros is explained by a suspect with outputs up to this share of the error
 NEARLY_NOTHING = 0.01  # the same for other small outputs: TF32 leaves so much of a difference of equal numbers
 EXACT = 1e-3  # the search ends with a suspect that leaves no more of the error
-SMALL = (
-    4 * EXACT
-)  # the share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it
+# The share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it.
+SMALL = 4 * EXACT
 WEAK = 0.04  # the share counted for a suspect that only explains the places of NaN and infinity; several may
 MOST_WEAK = 3  # more weak suspects of one output are no explanation
-# Of an elementwise function every error above EACH, and above EACH_SHARE of the element, must be explained: all but EACH_UNEXPLAINED of it.
+# For an elementwise function a suspect must explain each error above EACH and above EACH_SHARE of the element, but for
+# a share of EACH_UNEXPLAINED.
 EACH = 1e-4
 EACH_SHARE = 0.02
 EACH_UNEXPLAINED = 0.5

@@ -1,4 +1,6 @@
-"""The arithmetic of a race: how many calls make a batch, what its rounds come to, and whether another round is worth its time."""
+"""The arithmetic of a race: the calls of a batch, the laps and the verdict of its rounds, and whether it needs another
+round.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,17 @@ from grader.verdict.statistics import median_interval
 
 WARM_SETS = 4  # sets of inputs while the contenders warm up, and the fewest that a batch of a round has
 SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the contenders' own memory and the checks need the rest
-SHARE_OF_LIMIT = 2  # times what the machine's limit allows: no contender's batch is shorter than half of a batch
+SHARE_OF_LIMIT = 2  # times the machine's limit: even at that limit a batch lasts half of `batch_s`
 HOST_NOISE_S = 0.00015  # between two batches of nothing
 QUICK_ROUNDS = 3
-FURTHER_ROUNDS = (
-    4  # at a time: with a look after every round, chance alone would at some time show a verdict to stop at
-)
+# Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
+FURTHER_ROUNDS = 4
 NOISY_LIFT = 0.15  # of the claim
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How the GPU stood at a moment; None where the driver does not tell."""
+    """The GPU's clocks and temperature at a moment; None if the driver does not tell."""
 
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -50,7 +51,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Alone:
-    """Times when the submission's process has been ended. Those of the defaults bound nothing, as on a CPU.
+    """Times measured after the end of the submission's process. The defaults bound nothing, as on a CPU.
 
     times_s: seconds of a call, by baseline.
     nothing_s: of a batch of the null contender.
@@ -71,11 +72,11 @@ class Sizes:
 def batch_sizes(
     warm_s: Mapping[str, float], set_bytes: int, cache_bytes: int, free_bytes: float, rules: Timing, roofline: Roofline
 ) -> Sizes:
-    """As many calls as it takes for a batch to last long enough, and to touch more memory than the cache holds.
+    """The calls of each contender's batch: enough to last `batch_s`, and to touch more memory than the cache holds.
 
     Args:
-        warm_s: seconds of a call once warm, by contender.
-        set_bytes: that the tensors of one call take.
+        warm_s: seconds of a warm call, by contender.
+        set_bytes: bytes of the tensors of one call.
     """
     fewest = max(WARM_SETS, math.ceil(4 * cache_bytes / set_bytes))
     most = min(max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * free_bytes / set_bytes)), rules.max_calls)
@@ -84,7 +85,8 @@ def batch_sizes(
         return max(fewest, math.ceil(rules.batch_s / max(call_s, 1e-7)))
 
     calls = {name: min(lasting(call_s), most) for name, call_s in warm_s.items()}
-    # Starting and ending a batch costs more per call where calls are few: a submission that was slow until now is not paid for that.
+    # A batch of few calls has a larger share of its start and end in each. A submission must not gain from being slow
+    # while warming up.
     likely = lasting(SHARE_OF_LIMIT * roofline.limit_s(Lap(warm_s, 0.0)))
     calls[SUBMISSION] = max(calls[SUBMISSION], min(likely, most))
     return Sizes(calls, min(likely, rules.max_calls))
@@ -105,8 +107,8 @@ class Tally:
     calls: int
 
     def laps(self, rounds: Sequence[Round], alone: Alone) -> list[Lap]:
-        """The times of each round; a baseline's and the null contender's no longer than `alone`, for the submission may have slowed
-        them down.
+        """The times of each round that count. A baseline's and the null contender's time is bounded by `alone`, because
+        the submission may have slowed them down.
         """
         beside_s = median_interval([one.nothing_s for one in rounds]).median
         nothing_s = min(beside_s, alone.nothing_s + HOST_NOISE_S)
@@ -131,8 +133,9 @@ class Tally:
         return replace(verdict, flags=(*verdict.flags, *slowed))
 
     def wants_another_round(self, rounds: Sequence[Round], spent_s: float, quick: bool) -> bool:
-        """The first rounds always; then, while there is time, further ones if the edge of a band lies in the interval of a speed-up;
-        and once if the judge's clock lifts the claim, but by no more than the noise of a busy host may.
+        """Whether to run another round. The first rounds always run. Further rounds run, while there is time, if the
+        edge of a band lies in the interval of a speed-up; and once if the judge's clock lifts the claim, but by no more
+        than a busy host's noise.
         """
         first = QUICK_ROUNDS if quick else self.rules.rounds
         further = len(rounds) - first

@@ -18,7 +18,7 @@ MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-# Characters that word processors and web pages put in place of ASCII, and what to type instead.
+# Characters that word processors and web pages put in place of ASCII, each with the ASCII to type instead.
 STANDS_FOR = {
     "curly quote": ("type a straight one", "‘’‚‛“”„‟‹›«»′″"),
     "long dash": ("type a hyphen, -", "‐‑‒–—―−"),
@@ -107,7 +107,9 @@ def _line(source: bytes, at: int) -> int:
 
 
 def _character(character: str) -> str:
-    """Words for a character that programs cannot have outside strings and comments, and what to type instead."""
+    """Words for a character that programs cannot have outside strings and comments, with the character to type
+    instead.
+    """
     code = f"U+{ord(character):04X}"
     for what, (mend, characters) in STANDS_FOR.items():
         if character in characters:

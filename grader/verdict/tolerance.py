@@ -10,7 +10,7 @@ Errors are counted twice, relative to a scale s (see `scales`):
     rms   = sqrt(mean((got − expected)² / s²))  finds small errors everywhere; with a constant s = rms(expected) this is the
                                                 relative Frobenius norm ‖got − expected‖ / ‖expected‖
 
-Elements where expected and got are the same infinity, or both NaN, count as right; any other non-finite element is an
+An element counts as right if expected and got are the same infinity, or both NaN; any other non-finite element is an
 infinite error.
 """
 
@@ -30,7 +30,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Errors:
-    """How far an output is from the oracle, relative to its scale."""
+    """The errors of an output against the oracle, relative to its scale."""
 
     worst: float
     rms: float
