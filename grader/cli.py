@@ -51,7 +51,7 @@ from grader.console import (
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
-from grader.report.json_file import PAGE, check_writable, read_report, write_report
+from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
 from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
@@ -248,8 +248,10 @@ def show(
     """Write a report as a page, or a folder of them with an index. Pages open in any browser, and from a mail."""
     whole = report.is_dir()
     folder = report if whole else report.parent
-    if redact and (output is None or output.resolve() == folder.resolve()):
-        stop_with("--redact: name another folder by --output, or these pages would replace your own", EXIT_USAGE)
+    if redact and (output is None or output.resolve() == folder.resolve() or any(output.rglob(REPORT))):
+        stop_with(
+            "--redact: name a folder without reports by --output, or these pages would replace your own", EXIT_USAGE
+        )
     with failures("interrupted: not every page was written"):
         if whole:
             return _show_folder(folder, output or folder, redact)

@@ -16,8 +16,8 @@ INDEX = "index.html"
 
 @dataclass(frozen=True)
 class _Reading:
-    """A report.json, read or not. Of several reports with one `key` (one submission), the latest whole report
-    counts.
+    """A report.json, read or not. Of several reports with one `key` (one submission) whole ones go before
+    others, then those with most points graded, then the latest.
     """
 
     submission: Submission
@@ -28,7 +28,8 @@ class _Reading:
         mine, others = self.submission.started, other.submission.started
         assert mine is not None
         assert others is not None
-        return (self.is_whole, mine) > (other.is_whole, others)
+        ours, theirs = self.submission.score.graded, other.submission.score.graded  # a GPU grades more than a CPU
+        return (self.is_whole, ours, mine) > (other.is_whole, theirs, others)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,8 @@ def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], N
         if counted is one:
             found.append(one.submission)
             continue
-        words = f"a report of the same submission as {counted.submission.name}, whose report is later, or whole: that one counts"
+        better = counted.submission.name
+        words = f"a report of the same submission as {better}, which is whole, has more graded, or is later, and counts"
         tell(f"{folder / one.submission.name / REPORT}: {words}")
         found.append(Submission(one.submission.name, one.submission.link, note="counted once", faults=(words,)))
     return found

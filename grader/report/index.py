@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
-from grader.report.style import first_of
-from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step, shortened
+from grader.report.style import first_of, shortened
+from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
@@ -58,6 +58,7 @@ class Submission:
     causes: by assignment and key.
     faults: of the machine, the grader, or the report's file.
     made_with: names and values in which all reports of a class should agree.
+    failing: titles of the cases that failed, by group, where `groups` says WRONG.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Submission:
     causes: dict[tuple[str, tuple[str, str]], CauseSeen] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     made_with: dict[str, str] = field(default_factory=dict)
+    failing: dict[Place, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
@@ -80,12 +82,17 @@ def summary(report: Report, name: str, link: str) -> Submission:
     """A report's entry in the index."""
     parts: dict[Place, Points] = {}
     groups: dict[Place, str] = {}
+    failing: dict[Place, tuple[str, ...]] = {}
     seen: dict[tuple[str, tuple[str, str]], CauseSeen] = {}
     for one, part in report.parts:
         place = (one.name, part.name) if len(one.parts) > 1 else (one.name,)
         parts[place] = Points.total([part.points, part.speed.points])
         usable = any(case.outcome == "passed" for case in part.cases)
-        groups |= {(*place, group.title): _state(group.cases, usable) for group in part.groups}
+        for group in part.groups:
+            groups[*place, group.title] = state = _state(group.cases, usable)
+            if state == WRONG:
+                wrong = (case.title for case in group.cases if case.outcome not in {"passed", *UNDECIDED})
+                failing[*place, group.title] = tuple(wrong)
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
             words = (
@@ -107,6 +114,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
         seen,
         tuple(words[:MAX_WORDS] for words in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
+        failing,
     )
 
 
@@ -223,14 +231,25 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
         marks.append(rectangle(left, middle - 6, width, 12, "bar wrong", tip))
         marks.append(label(right + 10, middle, words))
     rows = [
-        (" ".join(place[:-1]), place[-1], *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)))
+        (
+            " ".join(place[:-1]),
+            place[-1],
+            *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)),
+            _most_failed(graded, place),
+        )
         for place in ordered
     ]
     told = "Of the submissions that pass some case of the part; those that pass none are in the table alone."
     if not failed:
         told, marks, bottom = "No answer fails any group.", [label(0, 14, "none", "tick")], 12
-    head = ("assignment", "group", WRONG, RIGHT, NOTHING, OPEN)
+    head = ("assignment", "group", WRONG, RIGHT, NOTHING, OPEN, "fails most")
     return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
+
+
+def _most_failed(graded: Sequence[Submission], place: Place) -> str:
+    """The case of a group that most submissions fail, and their number."""
+    counts = Counter(case for one in graded for case in one.failing.get(place, ()))
+    return f"{shortened(counts.most_common(1)[0][0], MAX_LABEL)} ({counts.most_common(1)[0][1]})" if counts else ""
 
 
 def _titled(place: Place, most: int = 200) -> str:
@@ -253,13 +272,17 @@ class Common:
 
 
 def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list[Common]:
-    """The most frequent causes. With `by_grader`, only causes in the grader's own words."""
+    """The most frequent causes; missing answers come last. With `by_grader`, only causes in the grader's own words."""
     found: dict[tuple[str, tuple[str, str]], list[Submission]] = {}
     for one in graded:
         for key, seen in one.causes.items():
             if seen.by_grader or not by_grader:
                 found.setdefault(key, []).append(one)
-    ordered = sorted(found, key=lambda key: -len(found[key]))[:MAX_CAUSES]
+
+    def order(key: tuple[str, tuple[str, str]]) -> tuple[bool, int]:
+        return found[key][0].causes[key].outcome == "not_implemented", -len(found[key])
+
+    ordered = sorted(found, key=order)[:MAX_CAUSES]
     return [Common(key[0], found[key][0].causes[key], len(found[key]), found[key][0]) for key in ordered]
 
 

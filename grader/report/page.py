@@ -30,8 +30,7 @@ from grader.report.model import (
 from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.redact import redacted
-from grader.report.style import STYLE, points_words, shown
-from grader.report.svg import shortened
+from grader.report.style import STYLE, points_words, shortened, shown
 from grader.verdict.blame import blamed
 from grader.verdict.causes import causes
 

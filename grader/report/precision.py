@@ -17,8 +17,8 @@ from grader.report.model import (
     OutputError,
     Report,
 )
-from grader.report.style import counted
-from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, line, rectangle, shortened
+from grader.report.style import counted, shortened
+from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, line, rectangle
 
 # Errors against budgets -----------------------------------------------------------------------------------------------
 

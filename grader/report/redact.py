@@ -16,7 +16,8 @@ UNSEEN_LOG = "left out: the submission ran without isolation, and may have print
 # A path from the root, or from a home folder, with two names at least; its last name stays. After a colon too, as in
 # PYTHONPATH, and after -I and -L of compilers.
 PATH = re.compile(
-    r"(?:(?<![\w./\\~…-])|(?<=[\s'\"]-[IL]))(?:file://)?(?:~[\w.-]*)?/(?:[^\s/\\'\"<>|:;,()]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
+    r"(?:(?<![\w./\\~…-])|(?<=[\s'\"]-[IL]))(?:file://)?(?:~[\w.-]*)?(?<!\w:(?=//))/+(?:[^\s/\\'\"<>|:;,()]+/+)+"
+    r"|(?<!\w)(?:[A-Za-z]:|\\(?=\\\w))\\(?:[^\s/\\'\"<>|:;,()]+\\)*"
 )
 
 

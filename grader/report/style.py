@@ -71,3 +71,8 @@ def counted(number: int, noun: str) -> str:
 def first_of(words: Sequence[str], most: int) -> str:
     """A list in a sentence, and how many more there are."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def shortened(text: str, most: int) -> str:
+    """The text in at most so many characters; an ellipsis stands for the rest."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

@@ -149,7 +149,3 @@ def written(value: float) -> str:
     digits, exponent = f"{value:.0e}".split("e")
     power = f"10{str(int(exponent)).translate(RAISED)}"
     return power if digits == "1" else f"{digits}·{power}"
-
-
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

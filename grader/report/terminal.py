@@ -30,7 +30,7 @@ from grader.report.model import (
     worst,
 )
 from grader.report.speed import speed_case
-from grader.report.style import STYLE, headline, indented, plain, points_text
+from grader.report.style import STYLE, headline, indented, plain, points_text, shortened
 from grader.verdict.causes import causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
@@ -191,7 +191,7 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Det
     if log.others:
         most, width = (MAX_OTHERS, 200) if detail.asides else (1, 50)
         more = f" · and {len(log.others) - most} more" if len(log.others) > most else ""
-        told = " · ".join(line[:width] for line in log.others[:most])
+        told = " · ".join(shortened(line, width) for line in log.others[:most])
         blocks.append(plain(f"beside it: {told}{more}", "dim"))
     return blocks
 

@@ -79,10 +79,12 @@ def test_redacted_pages_go_elsewhere(write: Write, tmp_path: Path) -> None:
         [path],
         [path, "-o", tmp_path / "class/alice"],
         [tmp_path / "class", "-o", tmp_path / "class"],
+        [tmp_path / "class/alice", "-o", tmp_path / "class"],
+        [tmp_path / "class/alice", "-o", tmp_path],
     ):
         done = show(*arguments, "--redact")
         assert done.exit_code == 2
-        assert "--redact: name another folder by --output" in done.stderr
+        assert "--redact: name a folder without reports by --output" in done.stderr
     assert files(tmp_path / "class") == ["alice/report.json"]
     assert show(tmp_path / "class", "--redact", "-o", tmp_path / "out").exit_code == 0
     page = (tmp_path / "out/alice/report.html").read_text(encoding="utf-8")
@@ -155,7 +157,7 @@ def test_a_submission_counts_once_by_its_latest_whole_report(write: Write, tmp_p
     write("bob", started="2026-11-21T12:00:00")
     done = show(tmp_path / "class")
     assert done.exit_code == 1
-    words = "a report of the same submission as second, whose report is later, or whole: that one counts"
+    words = "a report of the same submission as second, which is whole, has more graded, or is later, and counts"
     assert done.stderr.splitlines() == [
         f"{tmp_path / 'class' / name / 'report.json'}: {words}" for name in ("first", "third")
     ]
@@ -164,6 +166,20 @@ def test_a_submission_counts_once_by_its_latest_whole_report(write: Write, tmp_p
     assert "first counted once" in index
     assert "second 4/4" in index
     assert len(list((tmp_path / "class").rglob("report.html"))) == 4
+
+
+def test_of_two_reports_the_one_with_more_graded_counts(write: Write, tmp_path: Path) -> None:
+    """A later look on a laptop does not replace a grading on a GPU."""
+    on_a_gpu = write("gpu", "/subs/alice", started="2026-11-20T12:00:00Z")
+    write("laptop", "/subs/alice", started="2026-11-21T12:00:00Z")
+    text = json.loads((tmp_path / "class/laptop/report.json").read_text())
+    for points in (text["score"], text["correctness"]):
+        points |= {"graded": points["graded"] - 1, "earned": points["earned"] - 1}
+    (tmp_path / "class/laptop/report.json").write_text(json.dumps(text))
+    done = show(tmp_path / "class")
+    assert on_a_gpu.is_file()
+    assert "class/laptop/report.json: a report of the same submission as gpu" in done.stderr.replace("\n", "")
+    assert "gpu 4/4" in Parsed((tmp_path / "class/index.html").read_text(encoding="utf-8")).text
 
 
 def test_a_folder_without_reports_is_refused(tmp_path: Path) -> None:

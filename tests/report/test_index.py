@@ -96,7 +96,10 @@ def test_groups_are_counted_among_answers_that_pass_something(make: Any) -> None
         ]
     )
     assert plot is not None
-    assert list(plot.rows) == [("softmax", "Any size", "1", "2", "2", "1"), ("softmax", "Sure", "0", "3", "2", "1")]
+    assert list(plot.rows) == [
+        ("softmax", "Any size", "1", "2", "2", "1", "n-1 (1)"),
+        ("softmax", "Sure", "0", "3", "2", "1", ""),
+    ]
     texts = [mark.text for mark in plot.marks if mark.tag == "text"]
     assert "1 of 3" in texts
     assert "Any size · softmax" in texts
@@ -119,6 +122,13 @@ def test_a_cause_counts_once_for_each_submission_that_has_it(make: Any, make_cas
         (2, "consistent with a missing mask of 3", "b"),
         (1, "ValueError: bob's secret", "a"),
     ]
+
+
+def test_missing_answers_come_after_every_mistake(make: Any, make_case: MakeCase) -> None:
+    missing = make_case("n-1", "not_implemented", message="there is no softmax.py")
+    wrong = make_case("n-1", "failed", message="ValueError: a shape")
+    found = common_causes([make("a", missing), make("b", missing), make("c", wrong)])
+    assert [(one.seen.words, one.count) for one in found] == [("ValueError: a shape", 1), ("there is no softmax.py", 2)]
 
 
 def test_what_a_student_wrote_takes_a_few_lines_among_the_causes(make: Any, make_case: MakeCase) -> None:
