@@ -294,11 +294,9 @@ def is_litter(path: Sequence[str]) -> bool:
     return any(map(_passed_over, path))
 
 
-def unfit(path: Sequence[str], size: int) -> str:
-    """Why no file of this path, in parts, and size belongs to a submission; "" if it may. `stage` reads the others."""
-    if not all(map(NAME.fullmatch, path)):
-        return HAS_ODD_NAME
-    return _too_large(size) or _of_no_use(path[-1], TEXT_SUFFIXES | MISNAMED_SUFFIXES)
+def unfit(name: str, size: int) -> str:
+    """Why no file of this name and size belongs to a submission; "" if `stage`, or a `survey`, has to look at it."""
+    return _too_large(size) or _of_no_use(name, TEXT_SUFFIXES | MISNAMED_SUFFIXES)
 
 
 def _too_large(size: int) -> str:

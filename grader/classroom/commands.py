@@ -37,7 +37,9 @@ class BasisName(StrEnum):
 @classes.command("export")
 def export_(
     run: ClassFolder,
-    form: Annotated[Format, typer.Argument(metavar="FORMAT", help="gradescope, canvas, moodle or csv")],
+    form: Annotated[
+        Format, typer.Argument(metavar="FORMAT", show_choices=False, help="gradescope, canvas, moodle or csv")
+    ],
     into: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +84,7 @@ def show_(
     who: Who,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="every case that went wrong")] = False,
 ) -> None:
-    """Show what is known of a student: the report that counts, the attempts, the decisions."""
+    """Show a student's report, attempts and decisions."""
     with failures("interrupted"):
         grades = Grades(RunFolder(run))
         show(grades, find(grades.students, who), console, verbose)
@@ -135,7 +137,7 @@ def regrade_(
     everyone: Annotated[bool, typer.Option("--all", help="the whole class, as after a change of the course")] = False,
     by: By = "",
 ) -> None:
-    """Ask for one attempt more of students' hand-ins; `grader class run` makes it."""
+    """Ask `grader class run` for one attempt more."""
     folder = RunFolder(run)
     with failures("interrupted: the decisions that were made stay"):
         if bool(who) == everyone:
@@ -177,7 +179,7 @@ def leaderboard_(
     markdown: Annotated[bool, typer.Option("--markdown", help="as Markdown")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as CSV")] = False,
 ) -> None:
-    """Rank the students with an alias by speed: of right answers, whose times are beyond doubt."""
+    """Rank right answers by speed, under aliases."""
     with failures("interrupted"):
         if markdown and csv:
             raise ClassError("one of --markdown and --csv is wanted")
