@@ -296,10 +296,7 @@ def regrade_(
     everyone: Annotated[bool, typer.Option("--all", help="the whole class, as after a change of the course")] = False,
     by: By = "",
 ) -> None:
-    """Ask for one attempt more of students' hand-ins.
-
-    `grader class run` makes it.
-    """
+    """Ask `grader class run` for one attempt more."""
     folder = RunFolder(run)
     with failures("interrupted: the decisions that were made stay"):
         if bool(who) == everyone:
@@ -338,7 +335,9 @@ def diff_(
 @classes.command("export")
 def export_(
     run: ClassFolder,
-    form: Annotated[Format, typer.Argument(metavar="FORMAT", help="gradescope, canvas, moodle or csv")],
+    form: Annotated[
+        Format, typer.Argument(metavar="FORMAT", show_choices=False, help="gradescope, canvas, moodle or csv")
+    ],
     into: Annotated[
         Path | None,
         typer.Option(
@@ -386,10 +385,7 @@ def leaderboard_(
     markdown: Annotated[bool, typer.Option("--markdown", help="as Markdown")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as CSV")] = False,
 ) -> None:
-    """Rank the students with an alias by speed.
-
-    Of right answers, whose times are beyond doubt.
-    """
+    """Rank right answers by speed, under aliases."""
     with failures("interrupted"):
         if markdown and csv:
             raise ClassError("one of --markdown and --csv is wanted")
