@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from rich.table import Table
 import grader
 from grader.assignment import load_course
 from grader.classroom import changes, decisions, leaderboard
+from grader.classroom.differences import course_of
 from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import Grades
@@ -135,7 +135,7 @@ def add_(run: ClassFolder, source: From, platform: WantedPlatform = Platform.aut
     catch_signals()
     with failures("interrupted: the class is as it was"):
         facts = RunFolder(run).run()
-        course = _course(RunFolder(run))
+        course = course_of(facts)
         order = _order(source, platform, course, facts.assignments)
         with console.status("reading ..."):
             told = add_to_class(run, order)
@@ -364,19 +364,10 @@ def export_(
     folder = RunFolder(run)
     with failures("interrupted: nothing was exported"):
         wanted = Wanted(form, into, template, column, without_open, points.value)
-        written, notes = export(folder, wanted, _course(folder))
+        written, notes = export(folder, wanted, course_of(folder.run()))
         console.print(plain(f"{written}: {notes[0]}"), soft_wrap=True)
         for words in notes[1:]:
             note(words)
-
-
-def _course(folder: RunFolder) -> Path:
-    """The course of the class. Raises ClassError."""
-    named = folder.run().course or os.environ.get("GRADER_COURSE")
-    course = Path(named) if named else own_course()
-    if course is None:
-        raise ClassError("this grader came without a course: name the course's folder in GRADER_COURSE")
-    return course
 
 
 @classes.command("leaderboard")

@@ -74,7 +74,7 @@ def test_new_draws_a_seed_for_the_class_and_notes_another_course(tmp_path: Path,
     assert typed("add", tmp_path / "a", "--from", export).exit_code == 0
     course.rename(tmp_path / "gone")
     done = typed("add", tmp_path / "a", "--from", export)
-    assert (done.exit_code, done.stderr.partition(":")[0]) == (2, str(course / "assignments"))
+    assert (done.exit_code, done.stderr.partition(":")[0]) == (2, str(course))
 
 
 @pytest.mark.parametrize(
