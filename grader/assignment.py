@@ -15,9 +15,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
-from grader.protocol import MAX_CALLS, Parameter
+from grader.gpu_table import GPUS
+from grader.protocol import MAX_CALLS, Gpu, Parameter
 
 T = TypeVar("T")
 Device = Literal["cpu", "cuda"]
@@ -41,6 +42,15 @@ def _twice(names: Iterable[T]) -> list[T]:
 
 def _whole(least: int, most: int) -> Any:
     return Field(strict=True, ge=least, le=most)
+
+
+def _known_gpu(name: Any) -> Gpu:
+    if not isinstance(name, str) or name not in GPUS:
+        raise ValueError(f"no GPU of the table; allowed here: {', '.join(GPUS)}")
+    return GPUS[name]
+
+
+KnownGpu = Annotated[Gpu, PlainValidator(_known_gpu)]
 
 
 class CourseError(Exception):
@@ -90,7 +100,7 @@ class Limits(Strict):
     time_limit_s: of a call, by device.
     memory_gib: host memory of the worker and everything it starts.
     import_limit_s: of importing the student's file.
-    build_limit_s: of compiling a .cu file, or the launches of a case for all architectures.
+    build_limit_s: of compiling a .cu file, or the launches of a case for all GPUs.
     total_limit_s: of all of it together, in wall time: imports, builds, calls, and the ends of its workers.
     """
 
@@ -142,7 +152,7 @@ class Case(Keyed):
     """A correctness case: inputs that the judge makes, and the way of calling the submission on them.
 
     tries: what this case is there to find; the student reads it.
-    compiled: Triton on the CPU: compile the launches for `architectures` too.
+    compiled: Triton on the CPU: compile the launches for `gpu` and `other_gpus` too.
     interpreted: Triton on the CPU: false for what an interpreter takes too long for; such a case is compiled, if `compiled`, and skipped.
     calls: in a row, each with new data.
     repeats: calls on the same data, whose answers must be the same bits.
@@ -339,8 +349,8 @@ class AssignmentSpec(Strict):
 
     order: place of the assignment in the course.
     signature: in CUDA C++, the parameters of the entry, which returns nothing.
-    arch: the GPU that submissions are graded on: what is compiled where there is no GPU to ask.
-    architectures: other GPUs that Triton kernels are compiled for where there is none; the report tells of it.
+    gpu: the GPU that submissions are graded on, out of `grader/gpu_table.py`: it answers, and code is compiled for it, where there is none.
+    other_gpus: others that Triton kernels are compiled for where there is none; the report tells of it.
     examples: inputs that each property is tried on (`grader/judge/properties.py`).
     policy: None allows everything.
     """
@@ -353,8 +363,8 @@ class AssignmentSpec(Strict):
     signature: Annotated[
         tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...], Field(max_length=MAX_PARAMETERS)
     ] = ()
-    arch: Annotated[str, Field(pattern=r"^sm_\d+[a-z]?$")] = "sm_90"
-    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = ()
+    gpu: KnownGpu = GPUS["H200"]
+    other_gpus: tuple[KnownGpu, ...] = ()
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()

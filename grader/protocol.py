@@ -140,10 +140,39 @@ class Build:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU, as CUDA tells of it.
+
+    name: its driver's. capability: 9 and 0 for `sm_90`. multiprocessors: how many; each has so many `threads` and `registers`, and
+    `shared_bytes_of_all` of shared memory. memory_mib, l2_mib: in MiB. shared_bytes: of a block that asks for more than the 48 KiB of each.
+    clock_khz: the multiprocessors'; memory_clock_khz, memory_bits: of the memory, and its width. warp: threads of a warp.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory_mib: int
+    shared_bytes: int
+    shared_bytes_of_all: int
+    threads: int
+    l2_mib: int
+    clock_khz: int
+    memory_clock_khz: int
+    memory_bits: int
+    registers: int = 65_536
+    warp: int = 32
+
+    @property
+    def arch(self) -> str:
+        """As `sm_90`."""
+        return "sm_{}{}".format(*self.capability)
+
+
+@dataclass(frozen=True)
 class Load(Frame):
     """Load the file at `path`, built where `build` is not None, and take its function `entry`, by torch.compile where `compiled`.
 
-    limit_s: when the worker writes down where it is.
+    limit_s: when the worker writes down where it is. gpu: the GPU that submissions are graded on, for a worker that has none.
     """
 
     path: str
@@ -151,6 +180,7 @@ class Load(Frame):
     build: Build | None
     compiled: bool
     limit_s: float
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +198,7 @@ class Call(Frame):
     reverse: whether the last call's backward pass comes first.
     windows: more than 1, for CUDA C++ on the CPU: tensors repeat their memory so many times, but for the last few elements, and large
         launches are run in part.
-    target: of a worker that compiles, as `sm_90`, and the bytes of shared memory that a block may have (0: unknown).
+    target: of a worker that compiles, the GPU to compile for.
     apart: whether each tensor is to lie in an allocation of its own, not in the arena: a tool then sees where it ends.
     profiled: whether the reply is to name the kernels that ran on the GPU.
     keep: whether the results are to be in use until the next call has returned; its own are `kept` where a buffer is used again.
@@ -180,7 +210,7 @@ class Call(Frame):
     limit_s: float
     reverse: bool = False
     windows: int = 1
-    target: tuple[str, int] | None = None
+    target: Gpu | None = None
     apart: bool = False
     profiled: bool = False
     keep: bool = False

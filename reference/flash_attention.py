@@ -372,8 +372,8 @@ def addressable(x: Tensor) -> Tensor:
 
 
 def has_copy_engine(x: Tensor) -> bool:
-    """Whether x lies on a GPU that fetches whole tiles and multiplies them where they lie: sm_90 or sm_100."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
+    """Whether x lies on a GPU that fetches whole tiles and multiplies them where they lie: sm_90 or sm_100. An interpreter does not."""
+    return x.is_cuda and not triton.knobs.runtime.interpret and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
 def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:

@@ -9,7 +9,7 @@ from grader import protocol
 from grader.contender.replies import ContenderFault, fault_of
 from grader.contender.watch import Limits
 from grader.contender.worker import Worker, WorkerUnavailable
-from grader.protocol import Build, Reply, Returned
+from grader.protocol import Build, Gpu, Reply, Returned
 
 __all__ = ["Contender", "Limits", "WorkerUnavailable"]
 
@@ -21,11 +21,22 @@ class Contender(Worker):
         """Ask, and raise the fault that the reply tells of. `files` are those of the arenas that the request names."""
         return self._done(self.ask(request, limits, files))
 
-    def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
-        """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`."""
+    def load(
+        self,
+        path: Path,
+        entry: str,
+        build: Build | None,
+        limits: Limits,
+        compiled: bool = False,
+        gpu: Gpu | None = None,
+    ) -> None:
+        """Load the student's file, built where `build` is not None, or a baseline's, by torch.compile where `compiled`.
+
+        gpu: what a worker without a GPU answers a file that asks about it.
+        """
         self.loaded_from = path.parent
         try:
-            self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s), limits).ptxas
+            self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s, gpu), limits).ptxas
         except ContenderFault as fault:
             if not fault.traceback and fault.raised_by == "library":
                 fault.raised_by = "toolchain"  # it ended or hung, and nobody knows in whose code

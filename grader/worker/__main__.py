@@ -94,7 +94,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # what an import makes is no garbage: looking for some while it goes on costs a fifth of its time
     _set_up_torch(kind, device)
-    from grader.worker import load, run, timing, yardsticks
+    from grader.worker import absent_gpu, load, run, timing, yardsticks
 
     gc.enable()
     gc.freeze()  # the gc.collect() after each call then looks at the student's objects alone
@@ -110,7 +110,10 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
         nonlocal function, bench
         match request:
             case Load():
-                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
+                if request.gpu is not None:
+                    absent_gpu.provide(request.gpu)
+                with absent_gpu.asking():
+                    function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
                 return protocol.Reply(ptxas=ptxas)
             case protocol.Yardstick():
                 function = yardsticks.load(request.name)
