@@ -15,9 +15,10 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
-from grader.protocol import MAX_CALLS, Parameter
+from grader.gpu_table import GPUS
+from grader.protocol import MAX_CALLS, Gpu, Parameter
 
 T = TypeVar("T")
 Device = Literal["cpu", "cuda"]
@@ -41,6 +42,15 @@ def _twice(names: Iterable[T]) -> list[T]:
 
 def _whole(least: int, most: int) -> Any:
     return Field(strict=True, ge=least, le=most)
+
+
+def _known_gpu(name: Any) -> Gpu:
+    if not isinstance(name, str) or name not in GPUS:
+        raise ValueError(f"no GPU of the table; allowed here: {', '.join(GPUS)}")
+    return GPUS[name]
+
+
+KnownGpu = Annotated[Gpu, PlainValidator(_known_gpu)]
 
 
 class CourseError(Exception):
@@ -146,7 +156,7 @@ class Case(Keyed):
 
     Attributes:
         tries: the purpose of the case, in a line for the student.
-        compiled: for Triton on a CPU: whether to compile the launches for `architectures` too.
+        compiled: for Triton on a CPU: whether to compile the launches for `gpu` and `other_gpus` too.
         interpreted: for Triton on a CPU: false if the interpreter would take too long. The case is then skipped, and
             compiled if `compiled`.
         calls: number of calls in a row, each on new data.
@@ -361,8 +371,9 @@ class AssignmentSpec(Strict):
     Attributes:
         order: place of the assignment in the course.
         signature: the parameters of a CUDA C++ entry, which returns nothing.
-        arch: architecture of the GPU that submissions are graded on; a machine without a GPU compiles for it.
-        architectures: of other GPUs that Triton kernels are compiled for on such a machine; only reported.
+        gpu: the GPU that submissions are graded on, of `grader/gpu_table.py`. A machine without a GPU compiles for this
+            GPU, and answers for it.
+        other_gpus: more GPUs that Triton kernels are compiled for on such a machine; only reported.
         examples: number of inputs that each property is tried on, by device (`grader/judge/properties.py`).
         policy: None allows everything.
     """
@@ -375,8 +386,8 @@ class AssignmentSpec(Strict):
     signature: Annotated[
         tuple[Annotated[Parameter, BeforeValidator(_parsed)], ...], Field(max_length=MAX_PARAMETERS)
     ] = ()
-    arch: Annotated[str, Field(pattern=r"^sm_\d+[a-z]?$")] = "sm_90"
-    architectures: tuple[Annotated[str, Field(pattern=r"^sm_\d+$")], ...] = ()
+    gpu: KnownGpu = GPUS["H200"]
+    other_gpus: tuple[KnownGpu, ...] = ()
     limits: Limits
     tolerance: Tolerance
     timing: Timing = Timing()

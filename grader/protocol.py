@@ -158,6 +158,41 @@ class Build:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A kind of GPU, by CUDA's properties of a device.
+
+    Attributes:
+        name: the driver's.
+        capability: 9 and 0 for `sm_90`.
+        multiprocessors: their number; each has `threads`, `registers`, and `shared_bytes_of_all` bytes of shared memory.
+        memory_mib, l2_mib: global memory and L2 cache in MiB.
+        shared_bytes: most shared memory of one block that asks for more than 48 KiB.
+        clock_khz, memory_clock_khz: of the multiprocessors and of the memory.
+        memory_bits: width of the memory's bus.
+        warp: threads of a warp.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory_mib: int
+    shared_bytes: int
+    shared_bytes_of_all: int
+    threads: int
+    l2_mib: int
+    clock_khz: int
+    memory_clock_khz: int
+    memory_bits: int
+    registers: int = 65_536
+    warp: int = 32
+
+    @property
+    def arch(self) -> str:
+        """As `sm_90`."""
+        return "sm_{}{}".format(*self.capability)
+
+
+@dataclass(frozen=True)
 class Load(Frame):
     """Load the file at `path` and its function `entry`.
 
@@ -165,6 +200,7 @@ class Load(Frame):
         build: how to build CUDA C++; None for Python.
         compiled: whether to wrap the function in torch.compile.
         limit_s: seconds after which the worker prints its stack.
+        gpu: the GPU that submissions are graded on, for a worker that has none.
     """
 
     path: str
@@ -172,6 +208,7 @@ class Load(Frame):
     build: Build | None
     compiled: bool
     limit_s: float
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True)
@@ -191,8 +228,7 @@ class Call(Frame):
         reverse: whether the last call's backward pass comes first.
         windows: above 1, for CUDA C++ on a CPU: tensors repeat their memory so many times, but for the last SAMPLE_CUT
             elements, and large launches run in part.
-        target: for a worker that compiles: an architecture such as `sm_90`, and the bytes of shared memory of a block
-            (0: unknown).
+        target: for a worker that compiles: the GPU to compile for.
         apart: whether each tensor gets an allocation of its own outside the arena, so that a tool sees its end.
         profiled: whether the reply names the kernels that ran on the GPU.
         keep: whether the results stay in use until the next call has returned. A later result in the same memory is
@@ -205,7 +241,7 @@ class Call(Frame):
     limit_s: float
     reverse: bool = False
     windows: int = 1
-    target: tuple[str, int] | None = None
+    target: Gpu | None = None
     apart: bool = False
     profiled: bool = False
     keep: bool = False

@@ -376,8 +376,8 @@ def addressable(x: Tensor) -> Tensor:
 
 
 def has_copy_engine(x: Tensor) -> bool:
-    """Whether x is on a GPU with a copy engine that multiplies tiles in shared memory: sm_90 or sm_100."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
+    """Whether x is on a GPU, and not in an interpreter, with a copy engine that multiplies tiles in shared memory: sm_90 or sm_100."""
+    return x.is_cuda and not triton.knobs.runtime.interpret and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
 def by_tiles(rows: int, *tensors: Tensor) -> list[Any]:

@@ -143,7 +143,7 @@ SECOND_SPEED = f'{BANDS}[[part.speed]]\nname = "large"\nn = 9\nbands = [{BAND}]\
 TITLE = 'title = "Doubling"'
 # what is replaced, by what; the key that is named, the beginning of what is said of it
 REFUSED = [
-    (TITLE, f"{TITLE}\ncolour = 1", "colour", "unknown key; allowed here: title, order, file, entry, language, signature, arch"),
+    (TITLE, f"{TITLE}\ncolour = 1", "colour", "unknown key; allowed here: title, order, file, entry, language, signature, gpu"),
     ("memory_gib = 4", "memory_gib = 4\nfuel = 1", "limits.fuel", "unknown key; allowed here: time_limit_s, memory_gib"),
     ("k = 6", "k = 6\natol = 1", "tolerance.atol", "unknown key; allowed here: k, reference_cap, scale, unit, may_vary, floor, floor_rms"),
     ('title = "Forward"', 'title = "Forward"\nbonus = 1', "part.0.bonus", "unknown key; allowed here: name, title, defaults, group, speed"),
@@ -171,7 +171,8 @@ REFUSED = [
     ('file = "double.py"', 'file = "../double.py"', "file", "String should match pattern"),
     ('file = "double.py"', 'file = "double.so"', "file", "String should match pattern"),
     ('entry = "double"', 'entry = "os.system"', "entry", "String should match pattern"),
-    (TITLE, f'{TITLE}\narchitectures = ["hopper"]', "architectures.0", "String should match pattern"),
+    (TITLE, f'{TITLE}\ngpu = "hopper"', "gpu", "no GPU of the table; allowed here: T4, A100"),
+    (TITLE, f'{TITLE}\nother_gpus = ["sm_80"]', "other_gpus.0", "no GPU of the table; allowed here: T4, A100"),
     (TITLE, f"{TITLE}\nexamples = {{ cpu = 2 }}", "(whole file)", "examples needs a number for 'cuda' too"),
     (TITLE, f"{TITLE}\nexamples = {{ cpu = 0, cuda = 1 }}", "examples.cpu", "Input should be greater than or equal to 1"),
     ("points = 5.5", "points = -1", "part.0.group.0.points", "Input should be greater than or equal to 0"),
@@ -536,11 +537,14 @@ def test_passing_shows_values_unless_any_answer_is_right_or_only_addresses_were_
 
 def test_a_case_may_be_compiled_and_repeated(write: Write) -> None:
     change = ("calls = 3", "calls = 3, compiled = true, repeats = 3")
-    other = ('title = "Doubling"', 'title = "Doubling"\narchitectures = ["sm_80"]\nexamples = { cpu = 2, cuda = 9 }')
+    other = (
+        'title = "Doubling"',
+        'title = "Doubling"\ngpu = "B200"\nother_gpus = ["A100"]\nexamples = { cpu = 2, cuda = 9 }',
+    )
     spec = load_assignment(write(change, other)).spec
     case = next(case for part in spec.parts for case in part.cases if case.compiled)
     assert case.repeats == 3
-    assert (spec.arch, spec.architectures) == ("sm_90", ("sm_80",))
+    assert (spec.gpu.arch, [one.arch for one in spec.other_gpus]) == ("sm_100", ["sm_80"])
     assert spec.examples == {"cpu": 2, "cuda": 9}
 
 

@@ -28,6 +28,7 @@ from grader.protocol import (
     CompiledCall,
     CompiledKernel,
     Frame,
+    Gpu,
     Load,
     Memory,
     Operands,
@@ -53,16 +54,17 @@ from grader.protocol import (
 X, Y = Ref("float32", 0, (2, 3), (3, 1)), Ref("float32", 64, (), ())
 CALLS = (Operands((X, Y), None, (Y,)), Operands((X,), X, (X, Y, Y)))
 BUILD = Build("g++", 1.5, None, "sm_90", (Parameter("const float*", "x"), Parameter("int64_t", "n", "x", 0)))
+GPU = Gpu("NVIDIA X", (9, 0), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 KERNEL = CompiledKernel("k", 4, 0, "words")
 ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
 RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
 # At least one of each kind, with every field at something else than its default.
 FRAMES: list[Frame] = [
     Load("/s/x.py", "f", None, True, 1.0, id=1),
-    Load("/s/x.cu", "f", BUILD, False, 1.0),
+    Load("/s/x.cu", "f", BUILD, False, 1.0, GPU),
     Yardstick("null", id=2**53),
     Call(Memory(1), CALLS, (), 1.5, id=3),
-    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, ("sm_90", 4), True, True, True),
+    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True),
     Prepare(Memory(1), CALLS, (), None),
     Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
     Time(1000, 1, True, 7),

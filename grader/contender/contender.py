@@ -9,7 +9,7 @@ from grader import protocol
 from grader.contender.replies import ContenderFault, fault_of
 from grader.contender.watch import Limits
 from grader.contender.worker import Worker, WorkerUnavailable
-from grader.protocol import Build, Reply, Returned
+from grader.protocol import Build, Gpu, Reply, Returned
 
 __all__ = ["Contender", "Limits", "WorkerUnavailable"]
 
@@ -27,16 +27,25 @@ class Contender(Worker):
         """
         return self._done(self.ask(request, limits, files))
 
-    def load(self, path: Path, entry: str, build: Build | None, limits: Limits, compiled: bool = False) -> None:
+    def load(
+        self,
+        path: Path,
+        entry: str,
+        build: Build | None,
+        limits: Limits,
+        compiled: bool = False,
+        gpu: Gpu | None = None,
+    ) -> None:
         """Load a file and its function `entry`.
 
         Args:
             build: how to build CUDA C++; None for Python.
             compiled: whether to wrap the function in torch.compile, for a baseline.
+            gpu: the GPU for which a worker without one answers a file's questions.
         """
         self.loaded_from = path.parent
         try:
-            self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s), limits).ptxas
+            self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s, gpu), limits).ptxas
         except ContenderFault as fault:
             if not fault.traceback and fault.raised_by == "library":
                 fault.raised_by = "toolchain"  # the worker ended or hung, and nobody knows in whose code

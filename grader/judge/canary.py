@@ -113,7 +113,7 @@ class Canary:
                     self._ask(worker, case)
             if (compiled := self.compilation.first_case(assignment)) is not None:
                 with self.crew.canary(assignment, folder, compiling=True) as worker:
-                    raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.arch))
+                    raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.gpu))
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, OSError) as error:
             told = getattr(error, "traceback", "")
             return "\n".join(filter(None, [f"the staff's own {name} fails here too: {error}", told]))

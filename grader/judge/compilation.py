@@ -23,9 +23,9 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, described, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
-from grader.protocol import CompiledCall
+from grader.protocol import CompiledCall, Gpu
 from grader.report.model import NOT_COMPILED, KernelResources
-from grader.verdict.resources import kernel_resources, misfit, shared_limit
+from grader.verdict.resources import kernel_resources, misfit
 
 # Triton's message when a block needs more shared memory than there is.
 SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
@@ -116,19 +116,19 @@ class Compilation:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
-        """Compile a case for every architecture, first the graded one. After a fault no other case is tried."""
+        """Compile a case for every GPU, first the graded one. After a fault no other case is tried."""
         spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
-        others = () if self._run.job.effort == "quick" else spec.architectures
-        for arch in dict.fromkeys([spec.arch, *others]):
+        others = () if self._run.job.effort == "quick" else spec.other_gpus
+        for gpu in dict.fromkeys([spec.gpu, *others]):
             try:
                 self._standing.hangs.check(case.place)
                 if self._given_up:
                     raise ContenderFault("skipped", self._given_up)
-                done.append(self._ask(case, arch))
+                done.append(self._ask(case, gpu))
             except (ContenderFault, WorkerUnavailable) as fault:
                 if not self._standing.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
-                done.append(Unknown(arch, f"could not be compiled here: {fault}"))
+                done.append(Unknown(gpu.arch, f"could not be compiled here: {fault}"))
         return done
 
     def first_case(self, assignment: Assignment) -> BoundCase | None:
@@ -139,23 +139,21 @@ class Compilation:
         """Wait until no case is being compiled."""
         wait(self._ahead.values())
 
-    def _ask(self, case: BoundCase, arch: str) -> CompiledCall:
+    def _ask(self, case: BoundCase, gpu: Gpu) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
             self._contender = self._crew.compiling(case.assignment)
         with self._standing.hangs.ending(case.place, self._contender):
-            return compiled_call(self._run, self._contender, case, arch)
+            return compiled_call(self._run, self._contender, case, gpu)
 
 
-def compiled_call(run: Run, contender: Contender, case: BoundCase, arch: str) -> CompiledCall:
-    """A compiling worker's result for a case and an architecture such as `sm_90`. Raises ContenderFault if there is no
-    answer.
-    """
+def compiled_call(run: Run, contender: Contender, case: BoundCase, gpu: Gpu) -> CompiledCall:
+    """A compiling worker's result for a case and a GPU. Raises ContenderFault if there is no answer."""
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
-        request = request_for(arena, call, limits.build_limit_s, target=(arch, shared_limit(arch)))
+        request = request_for(arena, call, limits.build_limit_s, target=gpu)
         reply = contender.do(request, Limits(limits.build_limit_s, limits.memory_gib), arena.files)
-    if reply.compiled is None or reply.compiled.arch != arch:
+    if reply.compiled is None or reply.compiled.arch != gpu.arch:
         contender.kill()
         raise ContenderFault("crashed", "the worker answered with something that is no answer")
     error = reply.compiled.error

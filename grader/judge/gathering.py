@@ -93,7 +93,7 @@ class Gathering:
 
     def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
         spec, standing = assignment.spec, self.standing
-        graded = [one for one in kernels if not one.case or one.arch == spec.arch]
+        graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
         stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
         off_stream = standing.off_stream(assignment) if stream else ()
         return advice(spec.file, stream, graded, standing.ptxas(assignment), off_stream)

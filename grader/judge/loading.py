@@ -29,9 +29,13 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Con
         on_cpu = contender.device == "cpu"
         if on_cpu:
             provide_runtime(contender.runtime, compiler)
-        build = Build(compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.arch, spec.signature)
+        build = Build(
+            compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.gpu.arch, spec.signature
+        )
     try:
-        contender.load(folder / spec.file, spec.entry, build, limits)
+        contender.load(
+            folder / spec.file, spec.entry, build, limits, gpu=None if contender.device == "cuda" else spec.gpu
+        )
     except ContenderFault:
         contender.kill()
         raise

@@ -1,9 +1,10 @@
-"""Registers, spills and shared memory of a compiled kernel, from the output of `ptxas -v`; and the GPUs' limits of shared memory."""
+"""Registers, spills and shared memory of a compiled kernel, from the output of `ptxas -v`; and what of it a GPU lacks."""
 
 from __future__ import annotations
 
 import re
 
+from grader.gpu_table import gpus_of, with_article
 from grader.report.model import KernelResources
 
 COMPILING = re.compile(r"Compiling entry function '([^']{1,2000})' for '(sm_\w{1,10})'")
@@ -11,30 +12,15 @@ SPILLS = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores,
 USED = re.compile(r"Used (\d{1,4}) registers")
 SHARED = re.compile(r"(\d{1,9}) bytes smem")
 MAX_KERNELS = 32
-# By architecture: bytes of shared memory that a block may have, and a GPU of that architecture (CUDA C++ Programming Guide, "Technical
-# Specifications per Compute Capability").
-SHARED_LIMITS = {
-    "sm_75": (65_536, "a T4"),
-    "sm_80": (166_912, "an A100"),
-    "sm_86": (101_376, "an A10G or RTX 30"),
-    "sm_89": (101_376, "an L4 or RTX 40"),
-    "sm_90": (232_448, "an H100 or H200"),
-    "sm_100": (232_448, "a B200"),
-    "sm_120": (101_376, "an RTX 50"),
-}
-
-
-def shared_limit(arch: str) -> int:
-    """Bytes of shared memory that a block may have on a GPU of this architecture; 0 if unknown."""
-    return SHARED_LIMITS.get(arch, (0, ""))[0]
 
 
 def misfit(arch: str, shared_bytes: int) -> str:
-    """Why a kernel with `shared_bytes` of shared memory for a block cannot be launched on this architecture; "" if it can."""
-    limit, who = SHARED_LIMITS.get(arch.rstrip("af"), (None, ""))
-    if limit is None or shared_bytes <= limit:
+    """Why a kernel with so many bytes of shared memory cannot be launched on this architecture; "" if it can, or nobody knows."""
+    known = gpus_of(arch)
+    limit = max((one.shared_bytes for one in known.values()), default=shared_bytes)
+    if shared_bytes <= limit:
         return ""
-    return f"needs {shared_bytes} bytes of shared memory for a block, {who} has {limit}"
+    return f"needs {shared_bytes} bytes of shared memory for a block, {with_article(known)} has {limit}"
 
 
 def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:

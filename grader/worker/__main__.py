@@ -97,7 +97,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
     _set_up_torch(kind, device)
-    from grader.worker import load, run, timing, yardsticks
+    from grader.worker import absent_gpu, load, run, timing, yardsticks
 
     gc.enable()
     gc.freeze()  # gc.collect() after a call then looks at the student's objects only
@@ -113,7 +113,10 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
         nonlocal function, bench
         match request:
             case Load():
-                function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
+                if request.gpu is not None:
+                    absent_gpu.provide(request.gpu)
+                with absent_gpu.asking():
+                    function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
                 return protocol.Reply(ptxas=ptxas)
             case protocol.Yardstick():
                 function = yardsticks.load(request.name)

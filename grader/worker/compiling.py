@@ -10,13 +10,13 @@ import contextlib
 import inspect
 import io
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from triton import knobs
-from triton.backends.compiler import GPUTarget
 from triton.compiler.errors import CompilationError
 from triton.errors import TritonError
 from triton.runtime import driver
@@ -25,8 +25,8 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, _triton_jit_function_registry
 
 from grader import protocol
-from grader.protocol import CompiledKernel, WorkerError
-from grader.worker import run
+from grader.protocol import CompiledKernel, Gpu, WorkerError
+from grader.worker import absent_gpu, run
 from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
 from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
@@ -35,34 +35,6 @@ from grader.worker.nvcc import told
 REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
 MAX_TOLD = 1500  # characters of ptxas about one kernel
 MAX_KERNELS = 16  # of one call and architecture
-
-
-class AbsentGpu:
-    """What Triton asks of a driver until it has compiled a kernel; `capability` is 90 for sm_90."""
-
-    def __init__(self, capability: int) -> None:
-        self._target = GPUTarget("cuda", capability, 32)
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return int(self._target.arch)  # kernels are kept by device: each architecture is one of its own
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def get_benchmarker(self) -> Callable[..., list[float]]:
-        """All configurations are compiled, and the first is as good as any."""
-
-        def bench(launch: Callable[[], object], quantiles: list[float] | None = None, **_: Any) -> list[float]:
-            launch()
-            return [1.0] * len(quantiles or [0.5])
-
-        return bench
 
 
 class Compiler:
@@ -74,14 +46,17 @@ class Compiler:
         self._told: dict[int, tuple[Any, CompiledKernel]] = {}
         self._launched: list[CompiledKernel] = []
         self._failures: list[tuple[str, WorkerError, WorkerError]] = []  # a kernel, its error in its words, and in ours
-        self._shared_limit = 0
-        driver.set_active(AbsentGpu(90))  # for whatever a submission asks while it is imported
+        self._gpu: Gpu | None = None
+        self._caches: dict[
+            tuple[int, str], Any
+        ] = {}  # of compiled kernels, by a function's identity and the architecture
         launch, tune = JITFunction.run, Autotuner.run
 
         def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
             words = io.StringIO()
             try:
-                with contextlib.redirect_stdout(words):
+                self._take_cache(function)
+                with contextlib.redirect_stdout(words), torch._C.DisableTorchFunction():
                     kernel = launch(function, *args, grid=grid, warmup=True, **options)
                 if kernel is not None:
                     self._keep(kernel, _name(function), words.getvalue())
@@ -102,6 +77,14 @@ class Compiler:
 
         JITFunction.run, Autotuner.run = compile_only, tune_anew
 
+    def _take_cache(self, function: Any) -> None:
+        """Triton keeps kernels by device, and all GPUs are device 0 here."""
+        arch = driver.active.get_current_target().arch
+        key = id(function), str(arch)
+        if key not in self._caches:
+            self._caches[key] = defaultdict(function.create_binder)
+        function.device_caches = self._caches[key]
+
     def _keep(self, kernel: Any, name: str, words: str) -> None:
         """Note a kernel, or raise what its launch would."""
         if id(kernel) not in self._told:
@@ -109,8 +92,8 @@ class Compiler:
             noted = CompiledKernel(name, int(metadata.num_warps), int(metadata.shared), told(words)[:MAX_TOLD])
             self._told[id(kernel)] = (kernel, noted)
         _, noted = self._told[id(kernel)]
-        if 0 < self._shared_limit < noted.shared_bytes:
-            raise OutOfResources(noted.shared_bytes, self._shared_limit, "shared memory")
+        if self._gpu is not None and noted.shared_bytes > self._gpu.shared_bytes:
+            raise OutOfResources(noted.shared_bytes, self._gpu.shared_bytes, "shared memory")
         if noted not in self._launched:
             self._launched.append(noted)
 
@@ -120,9 +103,9 @@ class Compiler:
         What a call makes of results that mean nothing does not count, nor does what it tries and does without.
         """
         assert request.target is not None
-        arch, self._shared_limit = request.target
+        self._gpu, arch = request.target, request.target.arch
         self._launched, self._failures = [], []
-        driver.set_active(AbsentGpu(int(arch.removeprefix("sm_"))))
+        absent_gpu.provide(request.target)
         ended = run.call(function, request, files, "cpu").error
         failed, error = "", None
         for name, original, described in self._failures:

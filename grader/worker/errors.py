@@ -45,6 +45,11 @@ def set_root(folder: Path) -> None:
     _root = str(folder)
 
 
+def is_own_file(file: str) -> bool:
+    """Whether a file is the submission's."""
+    return bool(_root) and file.startswith(f"{_root}{os.sep}")
+
+
 def set_device(on_gpu: bool) -> None:
     """Set whether there is a GPU. Without one, code that asks for a GPU is told apart from wrong code."""
     global _on_gpu
@@ -54,14 +59,14 @@ def set_device(on_gpu: bool) -> None:
 def place_of(frame: FrameType) -> str:
     """A frame's file and line as the student knows them, as `kernel.py:7`; "" if the frame is not the student's."""
     file = frame.f_code.co_filename
-    if not _root or not file.startswith(f"{_root}{os.sep}"):
+    if not is_own_file(file):
         return ""
     return clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
 
 
 def place_in(file: str, line: int) -> str:
     """A line of a student's file as in tracebacks: `"kernel.py", line 7`; "" if the file is not the student's."""
-    if not _root or not file.startswith(f"{_root}{os.sep}"):
+    if not is_own_file(file):
         return ""
     return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')
 
@@ -104,7 +109,7 @@ def _needs_gpu(error: BaseException) -> str:
     if not frames:  # say, in a decorator of a library
         return f"needs a GPU: {said.splitlines()[0][:200]}" if gpu_only.REFUSALS.search(said) else ""
     last = frames[-1]
-    asked = gpu_only.line_that_needs_one(error, said, last.filename, last.lineno or 0)
+    asked = gpu_only.line_that_needs_one(said, last.filename, last.lineno or 0)
     if not asked:
         return ""
     name = last.filename.removeprefix(f"{_root}{os.sep}")

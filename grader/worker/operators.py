@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -54,11 +55,12 @@ class OperatorWatch(TorchDispatchMode):
     ) -> Any:
         packet = getattr(func, "overloadpacket", None)
         name = getattr(packet, "__name__", "")
-        if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and not _is_logic(name, args):
-            self.note(name, _caller())
-        result = func(*args, **(kwargs or {}))
-        if self._after is not None:
-            self._after(func, args, kwargs or {}, result)
+        with torch._C.DisableTorchFunction():  # the modes of PyTorch's functions: what runs here is an operator
+            if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and not _is_logic(name, args):
+                self.note(name, _caller())
+            result = func(*args, **(kwargs or {}))
+            if self._after is not None:
+                self._after(func, args, kwargs or {}, result)
         return result
 
     def note(self, name: str, place: str | None) -> None:
@@ -72,23 +74,29 @@ class OperatorWatch(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def watching(watch: OperatorWatch) -> Iterator[None]:
-    """Record operators in this block, in threads that the block starts too, and tensors that become arrays or lists."""
-    with watch, _threads(watch), _host_values(watch):
+def watching(
+    watch: OperatorWatch, also: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+) -> Iterator[None]:
+    """Record operators in this block, in threads that the block starts too, and tensors that become arrays or lists.
+
+    Args:
+        also: makes one more context, for this thread and for each of those threads.
+    """
+    with watch, also(), _threads(watch, also), _host_values(watch):
         yield
 
 
 @contextlib.contextmanager
-def _threads(watch: OperatorWatch) -> Iterator[None]:
+def _threads(watch: OperatorWatch, also: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
     inner, start = threading.Thread._bootstrap_inner, _thread.start_new_thread  # type: ignore[attr-defined]
 
     def watched_inner(thread: threading.Thread) -> None:
-        with watch.another():
+        with watch.another(), also():
             inner(thread)
 
     def watched_start(function: Callable[..., Any], *arguments: Any) -> int:
         def run(*args: Any, **options: Any) -> None:
-            with watch.another():
+            with watch.another(), also():
                 function(*args, **options)
 
         return start(run, *arguments)

@@ -11,6 +11,7 @@ import torch
 
 from grader import protocol
 from grader.protocol import Returned
+from grader.worker import absent_gpu
 from grader.worker.errors import describe
 from grader.worker.interpreting import LaunchWatch, MemoryChecks
 from grader.worker.load import check_signature
@@ -75,7 +76,7 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                         _answers(function, calls)
                     for tensor in calls[0].inputs:
                         tensor.grad = None
-                with profiled(profile) as kernels, launches, watching(watch):
+                with profiled(profile) as kernels, launches, watching(watch, absent_gpu.asking):
                     results = _answers(function, calls, reverse=request.reverse)
                 inputs = [one.inputs for one in calls for _ in one.slots]
                 returned = deliver(list(zip(results, slots, inputs, strict=True)))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from grader import protocol
-from grader.worker import yardsticks
+from grader.worker import absent_gpu, yardsticks
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped, tensor_at
 from grader.worker.operators import OperatorWatch, watching
@@ -83,7 +83,7 @@ class Bench:
         try:
             on_stream = getattr(function, "on_stream", None)
             if on_stream is None:
-                with watching(watch) if request.watched else contextlib.nullcontext():
+                with watching(watch, absent_gpu.asking) if request.watched else absent_gpu.asking():
                     times_s = self._run(function, request, tell)
                 return protocol.Reply(times_s=times_s, operators=watch.seen)
             stream = torch.cuda.Stream()

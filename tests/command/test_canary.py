@@ -154,6 +154,15 @@ def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_f
     assert "some_package_of_the_course is not installed here" in ran.case("task", "plain").message
 
 
+DOUBLING = """
+        def double(x):
+            {line}
+            y = torch.empty_like(x)
+            twice[(1,)](x, y, x.numel(), BLOCK=64)
+            return y
+"""
+
+
 def doubling(course: Course, folder: Path, source: str, names: list[str]) -> Path:
     """A submission to a doubling assignment with cases of these names."""
     course.add("task", names)
@@ -210,23 +219,31 @@ def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(
         "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
         "if not x.is_cuda: raise SystemExit(1)",
         "torch.cuda.nvtx.range_push('double')",
-        "twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).n_regs",
+        "assert twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).metadata.shared == 0",
     ],
 )
-def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
-    source = f"""
-        def double(x):
-            {line}
-            y = torch.empty_like(x)
-            twice[(1,)](x, y, x.numel(), BLOCK=64)
-            return y
-    """
-    mine = doubling(course, tmp_path, source, ["one", "two"])
+def test_what_a_right_file_asks_of_a_gpu_is_answered(course: Course, tmp_path: Path, line: str) -> None:
+    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
+    report = judge(mine, course.folder, "task", "cpu")
+    assert {case.outcome for case in cases(report)} == {"passed"}
+    assert report.score.earned == report.score.graded > 0
+
+
+@pytest.mark.parametrize("line", ["torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.device_caches"])
+def test_what_only_a_gpu_can_answer_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
+    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
     report = judge(mine, course.folder, "task", "cpu")
     assert (report.infra_errors, report.score.graded) == ((), 0)
     for case in cases(report):
         assert case.outcome == "skipped"
-        assert case.message.startswith("needs a GPU: task.py, line 12: ")
+        assert case.message.startswith(f"needs a GPU: task.py, line 12: {line}")
+
+
+def test_what_would_fail_on_the_grading_gpu_fails(course: Course, tmp_path: Path) -> None:
+    line = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
+    report = judge(doubling(course, tmp_path, DOUBLING.format(line=line), ["one"]), course.folder, "task", "cpu")
+    (case,) = cases(report)
+    assert (case.outcome, case.message) == ("failed", "RuntimeError: needs a Blackwell")
 
 
 @pytest.mark.parametrize(
@@ -235,11 +252,12 @@ def test_what_a_right_file_asks_of_a_gpu_leaves_its_points_open(course: Course, 
 def test_a_line_that_asks_for_a_gpu_is_found_in_whatever_way_the_file_is_written(
     tmp_path: Path, beginning: str
 ) -> None:
-    source = f"{beginning}ON_GPU = False\nif not ON_GPU:\n    raise ValueError('not here')  # is_cuda\n"
+    source = f"{beginning}import torch\n\ntorch.cuda.CUDAGraph()\n"
     file = tmp_path / "softmax.py"
     file.write_bytes(source.encode("latin-1" if "latin-1" in beginning else "utf-8"))
     line = 3 + beginning.count("\n")
-    assert line_that_needs_one(ValueError(""), "", str(file), line).startswith("raise ValueError('not here')")
+    assert line_that_needs_one("needs a GPU: a graph", str(file), line) == "torch.cuda.CUDAGraph()"
+    assert line_that_needs_one("a ValueError", str(file), line) == ""
 
 
 def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(
@@ -248,8 +266,7 @@ def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_
     source = """
         def double(x):
             if x.numel() > 10:
-                if not x.is_cuda:
-                    raise ValueError("not on this device")
+                torch.cuda.CUDAGraph()
             return x * 2
     """
     ran = graded(course, start_run, tmp_path, source, ["easy", "harder"])

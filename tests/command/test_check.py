@@ -208,11 +208,11 @@ def test_a_kernel_beside_an_untouched_stub_is_a_mistake_that_names_both(
 def test_a_file_that_could_not_be_checked_is_no_success(course: Course, tmp_path: Path) -> None:
     for name in ("good", "asking"):
         course.add(name, ("one", "two"))
-    asking = "def double(x):\n    return (x.cuda() * 2).cpu()\n"
+    asking = "import torch\n\ndef double(x):\n    torch.cuda.CUDAGraph()\n    return x * 2\n"
     done = check(tmp_path, hand_in(tmp_path, good=RIGHT, asking=asking), "--course", course.folder)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "✓ good.py  2 cases passed" in done.stdout
-    assert "– asking.py  not checked: needs a GPU: asking.py, line 2" in done.stdout
+    assert "– asking.py  not checked: needs a GPU: asking.py, line 4" in done.stdout
     done = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--assignment", "good")
     assert done.returncode == 0, done.stdout + done.stderr
 

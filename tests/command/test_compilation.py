@@ -24,7 +24,7 @@ title = "Doubling"
 file = "{name}.py"
 entry = "double"
 language = "triton"
-architectures = ["sm_80", "sm_86"]
+other_gpus = ["A100", "A10G"]
 
 [limits]
 time_limit_s = {{ cpu = 20, cuda = 20 }}
@@ -180,7 +180,7 @@ def test_a_block_too_large_for_another_gpu_is_told_and_costs_nothing(ran: Ran) -
     assert outcomes(ran, "wide") == ["passed", "passed", "skipped", "skipped"]
     found = kernels(ran, "wide", "both")
     assert not found["sm_90"].problem
-    assert "needs 131072 bytes of shared memory for a block, an A10G or RTX 30 has 101376" in found["sm_86"].problem
+    assert "needs 131072 bytes of shared memory for a block, an A10G or RTX 3090 has 101376" in found["sm_86"].problem
     assert "compiled for sm_86: needs" in ran.output
 
 

@@ -68,6 +68,7 @@ TRIED_ELSEWHERE = {
     "verdict/test_diagnosis.py": "verdict/rounding.py verdict/suspects.py",
     "verdict/test_gpu_time.py": "verdict/sources.py",
     "verdict/test_policy.py": "worker/operators.py",
+    "verdict/test_resources.py": "gpu_table.py",
     "worker/test_builds.py": "worker/load.py",
     "worker/test_cuda_cpu.py": "contender/cuda_cpu.py worker/lines.py",
     "worker/test_nvcc.py": "worker/entries.py",

@@ -206,15 +206,15 @@ COMPILING = """
 import contextlib, io, json, re, sys
 import torch
 from triton import knobs
-from triton.runtime import driver
 from triton.runtime.jit import JITFunction
-from grader.worker.compiling import AbsentGpu
+from grader.gpu_table import gpus_of
+from grader.worker.absent_gpu import triton_driver
 from reference import flash_attention as reference
 
-arch, by_descriptors = int(sys.argv[1]), sys.argv[1] == "90"
+gpu, by_descriptors = next(iter(gpus_of("sm_" + sys.argv[1]).values())), sys.argv[1] == "90"
 multiprocessors = 132 * (sys.argv[3] == "small")
 knobs.nvidia.dump_ptxas_log = True
-driver.set_active(AbsentGpu(arch))
+triton_driver.provide(gpu)
 reference.has_copy_engine = lambda x: by_descriptors
 reference.multiprocessors = lambda x: multiprocessors
 launch, found = JITFunction.run, []

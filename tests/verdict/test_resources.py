@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.verdict.resources import MAX_KERNELS, SHARED_LIMITS, kernel_name, kernel_resources, misfit
+from grader.gpu_table import GPUS
+from grader.verdict.resources import MAX_KERNELS, kernel_name, kernel_resources, misfit
 
 # As nvcc 13.0 printed it.
 TOLD = """\
@@ -60,11 +61,21 @@ def test_a_worker_cannot_fill_the_report() -> None:
     assert len(one.name) == 200
 
 
-@pytest.mark.parametrize("arch", [*SHARED_LIMITS, "sm_90a"])
-def test_a_block_may_have_all_the_shared_memory_there_is_and_no_more(arch: str) -> None:
-    limit, who = SHARED_LIMITS[arch.rstrip("a")]
+@pytest.mark.parametrize("name", GPUS)
+def test_a_block_may_have_all_the_shared_memory_there_is_and_no_more(name: str) -> None:
+    arch, limit = GPUS[name].arch, GPUS[name].shared_bytes
     assert misfit(arch, limit) == ""
-    assert misfit(arch, limit + 1) == f"needs {limit + 1} bytes of shared memory for a block, {who} has {limit}"
+    why = misfit(arch, limit + 1)
+    assert why.startswith(f"needs {limit + 1} bytes of shared memory for a block, a")
+    assert why.endswith(f" has {limit}")
+    assert name in why
+
+
+@pytest.mark.parametrize(
+    ("arch", "who"), [("sm_90a", "an H100 or H200"), ("sm_100", "a B200"), ("sm_89", "an L4 or RTX 4090")]
+)
+def test_a_misfit_names_the_gpus_of_an_architecture(arch: str, who: str) -> None:
+    assert f", {who} has " in misfit(arch, 1 << 20)
 
 
 def test_of_a_gpu_that_nobody_knows_nothing_is_said() -> None:

@@ -53,7 +53,8 @@ def _leave_the_interpreters_operators_out() -> None:
     def launched(executor: Any, *arguments: Any, **options: Any) -> Any:
         memory.in_launch = True
         try:
-            return execute(executor, *arguments, **options)
+            with torch._C.DisableTorchFunction():  # no mode of PyTorch's: tensors are where they really are
+                return execute(executor, *arguments, **options)
         finally:
             memory.in_launch = False
 

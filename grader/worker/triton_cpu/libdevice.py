@@ -96,7 +96,8 @@ def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        return function(*arguments, **named | {"_semantic": interpreter.interpreter_semantic})
+        semantic = named.get("_semantic") or interpreter.interpreter_semantic  # a compiler gives its own
+        return function(*arguments, **named | {"_semantic": semantic})
 
     return call
 

@@ -1,0 +1,83 @@
+"""Right Triton kernels with questions about the GPU written in by a script, as course files ask them: they earn what they earned.
+
+A few folders; `GRADER_ASK_ALL=1` in the environment takes them all.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import load_course
+from tests.conftest import ROOT
+from tests.support.corpus import Entry, entries
+
+pytestmark = pytest.mark.grading
+
+FEW = (
+    "softmax-two_kernels",
+    "triton_gelu-by_dimensions",
+    "flash_attention-side_streams",
+    "flash_attention-base_two_in_modules",
+)
+TRITON = [entry for entry in entries("accepted") if entry.assignment != "cuda_gelu"]
+ASKED = TRITON if os.environ.get("GRADER_ASK_ALL") else [entry for entry in TRITON if entry.id in FEW]
+FUNCTIONS = {one.name: one.spec.entry for one in load_course(ROOT)}
+AT_IMPORT = """
+import torch as _torch
+import triton as _triton
+
+_DEVICE = _triton.runtime.driver.active.get_active_torch_device()
+_NUMBERS = _triton.runtime.driver.active.utils.get_device_properties(_DEVICE.index)
+_NUM_SM = _torch.cuda.get_device_properties(_torch.cuda.current_device()).multi_processor_count
+assert _torch.cuda.is_available() and _DEVICE == _torch.device("cuda:0") and _NUM_SM == _NUMBERS["multiprocessor_count"] == 132
+assert _torch.cuda.get_device_capability() == (9, 0) and _triton.runtime.driver.active.get_current_target().arch == 90
+"""
+IN_THE_CALL = """
+    for _x in ({arguments},):
+        if isinstance(_x, _torch.Tensor):
+            assert _x.is_cuda and _x.device == _DEVICE and _x.device.type == "cuda" and _x.get_device() == 0
+            assert _x.to("cuda") is _x and _x.cuda() is _x and not _x.is_cpu
+    _torch.cuda.synchronize()
+    _torch.cuda.current_stream().wait_stream(_torch.cuda.default_stream())
+"""
+
+
+def asking(source: str, function: str) -> str:
+    """A file that asks about the GPU when it is imported and in its function, and names the GPU where it makes tensors."""
+    source = re.sub(r"\bdevice=[\w.]+\.device\b", 'device="cuda"', source)
+    module, lines = ast.parse(source), source.splitlines()
+    for entry in [one for one in module.body if isinstance(one, ast.FunctionDef) and one.name == function][-1:]:
+        first = entry.body[1 if ast.get_docstring(entry) is not None and len(entry.body) > 1 else 0]
+        lines.insert(first.lineno - 1, IN_THE_CALL.format(arguments=", ".join(one.arg for one in entry.args.args)))
+    imported = [one for one in module.body if isinstance(one, ast.Import | ast.ImportFrom)]
+    after = next(one for one in imported if getattr(one, "module", "") != "__future__")
+    lines.insert(after.end_lineno or 1, AT_IMPORT)
+    return "\n".join(lines) + "\n"
+
+
+class Asking(Entry):
+    """A folder of the corpus whose file asks."""
+
+    def submission(self, scratch: Path) -> Path:
+        made = super().submission(scratch / "plain")
+        target = scratch / "asking"
+        shutil.copytree(made, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
+        file = target / f"{self.assignment}.py"
+        file.write_text(asking(file.read_text(encoding="utf-8"), FUNCTIONS[self.assignment]), encoding="utf-8")
+        return target
+
+
+@pytest.mark.parametrize("entry", ASKED, ids=lambda entry: entry.id)
+def test_a_file_that_asks_earns_what_it_earned(entry: Entry, tmp_path: Path) -> None:
+    one = Asking(entry.folder)
+    assert one.fault("cpu", one.grade("cpu", tmp_path)) == ""
+
+
+def test_the_few_are_there() -> None:
+    assert {entry.id for entry in TRITON} >= set(FEW)
