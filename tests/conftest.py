@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -75,22 +76,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file that has fixtures for the whole module run in one process, or each process would grade what all
-    of them look at. Every other test goes to the process that is free.
+    """The tests of a file that makes something once for all of them run in one process, or each process would grade, or build, what
+    all of them look at. Every other test goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if shares_fixtures(ROOT / file) else nodeid
+            return file if makes_something_once(ROOT / file) else nodeid
 
     return Scheduling(config, log)
 
 
 @functools.cache
-def shares_fixtures(file: Path) -> bool:
-    return 'scope="module"' in file.read_text(encoding="utf-8")
+def makes_something_once(file: Path) -> bool:
+    """By a fixture for the whole module, or by a function that remembers what it has returned."""
+    return re.search(r'scope="module"|^@(functools\.)?cache$', file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

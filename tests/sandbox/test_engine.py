@@ -148,10 +148,12 @@ def refused(reason: str = "DOCKER_HOST names a daemon", words: str = "could not"
 def collected() -> Iterator[None]:
     """Collect the test's sockets before the next test, which would be failed for them: a thread that still ends keeps them."""
     before = set(threading.enumerate())
+    gc.freeze()  # what is older is not looked at
     yield
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
     gc.collect()
+    gc.unfreeze()
 
 
 @pytest.fixture
