@@ -92,7 +92,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @functools.cache
 def makes_something_once(file: Path) -> bool:
     """By a fixture for the whole module, or by a function that remembers what it has returned."""
-    return re.search(r'scope="module"|^@(functools\.)?cache$', file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    return (
+        re.search(r'scope="module"|^@(functools\.)?cache$', file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from grader.assignment import Device
 from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool, end_all
@@ -40,13 +41,12 @@ LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches
 class Baselines:
     """Starts trusted contenders and loads them with what a case asks for.
 
-    Attributes:
+    Args:
         caches: the folder where compiled kernels of the course are kept from one run to the next; None where none are.
     """
 
-    def __init__(self, pool: WorkerPool, course: Path) -> None:
-        self._pool, self._course = pool, course
-        self.caches = _kept_caches() if pool.device == "cuda" else None
+    def __init__(self, pool: WorkerPool, course: Path, caches: Path | None) -> None:
+        self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
@@ -169,12 +169,16 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
             raise
 
 
-def _kept_caches() -> Path | None:
-    """A folder that no other user may enter: it holds the reference compiled, and in a container its place is no secret."""
-    folder = cache_folder()
+def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:
+    """A folder that no other user may enter: it holds the reference compiled, and in a container its place is no secret.
+
+    Args:
+        toolchain: its name; what compiled kernels depend on, unless given.
+    """
+    folder = cache_folder() if device == "cuda" else None
     if folder is None:
         return None
-    caches = folder / _toolchain()
+    caches = folder / (toolchain or _toolchain)()
     caches.mkdir(parents=True, exist_ok=True)
     caches.chmod(0o700)
     return caches

@@ -12,7 +12,7 @@ from grader.contender.contender import Contender
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
-from grader.judge.baselines import Baselines
+from grader.judge.baselines import Baselines, kept_caches
 from grader.judge.loading import load_file
 from grader.judge.run import Run
 from grader.judge.standing import Standing
@@ -28,7 +28,7 @@ class Crew:
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
         self._run, self._standing, self._pool = run, standing, pool
-        self.baselines = Baselines(pool, run.job.course)
+        self.baselines = Baselines(pool, run.job.course, kept_caches(pool.device))
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # the submission's, by assignment and lane
         self._references: dict[str, Contender] = {}
