@@ -224,7 +224,7 @@ def run(
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
-        _stop(_under(report.score, fail_under), EXIT_UNDER)
+        _stop(words_under(report.score, fail_under), EXIT_UNDER)
 
 
 @app.command("check")
@@ -475,7 +475,7 @@ def _note(words: str) -> None:
     console.print(plain(f"note: {words}", "yellow"), soft_wrap=True)
 
 
-def _under(score: Points, limit: float) -> str:
+def words_under(score: Points, limit: float) -> str:
     """The message of a run that `--fail-under` ends with 1."""
     left = score.possible - score.graded
     words = f"--fail-under: {score.earned:.10g} < {limit:.10g}"

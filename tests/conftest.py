@@ -345,9 +345,9 @@ class Running:
         output, errors = self.process.communicate(timeout=limit_s)
         path = self.output / "report.json"
         report = Report.model_validate_json(path.read_bytes()) if path.exists() else None
-        return Ran(self.process.returncode, output, errors, report, self._left())
+        return Ran(self.process.returncode, output, errors, report, self.left())
 
-    def _left(self, patience_s: float = 5.0) -> list[str]:
+    def left(self, patience_s: float = 5.0) -> list[str]:
         """Processes, files and shared memory that outlive the run."""
         deadline = time.monotonic() + patience_s
         while (left := [f"process {process.pid} {' '.join(process.cmdline())}" for process in self.processes()]) and (

@@ -222,7 +222,7 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
     masks = _masks(seen, courses)
     for path in masks:
         yield from ("--tmpfs", path)
-    tools = _tool_folders(courses)
+    tools = tool_folders(courses)
     for path in tools:
         yield from _at("--ro-bind-try", path)
     for path in (inside := _masks(tools, courses)):
@@ -257,7 +257,7 @@ def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys(inside))
 
 
-def _tool_folders(courses: Sequence[Path]) -> list[str]:
+def tool_folders(courses: Sequence[Path]) -> list[str]:
     """Where the interpreter and its packages are, and what the environment names beside: programs, CUDA's toolkit and libraries.
 
     A folder around a course is left out, unless the course was installed among Python's packages: `_masks` covers that one.

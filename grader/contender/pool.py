@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -89,10 +89,18 @@ class WorkerPool:
         folder: the run's own folder; `runtime/` and `scratch/` are made in it.
         jail: what confines workers that see a submission.
         submission: the folder that those may read.
+        worker: starts one.
     """
 
-    def __init__(self, device: Device, folder: Path, jail: Jail = NO_JAIL, submission: Path | None = None) -> None:
-        self.jail = jail
+    def __init__(
+        self,
+        device: Device,
+        folder: Path,
+        jail: Jail = NO_JAIL,
+        submission: Path | None = None,
+        worker: Callable[..., Contender] = Contender,
+    ) -> None:
+        self.jail, self._worker = jail, worker
         self._readable = () if submission is None else (submission,)
         self.device: Device = device
         self.runtime = stage_runtime(folder / "runtime")
@@ -132,7 +140,7 @@ class WorkerPool:
         worker = None
         if kind in (None, self.device):
             worker = self._ready.pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
-        worker = worker or self._start(kind or self.device)
+        worker = worker or self.launch(kind or self.device)
         worker.ready()
         return worker
 
@@ -140,7 +148,7 @@ class WorkerPool:
         """Start workers in the background, until so many stand ready; where none starts, `take` will tell."""
         with self._preparing, suppress(WorkerUnavailable):
             while self._ready.count("spare") < count:
-                self._ready.put(("spare",), self._start(self.device))
+                self._ready.put(("spare",), self.launch(self.device))
 
     @property
     def has_reserve(self) -> bool:
@@ -155,7 +163,7 @@ class WorkerPool:
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
-                self._ready.put(("race", purpose), self._start(self.device, early=early))
+                self._ready.put(("race", purpose), self.launch(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every worker that is on its way. Raises WorkerUnavailable for the course's own; `take` tells of the others."""
@@ -166,21 +174,21 @@ class WorkerPool:
 
     def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
         """A worker that is on its way, for the course's own code: without a jail, and with caches that stay."""
-        return self._start(kind, trusted=True, caches=caches, early=early)
+        return self.launch(kind, trusted=True, caches=caches, early=early)
 
     def canary(self, kind: WorkerKind, folder: Path) -> Contender:
         """A worker that is on its way, in the submission's jail, for the staff's file in `folder`; it leaves the submission nothing."""
-        return self._start(kind, canary=folder)
+        return self.launch(kind, canary=folder)
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """A worker for a submission that is on its way, run by a tool that watches it (see `Worker`)."""
-        return self._ready.pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
+        return self._ready.pick(("watched", tuple(tool))) or self.launch(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
         """Start such workers in the background, one for each of these commands; where one does not start, `watched` will tell."""
         with suppress(WorkerUnavailable):
             for tool in tools:
-                self._ready.put(("watched", tuple(tool)), self._start(self.device, tool=tool))
+                self._ready.put(("watched", tuple(tool)), self.launch(self.device, tool=tool))
 
     def end_idle(self, *kinds: str) -> None:
         """End the workers that nobody has taken, of these kinds or of all."""
@@ -209,7 +217,7 @@ class WorkerPool:
             self.jail.empty(self._kernels)
         self._starter.shutdown()
 
-    def _start(
+    def launch(
         self,
         kind: WorkerKind,
         *,
@@ -219,6 +227,7 @@ class WorkerPool:
         early: Sequence[str] = (),
         canary: Path | None = None,
     ) -> Contender:
+        """A worker that is on its way, of those that `take`, `start`, `canary` and `watched` hand out."""
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
         try:
@@ -228,7 +237,7 @@ class WorkerPool:
                 if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler's work
                     self.jail.empty(caches)
             worker = self._starter.submit(
-                Contender, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
+                self._worker, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
             ).result()
         except (OSError, RuntimeError) as error:  # no process, no thread, no room or no open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None

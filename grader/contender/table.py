@@ -38,7 +38,7 @@ class Member:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process of this number is still the one that was looked at, and may be sent one."""
         with contextlib.suppress(OSError):  # too many files are open: the signal is to be sent all the same
-            now = _member(self.pid)
+            now = member_of(self.pid)
             if now is None or now.since != self.since:
                 return
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def descendants() -> list[Member]:
 
 def state_of(pid: int) -> str:
     """A process's state as proc(5) has it: R, S, T ...; nothing when it is gone. Raises OSError where it cannot be told."""
-    found = _member(pid)
+    found = member_of(pid)
     return "" if found is None else found.state
 
 
@@ -84,17 +84,17 @@ def _everyone() -> Collection[Member]:
     found = {}
     for pid in _numbers("/proc"):
         with contextlib.suppress(PermissionError):  # of other users, on a machine that hides theirs
-            if (one := _member(pid)) is not None:
+            if (one := member_of(pid)) is not None:
                 found[pid] = one
     for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found]:
-        if (again := _member(pid)) is not None:
+        if (again := member_of(pid)) is not None:
             found[pid] = again
         else:
             del found[pid]
     return found.values()
 
 
-def _member(pid: int) -> Member | None:
+def member_of(pid: int) -> Member | None:
     fields = _fields(f"/proc/{pid}/stat")
     if fields is None:
         return None

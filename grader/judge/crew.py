@@ -24,6 +24,8 @@ class Crew:
 
     Attributes:
         is_busy: whether several workers of the submission may be running. The lanes say so.
+        references: the workers of the staff's answers, by assignment.
+        has_crashed: whether a worker of the submission has.
     """
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
@@ -31,10 +33,10 @@ class Crew:
         self.baselines = Baselines(pool, run.job.course, kept_caches(pool.device))
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # the submission's, by assignment and lane
-        self._references: dict[str, Contender] = {}
+        self.references: dict[str, Contender] = {}
         self._coming_reference: Contender | None = None
         self._expecting = threading.Lock()
-        self._has_crashed = False  # whether a worker of the submission has
+        self.has_crashed = False
 
     def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
         """A lane's worker of the submission for an assignment, loaded; a new one where the last has died.
@@ -46,26 +48,26 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
-            self._has_crashed |= contender is not None
+            self.has_crashed |= contender is not None
             first = contender is None
             contender = self._load(assignment, lane)
             if self._run.device_name == "cpu" and first:
                 return contender  # on a laptop's few cores, what the first case shows should not wait for a start
-        if (self.is_busy or self._run.lane_count == 1) and self._needs_a_spare(assignment):
+        if (self.is_busy or self._run.lane_count == 1) and self.needs_a_spare(assignment):
             self.prepare(1)
         return contender
 
-    def _needs_a_spare(self, assignment: Assignment) -> bool:
-        # For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed.
+    def needs_a_spare(self, assignment: Assignment) -> bool:
+        """For the next assignment, or when this one crashes; on a laptop's few cores only once something has crashed."""
         is_last = assignment.name == self._run.job.assignments[-1]
-        return self._run.device_name == "cuda" or self._has_crashed or not is_last
+        return self._run.device_name == "cuda" or self.has_crashed or not is_last
 
     def _load(self, assignment: Assignment, lane: int) -> Contender:
         if not self.is_busy:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
                     last.kill()  # what an earlier assignment left running must not disturb this one
-        contender = self._pool.take(self._kind(assignment), alone=not self.is_busy, purpose=assignment.name)
+        contender = self._pool.take(self.kind_of(assignment), alone=not self.is_busy, purpose=assignment.name)
         self._standing.employ(contender, assignment)
         try:
             load_file(contender, self._run.job.submission, assignment)
@@ -76,7 +78,8 @@ class Crew:
         self._contenders[assignment.name, lane] = contender
         return contender
 
-    def _kind(self, assignment: Assignment) -> WorkerKind:
+    def kind_of(self, assignment: Assignment) -> WorkerKind:
+        """What its workers are started as."""
         on_cpu = self._run.device_name == "cpu"
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
 
@@ -146,25 +149,25 @@ class Crew:
 
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
         """A worker as the submission's, with the staff's file in `folder` loaded. Raises ContenderFault, WorkerUnavailable."""
-        kind = "compile" if compiling else self._kind(assignment)
+        kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def expect_reference(self) -> None:
         """Start a worker for the reference's answers in the background: a case that needs one waits for its start otherwise."""
         with self._expecting:
-            if not self._references and self._coming_reference is None:
+            if not self.references and self._coming_reference is None:
                 self._coming_reference = self._start_reference(self._run.device_name)
 
     def reference(self, assignment: Assignment) -> Contender:
         """The worker of the staff's answer to an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
-        contender = self._references.get(assignment.name)
+        contender = self.references.get(assignment.name)
         if contender is None or not contender.lives():
             with self._expecting:
                 coming, self._coming_reference = self._coming_reference, None
             if coming is None or not coming.lives():
-                coming = self._start_reference(self._kind(assignment))
-            self._references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
-        return self._references[assignment.name]
+                coming = self._start_reference(self.kind_of(assignment))
+            self.references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
+        return self.references[assignment.name]
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
@@ -174,4 +177,4 @@ class Crew:
         self._pool.end_idle()
         self.baselines.end()
         coming, self._coming_reference = self._coming_reference, None
-        end_all([*self._references.values(), *([coming] if coming is not None else [])])
+        end_all([*self.references.values(), *([coming] if coming is not None else [])])

@@ -318,7 +318,7 @@ def daemon_with(monkeypatch: pytest.MonkeyPatch, image: SimpleNamespace | Except
         return {}, image
 
     monkeypatch.setattr(engine, "connect", lambda _limit_s: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(docker, "_look", look)
+    monkeypatch.setattr(docker, "look_at", look)
 
 
 NO_IMAGE = ImageNotFound("404", explanation="No such image: x")
@@ -344,11 +344,11 @@ def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no
     api = SimpleNamespace(build=lambda **_: [])
     images = SimpleNamespace(get=lambda _tag: SimpleNamespace(id="sha256:0"))
     client = SimpleNamespace(api=api, images=images, close=lambda: None)
-    with monkeypatch.context() as patched:
-        patched.setattr(engine, "connect", lambda _limit_s: client)
-        build(no_docker, "course/image:2026", {}, None, lambda _words: None)
-    assert engine.why_image_is_expected("gpu-lab-grader") == ""
-    assert engine._mark_of("course/image:2026").exists()
+    for image, words in (("course/image:2026", ""), ("gpu-lab-grader", "the image gpu-lab-grader was here before")):
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "connect", lambda _limit_s: client)
+            build(no_docker, image, {}, None, lambda _words: None)
+        assert engine.why_image_is_expected("gpu-lab-grader") == words
 
 
 @pytest.mark.usefixtures("no_docker")

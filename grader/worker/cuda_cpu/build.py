@@ -111,10 +111,10 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
     try:
         try:
             # From the student's folder, g++ shows the lines below its warnings.
-            warnings = _run([*kernel, doubles.WARNING], limit_s, source.name, source.parent)
+            warnings = run_compiler([*kernel, doubles.WARNING], limit_s, source.name, source.parent)
         except (BuildFailed, Unsupported):
-            warnings = _run([*kernel, "-w"], limit_s, source.name)  # the errors alone
-        _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
+            warnings = run_compiler([*kernel, "-w"], limit_s, source.name)  # the errors alone
+        run_compiler([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
     names = [str(one.relative_to(translated)) for one in translated.rglob("*.*")]
@@ -152,7 +152,7 @@ def compile_runtime(compiler: str, target: Path) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _run(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
+def run_compiler(command: list[str], limit_s: float, source: str = "", folder: Path | None = None) -> str:
     """Run a compiler in `folder`. Returns its messages. Raises BuildFailed, Unsupported."""
     done = subprocess.run(
         command,
