@@ -178,7 +178,7 @@ def run(
     if report.infra_errors:
         raise typer.Exit(EXIT_INFRA)
     if fail_under is not None and not report.score.earned >= fail_under:
-        stop_with(_under(report.score, fail_under), EXIT_UNDER)
+        stop_with(words_under(report.score, fail_under), EXIT_UNDER)
 
 
 @app.command("check")
@@ -423,7 +423,7 @@ def _print_table(records: list[str]) -> None:
     console.print(plain(done.stdout if done.returncode == 0 else done.stderr), soft_wrap=True)
 
 
-def _under(score: Points, limit: float) -> str:
+def words_under(score: Points, limit: float) -> str:
     """The message of a run that `--fail-under` ends with 1."""
     left = score.possible - score.graded
     words = f"--fail-under: {score.earned:.10g} < {limit:.10g}"

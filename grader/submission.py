@@ -340,7 +340,7 @@ def _stage(
                     refused[name] = f"more than {MAX_FILES} files"
                     continue
                 try:
-                    contents[name] = _read(PurePosixPath(name).name, folder, kinds)
+                    contents[name] = read_file(PurePosixPath(name).name, folder, kinds)
                 except _Refused as why:
                     refused[name] = str(why)
                 except OSError as error:
@@ -382,7 +382,7 @@ def read_staged(folder: Path, name: str) -> bytes:
     """
     try:
         with _opened(folder, [name], str(PurePosixPath(name).parent)) as inside:
-            return _read(PurePosixPath(name).name, inside)
+            return read_file(PurePosixPath(name).name, inside)
     except (SubmissionError, _Refused) as why:
         raise OSError(str(why)) from None
 
@@ -441,7 +441,7 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
             raise _FolderUnreadable(name, str(error.strerror)) from None
 
 
-def _read(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES)) -> bytes:
+def read_file(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES)) -> bytes:
     """The bytes of a file in an open folder. Raises _Refused or OSError; never waits on a pipe or follows a link."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:

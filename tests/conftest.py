@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -75,22 +76,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file that has fixtures for the whole module run in one process, or each process would grade what all
-    of them look at. Every other test goes to the process that is free.
+    """The tests of a file that makes something once for all of them run in one process, or each process would grade, or build, what
+    all of them look at. Every other test goes to the process that is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if shares_fixtures(ROOT / file) else nodeid
+            return file if makes_something_once(ROOT / file) else nodeid
 
     return Scheduling(config, log)
 
 
 @functools.cache
-def shares_fixtures(file: Path) -> bool:
-    return 'scope="module"' in file.read_text(encoding="utf-8")
+def makes_something_once(file: Path) -> bool:
+    """By a fixture for the whole module, or by a function that remembers what it has returned."""
+    return (
+        re.search(r'scope="module"|^@(functools\.)?cache$', file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -341,9 +345,9 @@ class Running:
         output, errors = self.process.communicate(timeout=limit_s)
         path = self.output / "report.json"
         report = Report.model_validate_json(path.read_bytes()) if path.exists() else None
-        return Ran(self.process.returncode, output, errors, report, self._left())
+        return Ran(self.process.returncode, output, errors, report, self.left())
 
-    def _left(self, patience_s: float = 5.0) -> list[str]:
+    def left(self, patience_s: float = 5.0) -> list[str]:
         """Processes, files and shared memory that outlive the run."""
         deadline = time.monotonic() + patience_s
         while (left := [f"process {process.pid} {' '.join(process.cmdline())}" for process in self.processes()]) and (

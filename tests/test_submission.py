@@ -157,7 +157,7 @@ def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
 ) -> None:
     (tmp_path / "secret.py").write_text("secret")
     (source / "gelu.py").write_text("harmless")
-    read = submission._read
+    read = submission.read_file
 
     def slow_read(name: str, folder: int, kinds: Collection[str]) -> bytes:
         if name == "gelu.py":
@@ -165,7 +165,7 @@ def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
             (source / name).symlink_to(tmp_path / "secret.py")
         return read(name, folder, kinds)
 
-    monkeypatch.setattr(submission, "_read", slow_read)
+    monkeypatch.setattr(submission, "read_file", slow_read)
     taken = staged()
     assert taken.info.files == ("softmax.py",)
     assert "cannot be read" in taken.refused["gelu.py"]

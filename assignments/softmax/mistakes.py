@@ -342,6 +342,11 @@ def _so_far(x: Tensor, block: int) -> Tensor:
 
 def _by_tiles(values: Tensor, rows: int, how: str) -> Tensor:
     """(n, 1): for each row, the maximum or sum of the whole tile of `rows` rows."""
-    pieces = values.split(rows)
-    reduced = [piece.amax() if how == "max" else piece.sum() for piece in pieces]
-    return torch.cat([one.expand(len(piece), 1) for one, piece in zip(reduced, pieces, strict=True)])
+    whole = len(values) // rows * rows
+    found = []
+    for part, height in ((values[:whole], rows), (values[whole:], len(values) - whole)):
+        if len(part):
+            tiles = part.reshape(len(part) // height, -1)
+            reduced = tiles.amax(-1) if how == "max" else tiles.sum(-1)
+            found.append(reduced.repeat_interleave(height))
+    return torch.cat(found)[:, None]

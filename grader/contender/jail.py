@@ -233,7 +233,7 @@ def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
     masks = _masks(seen, courses)
     for path in masks:
         yield from ("--tmpfs", path)
-    tools = _tool_folders(courses)
+    tools = tool_folders(courses)
     for path in tools:
         yield from _at("--ro-bind-try", path)
     for path in (inside := _masks(tools, courses)):
@@ -268,7 +268,7 @@ def _masks(folders: Sequence[str], courses: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys(inside))
 
 
-def _tool_folders(courses: Sequence[Path]) -> list[str]:
+def tool_folders(courses: Sequence[Path]) -> list[str]:
     """The folders of the interpreter, its packages, and the tools that the environment names: programs, CUDA toolkit,
     libraries.
 

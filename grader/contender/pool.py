@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -91,10 +91,18 @@ class WorkerPool:
         folder: the run's own folder; `runtime/` and `scratch/` are created in it.
         jail: of workers that see a submission.
         submission: the folder that these workers may read.
+        worker: starts a worker.
     """
 
-    def __init__(self, device: Device, folder: Path, jail: Jail = NO_JAIL, submission: Path | None = None) -> None:
-        self.jail = jail
+    def __init__(
+        self,
+        device: Device,
+        folder: Path,
+        jail: Jail = NO_JAIL,
+        submission: Path | None = None,
+        worker: Callable[..., Contender] = Contender,
+    ) -> None:
+        self.jail, self._worker = jail, worker
         self._readable = () if submission is None else (submission,)
         self.device: Device = device
         self.runtime = stage_runtime(folder / "runtime")
@@ -135,7 +143,7 @@ class WorkerPool:
         worker = None
         if kind in (None, self.device):
             worker = self._ready.pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
-        worker = worker or self._start(kind or self.device)
+        worker = worker or self.launch(kind or self.device)
         worker.ready()
         return worker
 
@@ -143,7 +151,7 @@ class WorkerPool:
         """Start spares in the background until there are `count`. A failed start is raised by `take` later."""
         with self._preparing, suppress(WorkerUnavailable):
             while self._ready.count("spare") < count:
-                self._ready.put(("spare",), self._start(self.device))
+                self._ready.put(("spare",), self.launch(self.device))
 
     @property
     def has_reserve(self) -> bool:
@@ -159,7 +167,7 @@ class WorkerPool:
         """
         with self._reserving, suppress(WorkerUnavailable):
             for purpose, early in () if self.has_reserve else wanted:
-                self._ready.put(("race", purpose), self._start(self.device, early=early))
+                self._ready.put(("race", purpose), self.launch(self.device, early=early))
 
     def settle(self) -> None:
         """Wait for every starting worker. Raises WorkerUnavailable for the course's own; `take` raises for the
@@ -172,23 +180,23 @@ class WorkerPool:
 
     def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
         """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait for it."""
-        return self._start(kind, trusted=True, caches=caches, early=early)
+        return self.launch(kind, trusted=True, caches=caches, early=early)
 
     def canary(self, kind: WorkerKind, folder: Path) -> Contender:
         """Start a worker in the submission's jail for the staff's file in `folder`. It shares no cache with the
         submission.
         """
-        return self._start(kind, canary=folder)
+        return self.launch(kind, canary=folder)
 
     def watched(self, tool: Sequence[str]) -> Contender:
         """Take or start a worker for a submission under a tool (see `Worker`). Does not wait for it."""
-        return self._ready.pick(("watched", tuple(tool))) or self._start(self.device, tool=tool)
+        return self._ready.pick(("watched", tuple(tool))) or self.launch(self.device, tool=tool)
 
     def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
         """Start workers under these tools in the background. A failed start is raised by `watched` later."""
         with suppress(WorkerUnavailable):
             for tool in tools:
-                self._ready.put(("watched", tuple(tool)), self._start(self.device, tool=tool))
+                self._ready.put(("watched", tuple(tool)), self.launch(self.device, tool=tool))
 
     def end_idle(self, *kinds: str) -> None:
         """End the waiting workers of these kinds, or of all kinds."""
@@ -221,7 +229,7 @@ class WorkerPool:
             self.jail.empty(self._kernels)
         self._starter.shutdown()
 
-    def _start(
+    def launch(
         self,
         kind: WorkerKind,
         *,
@@ -231,6 +239,7 @@ class WorkerPool:
         early: Sequence[str] = (),
         canary: Path | None = None,
     ) -> Contender:
+        """A worker that is on its way, of those that `take`, `start`, `canary` and `watched` hand out."""
         scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
         jail = NO_JAIL if trusted else self.jail
         try:
@@ -240,7 +249,7 @@ class WorkerPool:
                 if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler writes so much
                     self.jail.empty(caches)
             worker = self._starter.submit(
-                Contender, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
+                self._worker, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
             ).result()
         except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
             raise WorkerUnavailable(f"a worker did not start: {error}") from None

@@ -28,7 +28,7 @@ PATIENCE_S = 10.0
 FREEZE_LIMIT_S = 1.0
 LAST_LOOKS = 3  # looks in a row that find no process: one look may miss a child born during it
 
-_started: dict[int, subprocess.Popen[bytes]] = {}
+started: dict[int, subprocess.Popen[bytes]] = {}
 _starting = threading.Lock()
 _last_look: tuple[float, list[Member]] = (-math.inf, [])  # time of the last look, and its result
 _stopped: dict[int, set[int]] = {}  # other process groups of a worker's tree that were stopped, by the worker's pid
@@ -40,7 +40,7 @@ def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     with _starting:
         process = subprocess.Popen(command, **options)
-        _started[process.pid] = process
+        started[process.pid] = process
     return process
 
 
@@ -55,7 +55,7 @@ def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subpr
         process.kill()
         process.communicate()
         with _starting:
-            _started.pop(process.pid, None)
+            started.pop(process.pid, None)
 
 
 def tree(pid: int, age_s: float = 0.0) -> list[Member]:
@@ -68,7 +68,7 @@ def tree(pid: int, age_s: float = 0.0) -> list[Member]:
     for one in _belonging_to(pid, age_s):
         if one.state not in DEAD:
             found.append(one)
-        elif one.root == one.pid and one.root not in _started:
+        elif one.root == one.pid and one.root not in started:
             _collect(one.root)
     return found
 
@@ -129,7 +129,7 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
     with _starting:
-        _started.pop(process.pid, None)
+        started.pop(process.pid, None)
     _members.pop(process.pid, None)
     _stopped.pop(process.pid, None)
 
@@ -159,7 +159,7 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
         found = _belonging_to(process.pid)
         _members[process.pid] = [one.pid for one in found if one.group == process.pid]
         # A dead process shows its group too: it may have left a child there, unseen.
-        dead = [one.pid for one in found if one.root == one.pid and one.root not in _started and one.state == "Z"]
+        dead = [one.pid for one in found if one.root == one.pid and one.root not in started and one.state == "Z"]
         if not dead and all(one.state in STANDING for one in found):
             return True
         for group in {one.group for one in found} - {os.getpgrp()}:
@@ -175,7 +175,7 @@ def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
     """A worker, all its descendants, and workers' orphans, the dead included."""
     global _last_look
     with _starting:
-        others = {one for one in _started if one != pid}
+        others = {one for one in started if one != pid}
         taken_at, found = _last_look
         if time.monotonic() - taken_at >= age_s:
             found = descendants()

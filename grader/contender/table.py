@@ -43,7 +43,7 @@ class Member:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the pid now belongs to another process or may not be signalled."""
         with contextlib.suppress(OSError):  # too many files are open: send the signal all the same
-            now = _member(self.pid)
+            now = member_of(self.pid)
             if now is None or now.since != self.since:
                 return
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def descendants() -> list[Member]:
 
 def state_of(pid: int) -> str:
     """A process's state as in proc(5): R, S, T ...; "" if the process is gone. Raises OSError if it cannot be read."""
-    found = _member(pid)
+    found = member_of(pid)
     return "" if found is None else found.state
 
 
@@ -89,17 +89,17 @@ def _everyone() -> Collection[Member]:
     found = {}
     for pid in _numbers("/proc"):
         with contextlib.suppress(PermissionError):  # other users' processes, on a machine that hides them
-            if (one := _member(pid)) is not None:
+            if (one := member_of(pid)) is not None:
                 found[pid] = one
     for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found]:
-        if (again := _member(pid)) is not None:
+        if (again := member_of(pid)) is not None:
             found[pid] = again
         else:
             del found[pid]
     return found.values()
 
 
-def _member(pid: int) -> Member | None:
+def member_of(pid: int) -> Member | None:
     fields = _fields(f"/proc/{pid}/stat")
     if fields is None:
         return None

@@ -54,7 +54,7 @@ def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
     would take one question for each open file, many times a second.
     """
     pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
-    if pages + _shared_by_anyone() <= limit:
+    if pages + shared_by_anyone() <= limit:
         return False
     return private_bytes(pids, limit) > limit
 
@@ -79,7 +79,7 @@ def private_bytes(pids: Sequence[int], limit: int) -> int:
             hidden, pages = _shared_in_container()
     counted = rf"(?:Rss(?:{pages})|VmPTE):\s+(\d+) kB"
     quick = hidden + sum(files.values()) + 1024 * sum(_kilobytes(one, "status", counted) for one in pids)
-    if pages == "Anon|Shmem" and quick > limit - _shared_on_machine():
+    if pages == "Anon|Shmem" and quick > limit - shared_on_machine():
         with contextlib.suppress(PermissionError):
             mapped = _files_only_mapped(pids, files)
             files |= mapped
@@ -91,7 +91,7 @@ def private_bytes(pids: Sequence[int], limit: int) -> int:
         tables = 1024 * sum(_kilobytes(one, "status", r"VmPTE:\s+(\d+) kB") for one in pids)
         touched = _touched(pids) if files else {}
     except PermissionError:
-        return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - _own_bytes())
+        return min(quick, _bytes_of_container("anon|rss|shmem", A_LOT) - own_bytes())
     return hidden + fair + tables + sum(max(0, size - touched.get(file, 0)) for file, size in files.items())
 
 
@@ -100,7 +100,7 @@ def _files_in_memory(pids: Iterable[int]) -> dict[MemoryFile, int]:
     PermissionError.
     """
     ours = _own_memory_files()
-    theirs = {(status.st_dev, status.st_ino): status for pid in pids for status in _memory_files(pid)}
+    theirs = {(status.st_dev, status.st_ino): status for pid in pids for status in memory_files(pid)}
     return {key: 512 * status.st_blocks for key, status in theirs.items() if key not in ours}
 
 
@@ -125,7 +125,7 @@ def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dic
                 seen[key] = max(seen.get(key, 0), int(offset, 16) + int(end, 16) - int(start, 16))
             except OSError:  # unmapped meanwhile, or the process has ended
                 pass
-    if sum(seen.values()) > (most := _shared_on_machine()):
+    if sum(seen.values()) > (most := shared_on_machine()):
         seen = dict.fromkeys(seen, most // len(seen))
     return seen | exact
 
@@ -159,15 +159,15 @@ def _device_of_memory_files() -> int:
 
 
 def _own_memory_files() -> set[MemoryFile]:
-    return {(status.st_dev, status.st_ino) for status in _memory_files(os.getpid())}
+    return {(status.st_dev, status.st_ino) for status in memory_files(os.getpid())}
 
 
-def _shared_on_machine() -> int:
+def shared_on_machine() -> int:
     """Bytes of shared memory and files in memory on this machine, swapped out or not, without this process's files."""
-    return max(0, _shared_by_anyone() - _own_files())
+    return max(0, shared_by_anyone() - _own_files())
 
 
-def _shared_by_anyone() -> int:
+def shared_by_anyone() -> int:
     """Bytes of shared memory and files in memory on this machine, swapped out or not, this process's included."""
     sizes = dict(re.findall(rb"^(\w+):\s+(\d+) kB$", record("/proc/meminfo"), re.MULTILINE))
     if not sizes.keys() >= {b"Shmem", b"SwapTotal", b"SwapFree"}:
@@ -202,7 +202,7 @@ def _open_files(pid: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
             yield os.readlink(entry.path), entry  # noqa: PTH115
 
 
-def _memory_files(pid: int) -> Iterator[os.stat_result]:
+def memory_files(pid: int) -> Iterator[os.stat_result]:
     """Anonymous files (memfd_create) that a process has open. Raises PermissionError."""
     for target, entry in _open_files(pid):
         with contextlib.suppress(OSError):
@@ -265,16 +265,16 @@ def container_is_full() -> bool:
                 return False
             # Page cache, which the kernel can drop
             used -= _bytes_of_container("file|cache", 0) - _bytes_of_container("shmem", 0)
-            return used > most * FULL and used - _own_bytes() > most / 2
+            return used > most * FULL and used - own_bytes() > most / 2
     return False
 
 
-def _own_bytes() -> int:
+def own_bytes() -> int:
     return _own_files() + 1024 * _kilobytes(os.getpid(), "status", r"RssAnon:\s+(\d+) kB")
 
 
 def _own_files() -> int:
-    return sum(512 * status.st_blocks for status in _memory_files(os.getpid()))
+    return sum(512 * status.st_blocks for status in memory_files(os.getpid()))
 
 
 def _kilobytes(pid: int, file: str, pattern: str) -> int:

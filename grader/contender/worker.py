@@ -119,7 +119,7 @@ class Worker:
         self._process, self._connection, self._replies, log = _start(
             kind, jail, tool, writable, [runtime, *readable], surroundings
         )
-        self._reader = protocol.Reader(self._replies)
+        self.reader = protocol.Reader(self._replies)
         self._watch = Watch(self._process, WatchedFolder(*writable))
         self.log = Log(log)
 
@@ -201,14 +201,14 @@ class Worker:
         with processes.precedence(), self.allowance.waiting(), self._ended_by_a_fault():
             deadline = Deadline(limits, self.allowance, self._watch, is_timed)
             try:
-                while (body := self._reader.next()) is None or (reply := decode(body)).id != self._request:
+                while (body := self.reader.next()) is None or (reply := decode(body)).id != self._request:
                     if body is not None:
                         continue  # a second answer to an earlier request
                     if (left_s := deadline.left_s()) <= 0:
                         raise self._late(limits)
                     deadline.look_if_due()
                     ready = select.select([self._replies], [], [], min(left_s, watch.INTERVAL_S))[0]
-                    if ready and not self._reader.read_some():
+                    if ready and not self.reader.read_some():
                         raise self._ended()
                 return reply
             except OSError:  # the connection was reset: the process has ended

@@ -71,7 +71,7 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
     with contextlib.closing(client):
         with engine.in_words("look at the daemon"):
             info = client.info()
-        yield _daemon(info)
+        yield daemon_finding(info)
         client.api.timeout = CONTAINER_LIMIT_S
         image = None
         try:
@@ -84,7 +84,7 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
         yield _gpu(client, image, info, there)
 
 
-def _daemon(info: Mapping[str, Any]) -> Finding:
+def daemon_finding(info: Mapping[str, Any]) -> Finding:
     words = f"{info.get('ServerVersion')} at {engine.address()}"
     folder = Path(info.get("DockerRootDir") or "/")
     if not engine.is_local() or not folder.exists():
@@ -104,7 +104,7 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
     device = image.labels.get(DEVICE_LABEL, "cuda")
     words = f"{name}, {str(image.id)[:19]}, for {'CPUs' if device == 'cpu' else 'GPUs and CPUs'}"
     try:
-        made_of, faults = json.loads(_run(client, str(image.id), IN_CONTAINER))
+        made_of, faults = json.loads(answer_of(client, str(image.id), IN_CONTAINER))
     except (InfraError, ValueError) as error:
         return Finding("grading image", "fault", f"{words}: does not run ({error})", _build(name, there))
     if made_of != fingerprint(course):
@@ -129,7 +129,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
     if image is None or image.labels.get(DEVICE_LABEL) == "cpu":
         return Finding(name, "fine", f"{way}; not tried without an image for GPUs")
     try:
-        answer = _run(client, str(image.id), WITH_GPU, gpu).strip()
+        answer = answer_of(client, str(image.id), WITH_GPU, gpu).strip()
     except InfraError as error:
         return Finding(name, "fault", f"{way}: {error}", TOOLKIT)
     if answer != "0":
@@ -137,7 +137,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
     return Finding(name, "fine", f"{way}; CUDA starts in a container")
 
 
-def _run(client: DockerClient, image: str, program: str, gpu: engine.Gpu | None = None) -> str:
+def answer_of(client: DockerClient, image: str, program: str, gpu: engine.Gpu | None = None) -> str:
     """The output of a Python program in a container with a grading container's walls. Raises InfraError."""
     api = client.api
     deadline = str(int(time.time()) + 10 * CONTAINER_LIMIT_S)

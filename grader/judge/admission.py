@@ -41,7 +41,7 @@ class Admission:
         """
         self.standing.check_present(place.assignment)
         self.standing.check_excused(place)
-        if reason := self._reason_to_skip(place.assignment, case):
+        if reason := self.reason_to_skip(place.assignment, case):
             raise ContenderFault("skipped", reason)
         hangs = self.standing.hangs
         if case is not None and self._is_too_much_to_interpret(case):
@@ -84,7 +84,7 @@ class Admission:
         cpu, triton = self.run.device_name == "cpu", case.assignment.spec.language == "triton"
         return cpu and triton and not case.case.interpreted
 
-    def _reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
+    def reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         on_gpu, cuda = self.run.device_name == "cuda", assignment.spec.language == "cuda"
         needed_gib, tool = (None, None) if case is None else (case.case.memory_gib, case.case.tool)
         if stopped := self.results.stopped.get(assignment.name):

@@ -94,7 +94,7 @@ def ask(
     measured = case.case.max_extra_mib is not None
     before = run.gauge.memory_of_others() if measured else {}
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
-    limits = _limits(run, case, len(asked))
+    limits = limits_of(run, case, len(asked))
     keep = keep and not measured and case.case.memory_gib is None
     how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
@@ -137,7 +137,7 @@ def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype
     return Arena(call.args | upstream, shapes, dtype, device, call.starts)
 
 
-def _limits(run: Run, case: BoundCase, calls: int) -> Limits:
+def limits_of(run: Run, case: BoundCase, calls: int) -> Limits:
     spec = case.assignment.spec.limits
     return Limits(calls * (case.case.time_limit_s or spec.time_limit_s[run.device_name]), spec.memory_gib)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from grader.assignment import Device
 from grader.contender.contender import Contender, Limits
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool, end_all
@@ -40,13 +41,12 @@ LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches
 class Baselines:
     """Starts the workers of baselines and yardsticks, and loads the code that a case needs.
 
-    Attributes:
+    Args:
         caches: folder of compiled kernels of the course, kept from run to run; None if nothing is kept.
     """
 
-    def __init__(self, pool: WorkerPool, course: Path) -> None:
-        self._pool, self._course = pool, course
-        self.caches = _kept_caches() if pool.device == "cuda" else None
+    def __init__(self, pool: WorkerPool, course: Path, caches: Path | None) -> None:
+        self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
         self._loading: ThreadPoolExecutor | None = None
@@ -172,14 +172,17 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
             raise
 
 
-def _kept_caches() -> Path | None:
-    """The folder of kept kernels. No other user may enter: the folder holds the compiled reference, and its path is no
-    secret.
+def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:
+    """The folder of kept kernels; None without a GPU. No other user may enter: the folder holds the compiled reference,
+    and its path is no secret.
+
+    Args:
+        toolchain: names everything that compiled kernels depend on; looked up by default.
     """
-    folder = cache_folder()
+    folder = cache_folder() if device == "cuda" else None
     if folder is None:
         return None
-    caches = folder / _toolchain()
+    caches = folder / (toolchain or _toolchain)()
     caches.mkdir(parents=True, exist_ok=True)
     caches.chmod(0o700)
     return caches

@@ -14,7 +14,7 @@ from grader.contender.contender import Contender
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
-from grader.judge.baselines import Baselines
+from grader.judge.baselines import Baselines, kept_caches
 from grader.judge.loading import load_file
 from grader.judge.run import Run
 from grader.judge.standing import Standing
@@ -30,13 +30,13 @@ class Crew:
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
         self._run, self._standing, self._pool = run, standing, pool
-        self.baselines = Baselines(pool, run.job.course)
+        self.baselines = Baselines(pool, run.job.course, kept_caches(pool.device))
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # of the submission, by assignment and lane
-        self._references: dict[str, Contender] = {}
+        self.references: dict[str, Contender] = {}
         self._coming_reference: Contender | None = None
         self._expecting = threading.Lock()
-        self._has_crashed = False  # whether a worker of the submission has crashed
+        self.has_crashed = False  # whether a worker of the submission has crashed
 
     def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
         """A lane's worker for an assignment, with the submission's file loaded; a new worker if the last one is dead.
@@ -48,27 +48,27 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
-            self._has_crashed |= contender is not None
+            self.has_crashed |= contender is not None
             first = contender is None
             contender = self._load(assignment, lane)
             if self._run.device_name == "cpu" and first:
                 return contender  # a laptop has few cores, and a start would delay the first case
-        if (self.is_busy or self._run.lane_count == 1) and self._needs_a_spare(assignment):
+        if (self.is_busy or self._run.lane_count == 1) and self.needs_a_spare(assignment):
             self.prepare(1)
         return contender
 
-    def _needs_a_spare(self, assignment: Assignment) -> bool:
+    def needs_a_spare(self, assignment: Assignment) -> bool:
         # A spare serves the next assignment, or replaces a crashed worker. A laptop's few cores start one only after a
         # crash.
         is_last = assignment.name == self._run.job.assignments[-1]
-        return self._run.device_name == "cuda" or self._has_crashed or not is_last
+        return self._run.device_name == "cuda" or self.has_crashed or not is_last
 
     def _load(self, assignment: Assignment, lane: int) -> Contender:
         if not self.is_busy:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
                     last.kill()  # processes of an earlier assignment must not disturb this one
-        contender = self._pool.take(self._kind(assignment), alone=not self.is_busy, purpose=assignment.name)
+        contender = self._pool.take(self.kind_of(assignment), alone=not self.is_busy, purpose=assignment.name)
         self._standing.employ(contender, assignment)
         try:
             load_file(contender, self._run.job.submission, assignment)
@@ -79,7 +79,8 @@ class Crew:
         self._contenders[assignment.name, lane] = contender
         return contender
 
-    def _kind(self, assignment: Assignment) -> WorkerKind:
+    def kind_of(self, assignment: Assignment) -> WorkerKind:
+        """What its workers are started as."""
         on_cpu = self._run.device_name == "cpu"
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
 
@@ -163,7 +164,7 @@ class Crew:
         """A worker like the submission's, with the staff's file in `folder` loaded. Raises ContenderFault,
         WorkerUnavailable.
         """
-        kind = "compile" if compiling else self._kind(assignment)
+        kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def expect_reference(self) -> None:
@@ -171,19 +172,19 @@ class Crew:
         wait.
         """
         with self._expecting:
-            if not self._references and self._coming_reference is None:
+            if not self.references and self._coming_reference is None:
                 self._coming_reference = self._start_reference(self._run.device_name)
 
     def reference(self, assignment: Assignment) -> Contender:
         """The worker of the reference for an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
-        contender = self._references.get(assignment.name)
+        contender = self.references.get(assignment.name)
         if contender is None or not contender.lives():
             with self._expecting:
                 coming, self._coming_reference = self._coming_reference, None
             if coming is None or not coming.lives():
-                coming = self._start_reference(self._kind(assignment))
-            self._references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
-        return self._references[assignment.name]
+                coming = self._start_reference(self.kind_of(assignment))
+            self.references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
+        return self.references[assignment.name]
 
     def _start_reference(self, kind: WorkerKind) -> Contender:
         return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
@@ -193,4 +194,4 @@ class Crew:
         self._pool.end_idle()
         self.baselines.end()
         coming, self._coming_reference = self._coming_reference, None
-        end_all([*self._references.values(), *([coming] if coming is not None else [])])
+        end_all([*self.references.values(), *([coming] if coming is not None else [])])

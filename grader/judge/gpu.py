@@ -90,18 +90,18 @@ class Gauge:
             self._work = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
             self._away = torch.zeros(1, dtype=torch.int64, device=device)
             self.usual_s = self._shortest()
-            self.pause_ns = self._find_pause()
+            self.pause_ns = self.find_pause()
 
     def look_again(self) -> None:
         """Measure `usual_s` and `pause_ns` again: starting workers may have disturbed the first time."""
         if self._work is not None:
             self.usual_s = min(self.usual_s, self._shortest())
             if self.pause_ns != PAUSE_NS:
-                found = self._find_pause()
+                found = self.find_pause()
                 self.pause_ns = min((one for one in (found, self.pause_ns) if one is not None), default=None)
 
     def _shortest(self) -> float:
-        return min(self._probe() for _ in range(PROBES))
+        return min(self.probe() for _ in range(PROBES))
 
     def _open(self) -> None:
         import pynvml
@@ -162,17 +162,17 @@ class Gauge:
         if self._work is None:
             return True
         limit_s = NOISE * self.usual_s + NOISE_S
-        as_usual = any(self._probe() <= limit_s for _ in range(2))  # twice, because the host may stall
+        as_usual = any(self.probe() <= limit_s for _ in range(2))  # twice, because the host may stall
         if not as_usual or not thoroughly or self.pause_ns is None:
             return as_usual
-        return self._time_away_ns(self.pause_ns) <= AWAY * LOOK_NS
+        return self.time_away_ns(self.pause_ns) <= AWAY * LOOK_NS
 
-    def _find_pause(self) -> int | None:
+    def find_pause(self) -> int | None:
         """The shortest pause that this GPU's clock resolves; None if the clock is too coarse."""
         pauses = (PAUSE_NS, 10 * PAUSE_NS, 50 * PAUSE_NS)
-        return next((pause for pause in pauses if self._time_away_ns(pause) < COARSE * LOOK_NS), None)
+        return next((pause for pause in pauses if self.time_away_ns(pause) < COARSE * LOOK_NS), None)
 
-    def _probe(self) -> float:
+    def probe(self) -> float:
         assert self._work is not None
         started = time.perf_counter()
         for _ in range(PROBE_PASSES):
@@ -180,7 +180,7 @@ class Gauge:
         torch.cuda.synchronize()
         return time.perf_counter() - started
 
-    def _time_away_ns(self, pause_ns: int) -> int:
+    def time_away_ns(self, pause_ns: int) -> int:
         from cuda.bindings import driver
 
         assert self._away is not None

@@ -66,7 +66,7 @@ class DockerSandbox:
         self._stopping = False
         self._client = engine.connect()
         try:
-            info, self._image = engine.in_time("look at the daemon", lambda: _look(self._client, place.image))
+            info, self._image = engine.in_time("look at the daemon", lambda: look_at(self._client, place.image))
             self.limits = limits(place, info)
             options = self._create_options(choose_gpu(place, self._image.labels, info), head_start)
             self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
@@ -291,7 +291,7 @@ def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> en
     return gpu
 
 
-def _look(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
+def look_at(client: DockerClient, image: str) -> tuple[dict[str, Any], Image]:
     """The daemon's description of itself, and the image of this name."""
     return client.info(), client.images.get(image)
 
@@ -304,7 +304,7 @@ def find(place: Place) -> None:
         UsageError: a container would not get the GPU.
     """
     with contextlib.closing(engine.connect(engine.LOOK_TIMEOUT_S)) as client:
-        info, image = engine.in_time("look for the image", lambda: _look(client, place.image), engine.LOOK_TIMEOUT_S)
+        info, image = engine.in_time("look for the image", lambda: look_at(client, place.image), engine.LOOK_TIMEOUT_S)
     engine.remember(place.image)
     if choose_gpu(place, image.labels, info) is None and place.device == "auto" and driver_is_loaded():
         raise UsageError(

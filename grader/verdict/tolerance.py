@@ -67,7 +67,7 @@ def scales(expected: Mapping[str, torch.Tensor], kinds: Mapping[str, Scale], uni
         elif kind == "row" and tensor.numel():
             result[name] = _largest_of_rows(tensor).clamp_(min=TINY)
         else:
-            result[name] = tensor.new_tensor(unit)  # `_differences` takes the larger of this and the element
+            result[name] = tensor.new_tensor(unit)  # `differences` takes the larger of this and the element
     return result
 
 
@@ -82,14 +82,14 @@ def _largest_of_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 def relative_errors(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
     """|got − expected| / s for every element, in float64; infinite if one of the two is not finite and they differ."""
-    error = _differences(got, expected, scale, kind).abs_()
+    error = differences(got, expected, scale, kind).abs_()
     if not math.isfinite(float(error.sum())):
         same = (got == expected) | (got.isnan() & expected.isnan())
         error = torch.where(same, 0.0, error.nan_to_num(nan=math.inf, posinf=math.inf))
     return error
 
 
-def _differences(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
+def differences(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> torch.Tensor:
     """(got − expected) / s for every element, in the dtype of `expected`; not finite if one of the two is not."""
     size = torch.maximum(expected.abs(), scale) if kind == "element" else scale
     return torch.sub(got, expected).div_(size)
@@ -113,7 +113,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
     if expected.numel() == 0:
         return Errors(0.0, 0.0)
     # Nearly always all elements are finite. Then the first function is enough, and the GPU need not wait for the host between slices.
-    for function in (_differences, relative_errors):
+    for function in (differences, relative_errors):
         extremes = [_extremes(error) for _, error in _chunks(function, got, expected, scale, kind)]
         rows = torch.stack(extremes).tolist()
         worst, norm = (

@@ -45,7 +45,7 @@ class Compiler:
         # By a kernel's identity; with the kernel, lest that be another's one day.
         self._told: dict[int, tuple[Any, CompiledKernel]] = {}
         self._launched: list[CompiledKernel] = []
-        self._failures: list[tuple[str, WorkerError, WorkerError]] = []  # a kernel, its error in its words, and in ours
+        self.failures: list[tuple[str, WorkerError, WorkerError]] = []  # a kernel, its error in its words, and in ours
         self._gpu: Gpu | None = None
         self._caches: dict[
             tuple[int, str], Any
@@ -67,7 +67,7 @@ class Compiler:
                 blamed = isinstance(error, TritonError | GridTooLarge) or bool(REFUSALS.search(str(error)))
                 original = describe(error)
                 described = _where(error, original) if blamed else replace(original, kind="crashed")
-                self._failures.append((_name(function), original, described))
+                self.failures.append((_name(function), original, described))
                 raise
             return kernel
 
@@ -104,11 +104,11 @@ class Compiler:
         """
         assert request.target is not None
         self._gpu, arch = request.target, request.target.arch
-        self._launched, self._failures = [], []
+        self._launched, self.failures = [], []
         absent_gpu.provide(request.target)
         ended = run.call(function, request, files, "cpu").error
         failed, error = "", None
-        for name, original, described in self._failures:
+        for name, original, described in self.failures:
             if ended and (original.type, original.message) == (ended.type, ended.message):
                 failed = name
                 error = replace(described, traceback=described.traceback or ended.traceback)  # where it was launched

@@ -108,10 +108,10 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
 def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
     if torch_form.is_torch_form(path):
         return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
-    return _load_c_abi(path, entry, build)
+    return load_c_abi(path, entry, build)
 
 
-def _load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
+def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
     """The function of C that `signature` describes: built by nvcc, called through ctypes, with inputs, options and outputs."""
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
@@ -125,7 +125,7 @@ def _load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
         def launch(*arguments: Any) -> None:
             function(*signature.values(arguments, stream.cuda_stream))
             if error := last_error():
-                raise RuntimeError(f"the launch failed: {error.decode()}{_refused_launch(loaded, path, error)}")
+                raise RuntimeError(f"the launch failed: {error.decode()}{refused_launch(loaded, path, error)}")
 
         return launch
 
@@ -152,7 +152,7 @@ def _load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
     return Loaded(call, ptxas)
 
 
-def _refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
+def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
     """Which launch an error is of, and why, in the words of the CPU's CUDA (see `cuda_cpu/launch.h`); nothing where nobody knows."""
     line, kernel = ctypes.c_size_t(), ctypes.c_size_t()
     library.grader_refused_launch.restype = ctypes.c_char_p

@@ -150,12 +150,12 @@ def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
     """The gradients of all inputs and the result itself, or what came instead of a differentiable result."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad or value.shape != upstream.shape:
-        return [_NotDifferentiable(value)] * (len(inputs) + 1)
+        return [NotDifferentiable(value)] * (len(inputs) + 1)
     value.backward(upstream)
     return [*(tensor.grad for tensor in inputs), value.detach()]
 
 
-class _NotDifferentiable:
+class NotDifferentiable:
     """Stands for the gradients of a result that has none."""
 
     def __init__(self, value: Any) -> None:
@@ -198,7 +198,7 @@ def _end(tensor: torch.Tensor) -> int:
 
 
 def _described(result: Any, inputs: list[torch.Tensor]) -> Returned:
-    if isinstance(result, _NotDifferentiable):
+    if isinstance(result, NotDifferentiable):
         return replace(_described(result.value, []), kind="not_differentiable")
     name = type(result).__name__[:100]
     if not isinstance(result, torch.Tensor):

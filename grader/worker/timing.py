@@ -57,14 +57,14 @@ class Bench:
             memory = self._stack.enter_context(mapped(request.places, files[-1:], device))
             self._places = [[tensor_at(memory, ref) for ref in refs] for refs in request.results]
             del memory
-        self._results: list[list[Any]] = []  # of each call of the last batch, until they are collected
+        self.results: list[list[Any]] = []  # of each call of the last batch, until they are collected
         self._gate = self._stack.enter_context(mapped(request.gate, [], device)) if request.gate else None
 
     def close(self) -> None:
         """Unmap the arena, and free the memory that calls have left in PyTorch's allocator."""
         self._sets.clear()
         self._places.clear()
-        self._results = []
+        self.results = []
         self._gate = None
         gc.collect()
         if self._device == "cuda":
@@ -105,15 +105,15 @@ class Bench:
             kinds: list[tuple[protocol.Returned, ...]] = []
             given = [
                 (result, slot, arguments)
-                for (arguments, _, _), results, slots in zip(self._sets, self._results, places, strict=False)
+                for (arguments, _, _), results, slots in zip(self._sets, self.results, places, strict=False)
                 for result, slot in zip(results, slots, strict=True)
             ]
             words = iter(deliver(given))
-            for _, slots in zip(self._results, places, strict=False):
+            for _, slots in zip(self.results, places, strict=False):
                 described = tuple(next(words) for _ in slots)
                 if described not in kinds and len(kinds) < MAX_KINDS:
                     kinds.append(described)
-            self._results = []
+            self.results = []
             if self._device == "cuda":
                 torch.cuda.synchronize()
             return protocol.Reply(kinds=tuple(kinds))
@@ -128,7 +128,7 @@ class Bench:
 
         All calls are queued while the GPU waits at the gate, so the GPU never waits for the host between them.
         """
-        self._results = []
+        self.results = []
         # One mark between two calls, so that each moment of a batch belongs to a call.
         marks = [self._mark() for _ in range(request.calls + 1)]
         if self._gate is not None and request.gate:
@@ -148,9 +148,9 @@ class Bench:
             else:
                 results = [value] if upstream is None else gradients(value, given, upstream)
             end.record()
-            self._results.append(results)
-            if len(self._results) > request.keep:
-                self._results[-request.keep - 1] = []
+            self.results.append(results)
+            if len(self.results) > request.keep:
+                self.results[-request.keep - 1] = []
             del value, results
         if request.gate:
             tell()
@@ -163,7 +163,7 @@ class Bench:
         return [torch.empty_like(slot) for slot in self._places[0]] if self._places else [yardsticks.NOTHING]
 
     def _failure(self, error: BaseException) -> protocol.Reply:
-        self._results = []
+        self.results = []
         return failure(error, self._device)
 
     def _mark(self) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.cli import _under
+from grader.cli import words_under
 from grader.fingerprint import fingerprint
 from grader.report.model import Points, Report
 from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
@@ -463,7 +463,7 @@ def test_fail_under_adds_exit_code_1_and_says_why(course: Course, start_run: Sta
 def test_the_reason_of_fail_under_has_the_clauses_that_apply(
     earned: float, graded: float, limit: float, words: str
 ) -> None:
-    assert _under(Points(earned=earned, graded=graded, possible=100), limit) == words
+    assert words_under(Points(earned=earned, graded=graded, possible=100), limit) == words
 
 
 def test_only_the_chosen_assignment_is_graded(course: Course, start_run: StartRun, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from grader.doctor import selftest
+from grader.report.model import CaseResult
 from grader.sandbox.base import LAST_REPORT_LIMIT_S
 from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
 from tests.support import containers
@@ -36,22 +38,24 @@ def double(x):
         time.sleep(600)
     return x * 2
 """
-LIMIT_S = 20  # of the case: what misbehaves otherwise has to be seen before, on a machine that is busy too
-# The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual.
+LIMIT_S = 20  # of the case: what misbehaves has to be seen before, on a machine that is busy too
+ENDLESS_S = 8  # of one that is not to be seen before
+# The first case misbehaves; the second, in a new worker, is answered rightly: a place that holds grades it as usual. In each place all of
+# these, and the thieves, are files of one submission.
 MISBEHAVIOUR = {
-    "time": ("timed_out", f"no answer within {LIMIT_S} s", "spawn_sleepers(); time.sleep(600)"),
+    "time": ("timed_out", f"no answer within {ENDLESS_S} s", "spawn_sleepers(); time.sleep(600)"),
     "memory": ("out_of_memory", "more than 1 GiB", "hoard = [b'z' * 50_000_000 for _ in range(200)]; time.sleep(5)"),
     "processes": (
         "crashed",
         "more than 256 processes",
         "[time.sleep(600) for _ in range(300) if os.fork() == 0]; time.sleep(600)",
     ),
-    "flood": ("timed_out", f"no answer within {LIMIT_S} s", "while True: os.write(1, b'y' * 1_000_000)"),
+    "flood": ("timed_out", f"no answer within {ENDLESS_S} s", "while True: os.write(1, b'y' * 1_000_000)"),
     "exit": ("crashed", "exit code 0", "os._exit(0)"),
     "signal": ("crashed", "SIGSEGV", "os.kill(os.getpid(), 11)"),
     "killed": ("crashed", "SIGKILL", "os.kill(os.getpid(), 9)"),
 }
-MARK = f"conformance-left-over-{os.getpid()}"  # the other half of the tests runs beside this one
+MARK = f"conformance-left-over-{os.getpid()}-"  # other processes' tests may run beside these
 BAD = """
 import os, subprocess, time
 
@@ -64,8 +68,9 @@ def double(x):
         {body}
     return x * 2
 """
+THIEVES = ("network", "secrets")
 NOTHING = "nothing was left behind\n"  # what `grader cleanup` says then
-# Right answers for a thief alone: whoever succeeds in one of the attempts, which are expressions.
+# Right answers for a thief alone: whoever succeeds in one of the attempts, which are expressions that have a value there.
 THIEF = """
 import os, pathlib, socket
 
@@ -84,7 +89,9 @@ def double(x):
 """
 
 
-@pytest.fixture(params=[*(name for name in get_args(PlaceName) if name not in ("host", "docker")), IN_DOCKER])
+@pytest.fixture(
+    scope="module", params=[*(name for name in get_args(PlaceName) if name not in ("host", "docker")), IN_DOCKER]
+)
 def place(request: pytest.FixtureRequest) -> PlaceName:
     match request.param:
         case "docker":
@@ -99,11 +106,18 @@ def place(request: pytest.FixtureRequest) -> PlaceName:
     return name
 
 
-@pytest.fixture(scope="session")
+def file_of(name: str) -> str:
+    """The name of its file, and assignment: no module's of Python's."""
+    return f"bad_{name}"
+
+
+@pytest.fixture(scope="module")
 def one_course(tmp_path_factory: pytest.TempPathFactory) -> Course:
     """The same for all, so that one image serves."""
     course = Course(tmp_path_factory.mktemp("conformance"))
-    course.add("task", ["first", "second"], limit_s=LIMIT_S, memory_gib=1)
+    for name in ("task", *map(file_of, (*MISBEHAVIOUR, *THIEVES))):
+        endless = MISBEHAVIOUR.get(name.removeprefix(file_of("")), ("", "", ""))[0] == "timed_out"
+        course.add(name, ["first", "second"], limit_s=ENDLESS_S if endless else LIMIT_S, memory_gib=1)
     return course
 
 
@@ -111,14 +125,14 @@ class Runner:
     """Runs a submission of one file in a place."""
 
     def __init__(self, start_run: StartRun, place: PlaceName, course: Course, folder: Path) -> None:
-        self._start_run, self._place, self._course, self._folder = start_run, place, course, folder
+        self._start_run, self._place, self.course, self._folder = start_run, place, course, folder
 
     def start(self, source: str, *arguments: object) -> Running:
         submission = self._folder / "submission"
         submission.mkdir()
         (submission / "task.py").write_text(source)
         return self._start_run(
-            submission, "--course", self._course.folder, "--device", "cpu", *arguments, place=self._place
+            submission, "--course", self.course.folder, "-a", "task", "--device", "cpu", *arguments, place=self._place
         )
 
     def hang(self, source: str) -> Running:
@@ -129,13 +143,6 @@ class Runner:
 
     def run(self, source: str, *arguments: object) -> Ran:
         return self.start(source, *arguments).finish()
-
-    def steal(self, *attempts: str) -> None:
-        """See that none of these expressions has a value there: each raises an exception."""
-        ran = self.run(THIEF.format(attempts=", ".join(f"lambda: {attempt}" for attempt in attempts)))
-        assert ran.report is not None, ran.errors
-        assert ran.report.score.earned == 0, ran.output
-        assert ran.report.assignments[0].log.text.count("held:") >= len(attempts)
 
 
 @pytest.fixture
@@ -163,18 +170,77 @@ def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, pla
         assert ("unisolated" in ran.output) == (place == "none")
 
 
-@pytest.mark.parametrize("name", MISBEHAVIOUR)
-def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(runner: Runner, name: str) -> None:
-    outcome, words, body = MISBEHAVIOUR[name]
-    ran = runner.run(BAD.format(body=body, mark=MARK))
+@pytest.fixture(scope="module")
+def secret() -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile("w", dir=Path.home(), suffix=".secret") as file:
+        file.write("secret")
+        file.flush()
+        yield Path(file.name)
+
+
+def thieves(place: PlaceName, course: Course, secret: Path) -> dict[str, list[str]]:
+    """What each attempts in that place, where something is to keep it from success."""
+    reference = course.folder / "reference" / "task.py"
+    paths = [
+        secret,
+        Path("/opt/course/reference/task.py"),
+        *([] if place == "uid" else [reference]),
+    ]  # which all may read
+    secrets = [
+        *(f'pathlib.Path("{path}").read_bytes()' for path in paths),
+        'open(f"/proc/{os.getppid()}/mem", "rb").read(1)',
+        'pathlib.Path(f"/proc/{os.getppid()}/environ").read_bytes()[0]',
+    ]
+    network = ['socket.create_connection(("1.1.1.1", 53), timeout=2)', "socket.if_nameindex()[1]"]
+    closed = {"network": place not in ("uid", "none"), "secrets": place != "none"}
+    return {name: attempts for name, attempts in zip(THIEVES, (network, secrets), strict=True) if closed[name]}
+
+
+@dataclass
+class Crowd:
+    """One grading of all that misbehaves and of all thieves.
+
+    attempts: of each thief. listed: the machine's processes after it.
+    """
+
+    ran: Ran
+    attempts: dict[str, list[str]]
+    listed: str
+
+    def case(self, name: str, case: str) -> CaseResult:
+        return self.ran.case(file_of(name), case)
+
+    def log(self, name: str) -> str:
+        assert self.ran.report is not None, self.ran.errors
+        (found,) = [one.log.text for one in self.ran.report.assignments if one.name == file_of(name)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def crowd(place: PlaceName, one_course: Course, secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+    folder = tmp_path_factory.mktemp("crowd")
+    submission, attempts = folder / "submission", thieves(place, one_course, secret)
+    submission.mkdir()
+    for name, (_, _, body) in MISBEHAVIOUR.items():
+        (submission / f"{file_of(name)}.py").write_text(BAD.format(body=body, mark=MARK + name))
+    for name, expressions in attempts.items():
+        source = THIEF.format(attempts=", ".join(f"lambda: {one}" for one in expressions))
+        (submission / f"{file_of(name)}.py").write_text(source)
+    arguments = [str(submission), "--course", str(one_course.folder), "--device", "cpu"]
+    ran = Running(folder, arguments, place=place).finish()
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
-    first, second = ran.case("task", "first"), ran.case("task", "second")
+    return Crowd(ran, attempts, listed)
+
+
+@pytest.mark.parametrize("name", MISBEHAVIOUR)
+def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(crowd: Crowd, name: str) -> None:
+    outcome, words, _ = MISBEHAVIOUR[name]
+    first, second = crowd.case(name, "first"), crowd.case(name, "second")
     assert (first.outcome, words in first.message) == (outcome, True), first.message
     assert second.outcome == "passed", second.message
-    assert ran.report is not None
-    assert len(ran.report.assignments[0].log.text) < 200_000
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert MARK not in listed
+    assert len(crowd.log(name)) < 200_000
+    assert MARK + name not in crowd.listed
 
 
 def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
@@ -195,30 +261,13 @@ def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
     assert (ran.report.isolation.note == "") == ran.report.isolation.isolated
 
 
-def test_there_is_no_network(runner: Runner, place: PlaceName) -> None:
-    if place in ("uid", "none"):
-        pytest.skip(f"{place}: the network is not closed")
-    runner.steal('socket.create_connection(("1.1.1.1", 53), timeout=2)', "socket.if_nameindex()[1]")
-
-
-@pytest.fixture
-def secret() -> Iterator[Path]:
-    with tempfile.NamedTemporaryFile("w", dir=Path.home(), suffix=".secret") as file:
-        file.write("secret")
-        file.flush()
-        yield Path(file.name)
-
-
-def test_secrets_are_out_of_reach(runner: Runner, place: PlaceName, secret: Path) -> None:
-    if place == "none":
-        pytest.skip("none: nothing keeps them")
-    paths = [secret, runner._course.folder / "reference/task.py", Path("/opt/course/reference/task.py")]
-    if place == "uid":
-        paths.remove(runner._course.folder / "reference/task.py")  # which everybody may read
-    reads = [f'pathlib.Path("{path}").read_bytes()' for path in paths]
-    memory = 'open(f"/proc/{os.getppid()}/mem", "rb").read(1)'
-    environment = 'pathlib.Path(f"/proc/{os.getppid()}/environ").read_bytes()[0]'
-    runner.steal(*reads, memory, environment)
+@pytest.mark.parametrize("name", THIEVES)
+def test_what_is_to_be_out_of_reach_is(crowd: Crowd, place: PlaceName, name: str) -> None:
+    if name not in crowd.attempts:
+        pytest.skip(f"{place}: nothing keeps it")
+    outcomes = [crowd.case(name, case).outcome for case in ("first", "second")]
+    assert outcomes == ["failed", "failed"], "it had the right answer"
+    assert crowd.log(name).count("held:") >= len(crowd.attempts[name])
 
 
 @pytest.mark.parametrize(
@@ -309,7 +358,7 @@ def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert cleanup(running) != NOTHING
-    assert running._left() == []
+    assert running.left() == []
     assert cleanup(running) == NOTHING
 
 

@@ -12,31 +12,13 @@ import pytest
 
 from tests.conftest import IMPORTS, ROOT, Ran, StartRun
 from tests.support.corpus import cases
+from tests.support.gelus import FAST, HALF, KERNEL, RIGHT
 from tests.support.warm_judge import judge
 
 pytestmark = [
     pytest.mark.grading,
     pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"),
 ]
-
-KERNEL = """
-#include <cuda_runtime.h>
-#include <cuda_fp16.h>
-#include <cstdint>
-__global__ void kernel(const float* x, float* y, int64_t n) {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < n) {
-        float v = x[i];
-        y[i] = FORMULA;
-    }
-}
-extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
-    if (n > 0) kernel<<<(n + 255) / 256, 256, 0, stream>>>(x, y, n);
-}
-"""
-RIGHT = "0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))"
-FAST = "v / (1.0f + __expf(-1.5957691216f * (v + 0.044715f * v * v * v)))"
-HALF = "0.5f * v * (1.0f + __half2float(__float2half(tanhf(0.7978845608f * (v + 0.044715f * v * v * v)))))"
 
 
 def grade(start_run: StartRun, folder: Path, source: str) -> Ran:

@@ -349,12 +349,12 @@ def test_a_worker_tells_once_that_the_calls_of_a_batch_are_queued(tmp_path: Path
         sets = tuple(arena.operands([name], None, []) for name in inputs)
         contender.do(protocol.Prepare(arena.address, sets, (), None), LONGER, arena.files)
         contender.send(Time(2, 2, watched=False, gate=1))
-        assert decode(contender._reader.receive() or b"") == Reply()
+        assert decode(contender.reader.receive() or b"") == Reply()
         assert len(contender.finish(2, LONGER).times_s) == 2
         contender.send(Time(2, 2, watched=False, gate=2))  # nobody has to take it for an answer
         assert len(contender.finish(2, LONGER).times_s) == 2
         contender.send(Time(2, 2, watched=False, gate=0))
-        assert len(decode(contender._reader.receive() or b"").times_s) == 2
+        assert len(decode(contender.reader.receive() or b"").times_s) == 2
 
 
 ENDLESS = b"""Timeout (10 s)!

@@ -175,11 +175,11 @@ def test_a_course_that_lies_where_tools_are_looked_for_is_not_seen(
 
 def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'elsewhere'}")
-    assert str(ROOT) not in jails._tool_folders(hidden_courses())
+    assert str(ROOT) not in jails.tool_folders(hidden_courses())
     packages = Path(sysconfig.get_path("purelib")).resolve()
     monkeypatch.setattr(grader, "__file__", str(packages / "grader" / "__init__.py"))
-    assert sys.prefix in jails._tool_folders(hidden_courses())  # where no course was installed
-    assert sys.prefix in jails._tool_folders([packages / "grader" / INSTALLED])
+    assert sys.prefix in jails.tool_folders(hidden_courses())  # where no course was installed
+    assert sys.prefix in jails.tool_folders([packages / "grader" / INSTALLED])
 
 
 def test_folders_that_pth_files_add_are_seen_unless_they_hold_a_course(
@@ -189,7 +189,7 @@ def test_folders_that_pth_files_add_are_seen_unless_they_hold_a_course(
     lines = ["# a comment", "", "import site", str(other), "lib/../beside", str(course), str(course.parent)]
     (packages / "torch.pth").write_text("\n".join(lines))
     monkeypatch.setattr(jails.sysconfig, "get_path", lambda _name: str(packages))
-    folders = jails._tool_folders([course])
+    folders = jails.tool_folders([course])
     assert {str(packages), str(other), str(packages / "beside")} <= set(folders)
     assert not {str(course), str(course.parent), str(packages / "import site")} & set(folders)
 

@@ -8,7 +8,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,7 +24,7 @@ class Fake:
     started: list[tuple[Path | None, list[str]]]
     trusted = False
     living: list[Fake]
-    room = 9  # for how many at once
+    room: int  # for how many at once
 
     def __init__(self, _kind: str, _runtime: Path, _scratch: Path, caches: Path | None, *others: Any) -> None:
         self.early = others[-1]
@@ -56,10 +56,9 @@ class Fake:
 
 
 @pytest.fixture
-def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerPool:
-    Fake.started, Fake.living = [], []
-    monkeypatch.setattr(module, "Contender", Fake)
-    return WorkerPool("cuda", tmp_path)
+def pool(tmp_path: Path) -> WorkerPool:
+    Fake.started, Fake.living, Fake.room = [], [], 9
+    return WorkerPool("cuda", tmp_path, worker=cast("Any", Fake))
 
 
 def test_workers_of_a_submission_share_their_kernels_and_others_have_their_own(
@@ -86,11 +85,9 @@ def test_what_no_compiler_made_is_removed(pool: WorkerPool, tmp_path: Path, monk
     pool.close()
 
 
-def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_the_submission_kept_from_starting_starts_without_it(pool: WorkerPool) -> None:
     in_the_way = pool.take()
-    monkeypatch.setattr(Fake, "room", 1)
+    Fake.room = 1
     with pytest.raises(WorkerUnavailable):
         pool.take()  # somebody may be waiting for the other
     assert in_the_way.lives()
@@ -163,7 +160,7 @@ def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, mo
     """Lanes take and prepare workers while a reserve is made for later."""
     pool.prepare(1)
     begun, go_on = threading.Event(), threading.Event()
-    start = pool._start
+    start = pool.launch
 
     def slowly(kind: Any, **options: Any) -> Any:
         if options.get("early"):
@@ -171,7 +168,7 @@ def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, mo
             assert go_on.wait(20)
         return start(kind, **options)
 
-    monkeypatch.setattr(pool, "_start", slowly)
+    monkeypatch.setattr(pool, "launch", slowly)
     filling = threading.Thread(target=pool.reserve, args=([("", ("json",))] * 2,))
     filling.start()
     assert begun.wait(20)
@@ -186,38 +183,36 @@ def test_nobody_waits_for_a_worker_while_others_are_started(pool: WorkerPool, mo
 def test_those_who_prepare_at_the_same_time_start_no_more_than_are_wanted(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = pool._start
+    start = pool.launch
 
     def slowly(kind: Any, **options: Any) -> Any:
         time.sleep(0.01)
         return start(kind, **options)
 
-    monkeypatch.setattr(pool, "_start", slowly)
+    monkeypatch.setattr(pool, "launch", slowly)
     with ThreadPoolExecutor(8) as threads:
         for _ in range(8):
             threads.submit(pool.prepare, 2)
     assert len(Fake.started) == 2
 
 
-def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fake, "room", 0)
+def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool) -> None:
+    Fake.room = 0
     with pytest.raises(WorkerUnavailable):
         pool.take(alone=True)
     assert len(Fake.started) == 1  # nothing of the submission's has run that could be in the way
-    monkeypatch.setattr(Fake, "room", 1)
+    Fake.room = 1
     pool.take(alone=True)
-    monkeypatch.setattr(Fake, "room", 0)
+    Fake.room = 0
     with pytest.raises(WorkerUnavailable):
         pool.take(alone=True)
 
 
-def test_a_process_that_cannot_be_made_is_a_worker_that_does_not_start(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_be_made_is_a_worker_that_does_not_start(tmp_path: Path) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(module, "Contender", refuse)
+    pool = WorkerPool("cuda", tmp_path, worker=cast("Any", refuse))
     pool.prepare(1)  # in the background nobody minds
     with pytest.raises(WorkerUnavailable, match="Resource temporarily unavailable"):
         pool.take()

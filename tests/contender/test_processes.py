@@ -110,10 +110,11 @@ def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
 def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
     with closing(WorkerPool("cpu", tmp_path)) as pool:
         pool.prepare()
-        dead = pool._workers[0]
-        psutil.Process(dead.pid).kill()
-        psutil.Process(dead.pid).wait(10)
-        assert pool.take() is not dead
+        pool.settle()
+        (dead,) = [one for one in psutil.Process().children() if "grader.worker" in one.cmdline()]
+        dead.kill()
+        dead.wait(10)
+        assert pool.take().pid != dead.pid
 
 
 def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +177,8 @@ def test_nobody_looks_for_files_where_all_that_there_are_come_to_less(
     hoarder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = []
-    monkeypatch.setattr(usage, "_memory_files", lambda pid: looked.append(pid) or iter(()))
-    monkeypatch.setattr(usage, "_shared_by_anyone", lambda: 40 << 20)
+    monkeypatch.setattr(usage, "memory_files", lambda pid: looked.append(pid) or iter(()))
+    monkeypatch.setattr(usage, "shared_by_anyone", lambda: 40 << 20)
     assert not usage.hold_more_than(80 << 20, [hoarder.pid])
     assert not looked
     usage.hold_more_than(40 << 20, [hoarder.pid])
@@ -241,7 +242,7 @@ def test_memory_in_files_that_are_only_mapped_counts(hoard: str, monkeypatch: py
     if hoard == "mapped by one page" and os.geteuid() != 0:
         pytest.skip("how large a file is of which one page is mapped is told to root alone")
     assert 32 << 20 < held_by(HOARDS[hoard], 32 << 20) < 64 << 20
-    monkeypatch.setattr(usage, "_shared_on_machine", lambda: 1 << 20)  # so it cannot be there: nobody looks
+    monkeypatch.setattr(usage, "shared_on_machine", lambda: 1 << 20)  # so it cannot be there: nobody looks
     assert held_by(HOARDS[hoard], 32 << 20) < 32 << 20
 
 
@@ -263,14 +264,14 @@ def test_whoever_is_not_root_counts_what_is_seen_of_a_mapped_file(monkeypatch: p
     os_stat = os.stat
     monkeypatch.setattr(usage.os, "stat", refuse)
     assert 32 << 20 < held_by(HOARDS["mapped and never touched"], 32 << 20) < 64 << 20
-    for name in ("_shared_on_machine", "_shared_by_anyone"):
+    for name in ("shared_on_machine", "shared_by_anyone"):
         monkeypatch.setattr(usage, name, lambda: 48 << 20)
     assert 48 << 20 < held_by(SPARSE, 32 << 20) < 64 << 20
 
 
 def test_the_arena_is_not_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process has open is its own, whoever maps it."""
-    monkeypatch.setattr(usage, "_shared_on_machine", lambda: 1 << 40)  # others' too: it is looked for
+    monkeypatch.setattr(usage, "shared_on_machine", lambda: 1 << 40)  # others' too: it is looked for
     arena = os.memfd_create("arena")
     try:
         os.write(arena, bytes(32 << 20))
@@ -332,7 +333,7 @@ def test_a_container_is_full_when_others_than_the_judge_have_nearly_all_of_its_m
 ) -> None:
     limit, current, stat, text = FILES[version]
     monkeypatch.setattr(usage, "CGROUP", tmp_path)
-    monkeypatch.setattr(usage, "_own_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(usage, "own_bytes", lambda: 1 << 30)
     assert not usage.container_is_full()  # nobody tells
     (tmp_path / limit).parent.mkdir(exist_ok=True)
 
@@ -346,7 +347,7 @@ def test_a_container_is_full_when_others_than_the_judge_have_nearly_all_of_its_m
     assert not full(6.5)
     assert not full(7.9, file_gib=2), "the kernel drops what is on a disk as well"
     assert full(7.9, file_gib=2, shmem_gib=2), "what lies in memory alone it keeps"
-    monkeypatch.setattr(usage, "_own_bytes", lambda: 5 << 30)
+    monkeypatch.setattr(usage, "own_bytes", lambda: 5 << 30)
     assert not full(7.9), "it is the judge's"
     (tmp_path / limit).write_text("max\n")
     assert not full(7.9)
@@ -362,4 +363,4 @@ def test_a_process_that_has_just_ended_holds_nothing(monkeypatch: pytest.MonkeyP
         while state_of(ended.pid) != "Z":
             time.sleep(0.01)
         monkeypatch.setattr(usage.os, "scandir", refuse)
-        assert list(usage._memory_files(ended.pid)) == []
+        assert list(usage.memory_files(ended.pid)) == []

@@ -96,7 +96,7 @@ def test_who_loses_a_parent_during_a_look_is_asked_again(
 ) -> None:
     """It is this process's child by then, for orphans of workers are."""
     parent, child = family
-    row_of, asked = table._member, []
+    row_of, asked = table.member_of, []
 
     def row(pid: int) -> table.Member | None:
         found = row_of(pid)
@@ -107,7 +107,7 @@ def test_who_loses_a_parent_during_a_look_is_asked_again(
         asked.append(pid)
         return found if len(asked) == 1 else replace(found, parent=os.getpid())
 
-    monkeypatch.setattr(table, "_member", row)
+    monkeypatch.setattr(table, "member_of", row)
     assert member(child).root == child
     assert len(asked) == 2
 
@@ -140,7 +140,7 @@ def test_a_process_whose_first_thread_has_ended_is_no_dead_one() -> None:
     assert found[0].thread != pid
     assert found[0].state in ("S", "R")
     assert usage.private_bytes([found[0].thread], 1 << 40) > 32 << 20
-    assert len(list(usage._memory_files(found[0].thread))) == 1
+    assert len(list(usage.memory_files(found[0].thread))) == 1
     assert processes.freeze(process)
     assert processes.freeze_tree(process)
     assert table.state_of(found[0].thread) == "T"

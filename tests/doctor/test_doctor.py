@@ -496,7 +496,7 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
                 raise given
             return given
 
-        monkeypatch.setattr(containers, "_run", run)
+        monkeypatch.setattr(containers, "answer_of", run)
         return list(containers.findings(name, tmp_path, there, confined=False))
 
     return says
@@ -587,7 +587,7 @@ def test_no_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, confined: bo
 def test_the_disk_of_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: float, state: str) -> None:
     monkeypatch.setattr(engine, "address", lambda: "unix:///run/docker.sock")
     monkeypatch.setattr(containers, "free_gib", lambda folder: free if folder == tmp_path else 0)
-    found = containers._daemon({"ServerVersion": "28.1", "DockerRootDir": str(tmp_path)})
+    found = containers.daemon_finding({"ServerVersion": "28.1", "DockerRootDir": str(tmp_path)})
     assert_says(found, state, f"{free} GiB", "prune" if state == "caution" else "")
 
 
@@ -597,9 +597,9 @@ def test_a_container_is_removed_whatever_it_did() -> None:
         gpu = engine.Gpu("nodes", devices=["/dev/nvidia0:/dev/nvidia0:rw"], environment={"LD_LIBRARY_PATH": "/x"})
         if code:
             with pytest.raises(InfraError, match=r"^OSError: libcuda.so.1$"):
-                containers._run(daemon, "sha256:0", "pass", gpu)  # type: ignore[arg-type]
+                containers.answer_of(daemon, "sha256:0", "pass", gpu)  # type: ignore[arg-type]
         else:
-            assert containers._run(daemon, "sha256:0", "pass", gpu) == output  # type: ignore[arg-type]
+            assert containers.answer_of(daemon, "sha256:0", "pass", gpu) == output  # type: ignore[arg-type]
         created = daemon.api.created
         assert daemon.api.removed
         assert created["host_config"]["network_mode"] == "none"

@@ -17,6 +17,7 @@ import torch
 
 from grader.assignment import Assignment, Case, Part, load_course
 from tests.conftest import ROOT, Ran, Running
+from tests.support.gelus import TORCH_FORM
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 if not torch.cuda.is_available():
@@ -30,18 +31,6 @@ LARGE = [
     for case in part.cases
     if case.memory_gib is not None
 ]
-TORCH_FORM = """
-#include <torch/extension.h>
-__global__ void kernel(const float* x, float* y, int64_t n) {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 0.5f * x[i] * (1.0f + tanhf(0.7978845608f * (x[i] + 0.044715f * x[i] * x[i] * x[i])));
-}
-torch::Tensor gelu(torch::Tensor x) {
-    auto y = torch::empty_like(x);
-    if (x.numel() > 0) kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
-    return y;
-}
-"""
 
 
 class Watch:

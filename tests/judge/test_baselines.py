@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.arena import Arena
-from grader.contender.contender import Contender, WorkerUnavailable
-from grader.contender.pool import WorkerPool
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.pool import WorkerPool, stage_runtime
 from grader.contender.replies import ContenderFault
-from grader.judge import baselines
-from grader.judge.baselines import Baselines
+from grader.judge.baselines import Baselines, call_unseen, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
 from grader.judge.timing import Bench
+from grader.problem import Call
 from grader.protocol import Prepare, Request
 from tests.conftest import ROOT
 
@@ -30,21 +30,19 @@ def test_no_other_user_may_enter_the_courses_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there_already: bool
 ) -> None:
     """In a container workers are another user, and the caches' place is known to anybody who reads this."""
-    monkeypatch.setattr(baselines, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(baselines, "_toolchain", lambda: "H200-1-2-3")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    there = tmp_path / "gpu-lab-grader" / "H200-1-2-3"
     if there_already:
-        (tmp_path / "cache" / "H200-1-2-3").mkdir(parents=True, mode=0o755)
-    pool: Any = SimpleNamespace(device="cuda")
-    caches = Baselines(pool, tmp_path).caches
-    assert caches == tmp_path / "cache" / "H200-1-2-3"
-    assert caches.stat().st_mode & 0o777 == 0o700
+        there.mkdir(parents=True, mode=0o755)
+    assert kept_caches("cuda", lambda: "H200-1-2-3") == there
+    assert there.stat().st_mode & 0o777 == 0o700
+    assert kept_caches("cpu") is None
 
 
-def test_who_has_no_home_or_no_gpu_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "cache_folder", lambda: None)
-    for device in ("cuda", "cpu"):
-        pool: Any = SimpleNamespace(device=device)
-        assert Baselines(pool, tmp_path).caches is None
+def test_who_has_no_home_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "~")
+    assert kept_caches("cuda") is None
 
 
 @pytest.fixture(params=["forward", "backward"])
@@ -68,26 +66,61 @@ def smaller(case: BoundSpeedCase, n: int = 16) -> BoundSpeedCase:
     return replace(case, params=case.params.model_copy(update={"batch": 2, "n": n}))
 
 
+class StandIn:
+    """A worker without a process; keeps in `what` how its function was called. fails: what comes in place of an answer."""
+
+    device, trusted = "cpu", True
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.fails, self.what, self._alive = fails, None, True
+        self._memory: tuple[int, ...] = ()
+
+    def do(self, request: Request, _limits: Limits, files: tuple[int, ...] = ()) -> None:
+        if isinstance(request, Prepare):
+            (one,) = request.sets
+            tensors = [*one.args, *([one.upstream] if one.upstream else [])]
+            layouts = [(each.dtype, each.shape, each.stride, each.start_bytes % 4096) for each in tensors]
+            self.what: Any = layouts, one.upstream is not None, request.options, one.outputs
+            self._memory = files
+
+    def finish(self, *_: Any) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+    def kill(self) -> None:
+        for file in self._memory:
+            os.fstat(file)  # nobody has what is no longer there
+        self._alive = False
+
+    def lives(self) -> bool:
+        return self._alive
+
+    def send(self, *_: Any) -> None: ...
+    def freeze(self) -> None: ...
+    def ready(self) -> None: ...
+    def load(self, *_: Any, **__: Any) -> None: ...
+
+
+def how_called(case: BoundSpeedCase) -> Any:
+    worker = StandIn()
+    call_unseen(cast("Contender", worker), case)
+    return worker.what
+
+
 class Kept:
-    """Baselines with caches, and workers that take `eager` for what is compiled. `called`: in which processes, early, for what."""
+    """Baselines with caches, whose workers stand in. fails: what the next ones answer."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.caches = folder / "caches"
+    def __init__(self, folder: Path) -> None:
+        self.caches, self.runtime = folder / "caches", stage_runtime(folder / "runtime")
         (self.caches / "inductor").mkdir(parents=True)
-        monkeypatch.setattr(baselines, "_kept_caches", lambda: self.caches)
-        load, unseen = Contender.load, baselines.call_unseen
-        monkeypatch.setattr(Contender, "load", lambda self, *given, **_: load(self, *given))
-        self.called: list[tuple[int, BoundSpeedCase]] = []
+        self.fails: Exception | None = None
+        self.all = Baselines(cast("WorkerPool", self), ROOT, self.caches)
 
-        def noted(worker: Contender, case: BoundSpeedCase) -> None:
-            self.called.append((worker.pid, case))
-            unseen(worker, case)
+    device = "cuda"
 
-        monkeypatch.setattr(baselines, "call_unseen", noted)
-        self.pool = WorkerPool("cpu", folder / "run")
-        self.pool.device = "cuda"  # where caches are kept
-        self.all = Baselines(self.pool, ROOT)
-        self.pool.device = "cpu"
+    def start(self, *_: Any) -> StandIn:
+        """What a pool does."""
+        return StandIn(self.fails)
 
     def begin(self, case: BoundSpeedCase, *roomy: BoundSpeedCase) -> None:
         """Until all that is done early has been done."""
@@ -95,8 +128,13 @@ class Kept:
         self.all.begin([declared], False, roomy)
         self.all.settle()
 
-    def worker(self, case: BoundSpeedCase) -> Contender:
-        return self.all.contender("compile", case)
+    def worker(self, case: BoundSpeedCase) -> StandIn:
+        return cast("StandIn", self.all.contender("compile", case))
+
+    @property
+    def called(self) -> list[str]:
+        """Who has been called."""
+        return [name for name, one in self.all.workers.items() if cast("StandIn", one).what is not None]
 
     @property
     def notes(self) -> int:
@@ -104,23 +142,25 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
-    found = Kept(tmp_path, monkeypatch)
-    yield found
-    found.pool.close()
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
 
 
 def test_torch_compile_is_called_early_where_it_has_compiled_that_before(kept: Kept, case: BoundSpeedCase) -> None:
     kept.all.note_compiled("compile", case)
     kept.begin(case, case)
+    assert kept.called == ["compile"]
     worker = kept.worker(case)
-    assert kept.called == [(worker.pid, case)]
     assert worker.lives()
-    assert not has_mapped(worker)
+    assert worker.what == how_called(case)
 
 
-def has_mapped(worker: Contender) -> bool:
-    return "memfd" in Path(f"/proc/{worker.pid}/maps").read_text()  # an arena
+def test_a_worker_lives_on_after_it_and_has_nothing_of_it(case: BoundSpeedCase, tmp_path: Path) -> None:
+    with closing(WorkerPool("cpu", tmp_path)) as pool:
+        worker = Baselines(pool, ROOT, None).contender("eager", case)
+        call_unseen(worker, case)
+        assert worker.lives()
+        assert "memfd" not in Path(f"/proc/{worker.pid}/maps").read_text()  # an arena
 
 
 def test_not_before_it_has(kept: Kept, backward: BoundSpeedCase) -> None:
@@ -154,7 +194,7 @@ def test_nor_in_another_size_or_part_or_of_other_code(kept: Kept, case: BoundSpe
         others.append(replace(case, assignment=replace(case.assignment, folder=folder)))
     for one in others:
         kept.all.note_compiled("compile", one)
-    program = kept.pool.runtime / "grader" / "worker" / "load.py"
+    program = kept.runtime / "grader" / "worker" / "load.py"
     text = program.read_text()
     program.write_text(f"{text}# another way to compile")
     kept.all.note_compiled("compile", case)
@@ -167,88 +207,48 @@ def test_nor_in_another_size_or_part_or_of_other_code(kept: Kept, case: BoundSpe
 @pytest.mark.parametrize(
     "error", [ContenderFault("crashed", "ended"), WorkerUnavailable("no room"), MemoryError(), torch.OutOfMemoryError()]
 )
-def test_who_fails_at_it_is_started_anew(
-    kept: Kept, backward: BoundSpeedCase, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    had: list[bool] = []
-
-    def fail(*_: Any) -> None:
-        raise error
-
-    close = Arena.close
-
-    def closed(arena: Arena) -> None:
-        had.append(any(has_mapped(one) for one in kept.all.workers.values() if one.alive))
-        close(arena)
-
+def test_who_fails_at_it_is_started_anew(kept: Kept, backward: BoundSpeedCase, error: Exception) -> None:
     kept.all.note_compiled("compile", backward)
-    with monkeypatch.context() as patch:
-        patch.setattr(Contender, "finish", fail)
-        patch.setattr(Arena, "close", closed)
-        kept.begin(backward, backward)
-    ((pid, _),) = kept.called
-    assert had == [False]  # nobody has what is no longer there
+    kept.fails = error
+    kept.begin(backward, backward)
+    assert kept.called == ["compile"]
+    failed = kept.all.workers["compile"]
+    assert not failed.lives()
+    kept.fails = None
     anew = kept.worker(backward)
-    assert anew.pid != pid
+    assert anew is not failed
     assert anew.lives()
 
 
-def test_where_there_is_no_memory_for_the_inputs_nobody_is_ended(
-    kept: Kept, backward: BoundSpeedCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
+def test_where_there_is_no_memory_for_the_inputs_nobody_is_ended(kept: Kept, backward: BoundSpeedCase) -> None:
+    def full(*_: Any) -> Call:
         raise torch.OutOfMemoryError
 
     kept.all.note_compiled("compile", backward)
-    with monkeypatch.context() as patch:
-        patch.setattr(baselines, "arena_for", full)
-        kept.begin(backward, backward)
-    assert kept.called == [(kept.worker(backward).pid, backward)]
-
-
-class Asked:
-    """A worker that is asked to prepare a bench, and keeps in `what` how its functions would be called."""
-
-    device, trusted = "cpu", True
-
-    def do(self, request: Request, *_: Any) -> None:
-        if isinstance(request, Prepare):
-            (one,) = request.sets
-            tensors = [*one.args, *([one.upstream] if one.upstream else [])]
-            layouts = [(each.dtype, each.shape, each.stride, each.start_bytes % 4096) for each in tensors]
-            self.what = layouts, one.upstream is not None, request.options, one.outputs
-
-    def send(self, *_: Any) -> None: ...
-    def finish(self, *_: Any) -> None: ...
-    def freeze(self) -> None: ...
-
-    def lives(self) -> bool:
-        return False
+    problem = SimpleNamespace(**{**vars(backward.problem), "make_inputs": full})
+    kept.begin(backward, replace(backward, problem=problem))  # type: ignore[arg-type]
+    worker = kept.all.workers["compile"]
+    assert (kept.called, kept.worker(backward)) == ([], worker)
 
 
 def test_it_is_called_as_it_will_be_in_its_race(case: BoundSpeedCase) -> None:
     """Or torch.compile would compile something else."""
-    early, race = Asked(), Asked()
-    baselines.call_unseen(early, case)  # type: ignore[arg-type]
+    early, race = how_called(case), StandIn()
     call, cpu = case.inputs(1, 0, torch.device("cpu")), torch.device("cpu")
     with Bench([call], case.problem.outputs(call), case.dtype, cpu, Gauge(cpu, measuring=False)) as bench:
-        bench.invite(race, collects=False)  # type: ignore[arg-type]
-    assert early.what == race.what
-    layouts, has_upstream, options, _ = early.what
+        bench.invite(cast("Contender", race), collects=False)
+    assert early == race.what
+    layouts, has_upstream, options, _ = early
     assert len(layouts) == 3 + has_upstream
     assert has_upstream == (case.part.name == "backward")
     assert options == (True,)  # is_causal
 
 
-def test_nothing_is_noted_where_nothing_is_kept(
-    backward: BoundSpeedCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_noted_where_nothing_is_kept(backward: BoundSpeedCase, tmp_path: Path) -> None:
     pool: Any = SimpleNamespace(device="cuda", runtime=ROOT)
     for caches in (None, tmp_path / "not there"):
-        monkeypatch.setattr(baselines, "_kept_caches", lambda there=caches: there)
-        Baselines(pool, tmp_path).note_compiled("compile", backward)
+        Baselines(pool, tmp_path, caches).note_compiled("compile", backward)
     nowhere = replace(backward, assignment=replace(backward.assignment, folder=tmp_path / "gone"))
-    monkeypatch.setattr(baselines, "_kept_caches", lambda: tmp_path)
     (tmp_path / "inductor").mkdir()
-    Baselines(pool, tmp_path).note_compiled("compile", nowhere)
+    Baselines(pool, tmp_path, tmp_path).note_compiled("compile", nowhere)
     assert [path.name for path in tmp_path.rglob("*")] == ["inductor"]

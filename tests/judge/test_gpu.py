@@ -20,25 +20,25 @@ class Simulated(Gauge):
 
     def __init__(self, turn_ns: int, phase: float = 0.0, hiccups: tuple[int, ...] = (), tick_ns: int = 32) -> None:
         super().__init__(torch.device("cpu"))
-        self._tick_ns = tick_ns
-        self._turn_ns, self._now, self._probes, self._hiccups = turn_ns, int(2 * turn_ns * phase), 0, ()
+        self.tick_ns = tick_ns
+        self.turn_ns, self._now, self._probes, self._hiccups = turn_ns, int(2 * turn_ns * phase), 0, ()
         self._work = torch.zeros(1)
-        self.usual_s = min(self._probe() for _ in range(20))
-        self.pause_ns = self._find_pause()
+        self.usual_s = min(self.probe() for _ in range(20))
+        self.pause_ns = self.find_pause()
         self._probes, self._hiccups = 0, hiccups
 
     def _rest_of_turn(self) -> int:
         """What the judge has left of its turn; nothing in one of the other's."""
-        return max(0, self._turn_ns - self._now % (2 * self._turn_ns))
+        return max(0, self.turn_ns - self._now % (2 * self.turn_ns))
 
     def _wait_for_turn(self) -> int:
-        waited = 2 * self._turn_ns - self._now % (2 * self._turn_ns)
+        waited = 2 * self.turn_ns - self._now % (2 * self.turn_ns)
         self._now += waited
         return waited
 
-    def _probe(self) -> float:
+    def probe(self) -> float:
         started, left = self._now, WORK_NS
-        while self._turn_ns and left > (rest := self._rest_of_turn()):
+        while self.turn_ns and left > (rest := self._rest_of_turn()):
             self._now += rest
             left -= rest
             self._wait_for_turn()
@@ -46,11 +46,11 @@ class Simulated(Gauge):
         self._probes += 1
         return (self._now - started + HICCUP_NS * (self._probes in self._hiccups)) / 1e9
 
-    def _time_away_ns(self, pause_ns: int) -> int:
-        if self._tick_ns > pause_ns:
+    def time_away_ns(self, pause_ns: int) -> int:
+        if self.tick_ns > pause_ns:
             self._now += LOOK_NS
             return LOOK_NS  # each step of the clock is taken for time in which somebody else had the GPU
-        if not self._turn_ns:
+        if not self.turn_ns:
             return 0
         away, end = 0, self._now + LOOK_NS
         while self._now < end:
@@ -72,12 +72,12 @@ def test_another_look_makes_nothing_longer() -> None:
     """Whoever has the GPU then cannot make the judge's work take longer than it did before any of the student's code ran."""
     gauge = Simulated(0)
     usual_s = gauge.usual_s
-    gauge._turn_ns = 200_000
+    gauge.turn_ns = 200_000
     gauge.look_again()
     assert gauge.usual_s == usual_s
     disturbed = Simulated(200_000)
     assert disturbed.usual_s > usual_s
-    disturbed._turn_ns = 0
+    disturbed.turn_ns = 0
     disturbed.look_again()
     assert disturbed.usual_s == usual_s
 
@@ -93,7 +93,7 @@ def test_a_pause_that_was_found_beside_others_becomes_shorter_and_never_longer()
     found = coarse.pause_ns
     assert found is not None
     assert found > PAUSE_NS
-    coarse._tick_ns = 10_000_000
+    coarse.tick_ns = 10_000_000
     coarse.look_again()
     assert coarse.pause_ns == found
 
@@ -120,7 +120,7 @@ def test_one_hiccup_of_the_host_is_no_neighbour(hiccups: tuple[int, ...]) -> Non
 
 def test_a_screen_that_is_drawn_now_and_then_is_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
     gauge = Simulated(0)
-    monkeypatch.setattr(gauge, "_time_away_ns", lambda _pause_ns: 1_000_000)
+    monkeypatch.setattr(gauge, "time_away_ns", lambda _pause_ns: 1_000_000)
     assert gauge.is_quiet()
 
 

@@ -91,7 +91,7 @@ class Stage:
         )
         self.compilation = compilation
         admission: Any = SimpleNamespace(check=self._admit)
-        results: Any = SimpleNamespace(keep=self._keep)
+        results: Any = SimpleNamespace(keep=self.keep)
         problems: Any = {one.name: (None, None) for one in ASSIGNMENTS}
         hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
         stub = self.judge
@@ -102,7 +102,7 @@ class Stage:
         if place.name in self.refused:
             raise self.refused[place.name]
 
-    def _keep(self, place: Place, error: BaseException | None, _evidence: Evidence, is_check: bool = False) -> None:
+    def keep(self, place: Place, error: BaseException | None, _evidence: Evidence, is_check: bool = False) -> None:
         assert place.name not in self.kept
         self.kept[place.name] = f"{'check ' if is_check else ''}{error or 'passed'}"
 
@@ -176,7 +176,7 @@ def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
     """Whoever ended the grading may have ended workers too."""
     stage = Stage(*(case("softmax", f"s{i}") for i in range(30)), lanes=3)
     stage.wrong = {f"s{i}": ContenderFault("crashed", "SIGTERM") for i in range(30) if i % 3}
-    keep, all_ran = stage._keep, threading.Event()
+    keep, all_ran = stage.keep, threading.Event()
 
     def keep_and_be_interrupted(place: Place, error: Any, evidence: Evidence, is_check: bool = False) -> None:
         keep(place, error, evidence, is_check)

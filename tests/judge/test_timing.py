@@ -58,11 +58,11 @@ class Doubles:
     def send(self, request: Request) -> None:
         assert isinstance(request, Time)
         self.keep = request.keep
-        self.gate, self.saw_nothing = request.gate, self._is_blank(request.calls)
+        self.gate, self.saw_nothing = request.gate, self.is_blank(request.calls)
 
     def wait_until_queued(self, limit_s: float) -> None:
         assert self.gate > 0
-        assert self._is_blank(len(self.sets))
+        assert self.is_blank(len(self.sets))
         self.waits_s.append(limit_s)
 
     def finish(self, calls: int, _limits: Limits) -> Reply:
@@ -75,7 +75,7 @@ class Doubles:
 
     def collect(self, order: Sequence[int], _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
         self.order = list(order)
-        self.blank = self._is_blank(len(order))
+        self.blank = self.is_blank(len(order))
         for x, number in zip(self.inputs, order, strict=True):
             self.places[number].copy_(2 * x)
         self.late()
@@ -86,7 +86,7 @@ class Doubles:
     def lives(self) -> bool:
         return True
 
-    def _is_blank(self, calls: int) -> bool:
+    def is_blank(self, calls: int) -> bool:
         return all(holds_only(x, GUARD_BYTE) for x, *_ in self.sets[:calls])
 
     def last(self) -> torch.Tensor:
@@ -213,7 +213,7 @@ class FakeGate:
 
     def open(self, forever: bool = False) -> None:
         if not forever:
-            self.inputs_were_there.append(not self.contender._is_blank(4))
+            self.inputs_were_there.append(not self.contender.is_blank(4))
 
     def close(self) -> None: ...
 

@@ -14,7 +14,7 @@ from grader.report.model import CaseResult, Outcome
 from tests.support import quality, steady
 from tests.support.corpus import Entry, Found, entries
 from tests.support.quality import HALF, Record, entry_of
-from tests.support.quality_page import _tables, not_run, page
+from tests.support.quality_page import not_run, page, tables
 from tests.support.warm_judge import ELSEWHERE
 
 RIGHT = next(one for one in entries("accepted") if one.assignment == "softmax")
@@ -93,15 +93,15 @@ def test_a_wrong_kernel_that_loses_no_points_is_a_fault() -> None:
 
 def test_the_page_says_what_did_not_run_everywhere() -> None:
     one = {"ran": 2, "outcome": "failed", "caught_by": ["1x7"], "left_out": ["huge"]}
-    text = "\n".join(_tables("GPU", "softmax", {WRONG.id: one}))
+    text = "\n".join(tables("GPU", "softmax", {WRONG.id: one}))
     assert "- huge: left out for 1\n" in text
-    assert "left out" not in "\n".join(_tables("GPU", "softmax", {WRONG.id: one | {"left_out": []}}))
+    assert "left out" not in "\n".join(tables("GPU", "softmax", {WRONG.id: one | {"left_out": []}}))
 
 
 def test_the_only_case_that_ran_is_not_called_the_only_one() -> None:
     one = {"ran": 2, "outcome": "failed", "caught_by": ["1x7"], "left_out": ["huge"]}
     other = next(entry for entry in entries("mutants") if entry.id == "softmax-in_place")
-    text = "\n".join(_tables("GPU", "softmax", {WRONG.id: one, other.id: one | {"left_out": []}}))
+    text = "\n".join(tables("GPU", "softmax", {WRONG.id: one, other.id: one | {"left_out": []}}))
     assert "| of which no other does | of which no other that ran does; those left out were not tried |" in text
     assert "| 1x7 | 2 | in_place | base_two |" in text
 
@@ -148,10 +148,10 @@ def test_one_that_fails_to_be_graded_keeps_no_other_from_it(monkeypatch: pytest.
         return FIRST
 
     monkeypatch.setattr(Entry, "grade", grade)
-    found = {one.id: it for one, it, _ in quality._graded([WRONG, RIGHT], "cpu", 1, "all", float("inf"))}
+    found = {one.id: it for one, it, _ in quality.graded([WRONG, RIGHT], "cpu", 1, "all", float("inf"))}
     assert found[RIGHT.id] == FIRST
     assert "no judge" in found[WRONG.id].infra_errors[0]
-    assert list(quality._graded([WRONG, RIGHT], "cpu", 1, "all", 0)) == []
+    assert list(quality.graded([WRONG, RIGHT], "cpu", 1, "all", 0)) == []
 
 
 def test_judges_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_judges_share_gpus_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_started_confined_has_only_these_cores() -> None:
     before = os.sched_getaffinity(0)
-    with steady._confined([min(before)]):
+    with steady.confined([min(before)]):
         code = "import os; print(*os.sched_getaffinity(0))"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.split() == [str(min(before))]

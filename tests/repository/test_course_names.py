@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
 import pytest
 
 import grader
-from grader.assignment import load_course
+from grader.assignment import Assignment, load_course
 from grader.problem import load_problem
 from grader.protocol import Parameter
 from tests.conftest import ROOT
@@ -19,6 +20,7 @@ SOURCES = {".py", ".cpp", ".h", ".ini", ".json", ".toml", ".md"}
 ALLOWED = {("report/speed.py", "FlashAttention"): "what PyTorch calls one of its own kernels"}
 
 
+@functools.cache
 def names_of(course: Path) -> set[str]:
     """What only this course has: its assignments, its files and functions, and the words that these are made of."""
     names: set[str] = set()
@@ -27,6 +29,11 @@ def names_of(course: Path) -> set[str]:
         parts = {part for name in (one.name, one.spec.entry) for part in name.split("_")}
         names |= whole | (parts - {"cuda", "triton", "flash"}) | {one.name.replace("_", "")}
     return names
+
+
+@functools.cache
+def course() -> tuple[Assignment, ...]:
+    return tuple(load_course(ROOT))
 
 
 def found_in(text: str, names: set[str]) -> list[str]:
@@ -48,7 +55,7 @@ def test_the_graders_code_names_no_assignment_no_file_and_no_signature_of_one(pa
     for (place, word), _ in ALLOWED.items():
         text = text.replace(word, "") if path.relative_to(PACKAGE).as_posix() == place else text
     assert found_in(text, names_of(ROOT)) == []
-    for one in load_course(ROOT):
+    for one in course():
         assert not one.spec.signature or not is_declared(text, one.spec.signature)
 
 
@@ -70,7 +77,7 @@ def test_a_name_of_the_course_is_found_wherever_it_stands(text: str) -> None:
 
 
 def test_a_signature_is_found_however_it_is_spaced() -> None:
-    (cuda,) = [one.spec.signature for one in load_course(ROOT) if one.spec.signature]
+    (cuda,) = [one.spec.signature for one in course() if one.spec.signature]
     assert is_declared("void f(const float *x, float* y,\n  int64_t n, cudaStream_t stream)", cuda)
     assert not is_declared("void f(const float* x, float* y, cudaStream_t stream)", cuda)
 
@@ -81,6 +88,6 @@ def test_what_is_allowed_is_there() -> None:
 
 
 def test_every_assignment_of_the_course_has_mistakes_of_its_own() -> None:
-    for assignment in load_course(ROOT):
+    for assignment in course():
         problem, _ = load_problem(assignment)
         assert problem.mistakes is not None, assignment.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,7 @@ def imports(parsed: ast.Module, name: str, *, is_package: bool = False) -> Itera
             yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
 
 
+@functools.cache
 def imports_of(file: str) -> set[str]:
     return set(imports(tree(file), module_name(file), is_package=file.endswith("__init__.py")))
 
@@ -85,6 +87,7 @@ def dotted(node: ast.expr) -> str:
     return ""
 
 
+@functools.cache
 def names_used(file: str) -> set[str]:
     return {dotted(node) for node in ast.walk(tree(file)) if isinstance(node, ast.Attribute | ast.Name)}
 

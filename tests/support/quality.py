@@ -153,7 +153,7 @@ def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> in
         print(f"{time.monotonic() - started:5.0f} s  {entry.id}, {seconds:.1f} s: {what[:SHOWN]}", flush=True)
 
     deadline = started + limit_s
-    with closing(_graded(beside, device, jobs, "beside others" if several else "all", deadline)) as done:
+    with closing(graded(beside, device, jobs, "beside others" if several else "all", deadline)) as done:
         for entry, found, seconds in done:
             half = several and entry.needs_those_alone(device, found)
             if half:
@@ -161,7 +161,7 @@ def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> in
             left -= not half
             tell(entry, entry_of(entry, device, found, half), seconds)
     alone = [one for one in wanted if one.id in halves]
-    with closing(_graded(alone, device, len(steady.gpus()) if several else jobs, "alone", deadline)) as done:
+    with closing(graded(alone, device, len(steady.gpus()) if several else jobs, "alone", deadline)) as done:
         for entry, found, seconds in done:
             left -= 1
             tell(entry, entry_of(entry, device, halves[entry.id].with_those_alone(found)), seconds)
@@ -169,7 +169,7 @@ def run(device: Device, jobs: int, only: str, again: bool, limit_s: float) -> in
     return left
 
 
-def _graded(
+def graded(
     wanted: Sequence[Entry], device: Device, jobs: int, only: Cases, deadline: float
 ) -> Generator[tuple[Entry, Found, float], None, None]:
     """Each graded kernel with its result and seconds, in the order of their ends. None begins after the deadline."""

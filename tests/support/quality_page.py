@@ -63,7 +63,7 @@ def page(record: dict[str, Any]) -> str:
     lines += ["", "## What no case catches", "", *GAPS.splitlines(), ""]
     for device, mine in run.items():
         for assignment in _assignments():
-            lines += _tables(DEVICE_NAMES[device], assignment, _of(mine["mutants"], assignment))
+            lines += tables(DEVICE_NAMES[device], assignment, _of(mine["mutants"], assignment))
     lines += ["## Wrong kernels that are not wrong everywhere", ""]
     for entry in entries("mutants"):
         for device, name in DEVICE_NAMES.items():
@@ -86,7 +86,7 @@ def _missing(device: Device, mine: dict[str, Any]) -> list[str]:
     return [entry.id for entry in every if entry.runs_on(device) and entry.id not in there]
 
 
-def _tables(device: str, assignment: str, found: dict[str, Any]) -> list[str]:
+def tables(device: str, assignment: str, found: dict[str, Any]) -> list[str]:
     catches = Counter(case for one in found.values() for case in one["caught_by"])
     alone: dict[str, tuple[list[str], list[str]]] = {}  # the names of all cases, and of the cases that ran
     for name, one in found.items():

@@ -271,12 +271,12 @@ def make_those_of_triton(how: str) -> None:
             file.parent.mkdir()
             file.write_text(slip.source, encoding="utf-8")
             if compiler is not None:
-                compiler._failures = []
+                compiler.failures = []
             try:
                 load.load(file, "double", None).function(torch.ones(256))
                 told.append(None)
             except Exception as error:
-                failures = compiler._failures if compiler is not None else []
+                failures = compiler.failures if compiler is not None else []
                 told.append(vars(failures[-1][2] if failures else errors.describe(error)))
     json.dump(told, sys.stdout)
 

@@ -75,7 +75,7 @@ class SteadyJudge:
     def __init__(self, place: Place) -> None:
         self._pipe, theirs = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=_serve, args=(theirs,))
-        with _STARTING, patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": place.gpu}), _confined(place.cores):
+        with _STARTING, patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": place.gpu}), confined(place.cores):
             self._process.start()
         theirs.close()
 
@@ -104,7 +104,7 @@ class SteadyJudge:
 
 
 @contextmanager
-def _confined(cores: Collection[int] | None) -> Iterator[None]:
+def confined(cores: Collection[int] | None) -> Iterator[None]:
     """Give processes that this thread starts in the block only these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, before if cores is None else cores)
@@ -230,19 +230,20 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
     class Lasting(Crew):
         def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
             super().__init__(run, standing, pool)
-            self._references = lasting
+            self.references = lasting
+            self.device, self.course = run.device_name, run.job.course
 
         def reference(self, assignment: Assignment) -> Contender:
             kept = lasting.get(assignment.name)
             if kept is None or not kept.lives():
-                pool = WorkerPool(self._run.device_name, folder / secrets.token_hex(8))
+                pool = WorkerPool(self.device, folder / secrets.token_hex(8))
                 stack.callback(pool.close)
-                kept = load_file(pool.start(self._kind(assignment)), self._run.job.course / "reference", assignment)
+                kept = load_file(pool.start(self.kind_of(assignment)), self.course / "reference", assignment)
                 lasting[assignment.name] = kept
             return kept
 
-        def _needs_a_spare(self, _assignment: Assignment) -> bool:
-            return self._has_crashed
+        def needs_a_spare(self, _assignment: Assignment) -> bool:
+            return self.has_crashed
 
     return Lasting
 

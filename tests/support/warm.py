@@ -42,7 +42,7 @@ class Warm:
             with contextlib.suppress(BaseException):
                 _become_worker(theirs)
             os._exit(1)
-        processes._started[pid] = None  # otherwise it would be taken for a worker's orphan
+        processes.started[pid] = None  # type: ignore[assignment]  # otherwise it would be taken for a worker's orphan
         theirs.close()
         self._waiting.append((pid, ours))
 
@@ -63,7 +63,7 @@ class Warm:
         for pid, connection in self._waiting:
             connection.close()
             os.waitpid(pid, 0)
-            processes._started.pop(pid)
+            processes.started.pop(pid)
 
 
 class _Forked(subprocess.Popen[bytes]):

@@ -159,13 +159,13 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
 def _be_patient() -> None:
     from grader.judge import asking
 
-    limits = asking._limits
+    limits = asking.limits_of
 
     def longer(run: Run, case: BoundCase, calls: int) -> Limits:
         usual = limits(run, case, calls)
         return Limits(PATIENCE * usual.time_s, usual.memory_gib)
 
-    patch.object(asking, "_limits", longer).start()
+    patch.object(asking, "limits_of", longer).start()
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def _only(task: Task) -> Iterator[None]:
     """Skip the cases that the task does not ask for."""
     from grader.judge.admission import Admission
 
-    reason_to_skip = Admission._reason_to_skip
+    reason_to_skip = Admission.reason_to_skip
 
     def reason(admission: Admission, assignment: Assignment, case: BoundCase | None) -> str:
         if case is not None and task.part not in (None, case.part.name):
@@ -183,5 +183,5 @@ def _only(task: Task) -> Iterator[None]:
             return ELSEWHERE[own]
         return reason_to_skip(admission, assignment, case)
 
-    with patch.object(Admission, "_reason_to_skip", reason):
+    with patch.object(Admission, "reason_to_skip", reason):
         yield

@@ -175,13 +175,13 @@ def test_chunks_change_neither_the_errors_nor_the_elements_beyond_a_limit(
 def test_a_chunk_holds_no_more_elements_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory stays bounded: at most CHUNK elements are looked at together, unless one row has more."""
     sizes = []
-    original = tolerance._differences
+    original = tolerance.differences
 
     def spy(got: torch.Tensor, *rest: object) -> torch.Tensor:
         sizes.append(got.numel())
         return original(got, *rest)
 
-    monkeypatch.setattr(tolerance, "_differences", spy)
+    monkeypatch.setattr(tolerance, "differences", spy)
     monkeypatch.setattr(tolerance, "CHUNK", 20)
     one_output(torch.zeros(10, 6), torch.ones(10, 6, dtype=torch.float64), "row")
     assert sizes == [18, 18, 18, 6]

@@ -113,17 +113,17 @@ def test_a_worker_does_not_build_again_what_another_has_built(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     build = Build(str(compiler), 1.0, None, "sm_90", GELU)
     for _ in range(2):
-        assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
+        assert load.load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built == ["sm_90"]
     (found,) = (tmp_path / "builds").iterdir()
     (found / builds.TOLD).unlink()  # somebody cleans up, or the disk was full
-    assert load._load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
+    assert load.load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built == ["sm_90", "sm_90"]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    load._load_c_abi(source, "gelu", build)
+    load.load_c_abi(source, "gelu", build)
     assert built == ["sm_90", "sm_90", "sm_80"]
     x, y = torch.ones(5), torch.zeros(5)
-    launch: Any = load._load_c_abi(source, "gelu", build).function
+    launch: Any = load.load_c_abi(source, "gelu", build).function
     launch.on_stream(SimpleNamespace(cuda_stream=77))(x, y)
     assert called == [(x.data_ptr(), y.data_ptr(), 5, 77)]
 

@@ -118,9 +118,11 @@ def said_by_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pa
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++")
-    run = build._run
+    run = build.run_compiler
     monkeypatch.setattr(build, "RUNTIME", Path(__file__))
-    monkeypatch.setattr(build, "_run", lambda command, *more: "" if "-shared" in command else run(command, *more))
+    monkeypatch.setattr(
+        build, "run_compiler", lambda command, *more: "" if "-shared" in command else run(command, *more)
+    )
     monkeypatch.setattr(build, "Library", lambda _path, _origin, told: told)
     return lambda source: str(build.compile_library(source, tmp_path, compiler, 120.0))
 

@@ -51,14 +51,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, Path]:
 def told(built: tuple[ctypes.CDLL, Path], name: str, error: bytes = b"cudaErrorInvalidValue") -> str:
     library, path = built
     getattr(library, name)(None, ctypes.c_int(0))
-    return load._refused_launch(library, path, error)
+    return load.refused_launch(library, path, error)
 
 
 @pytest.mark.parametrize("launch", REFUSED)
 def test_a_refused_launch_has_the_cpus_words(built: tuple[ctypes.CDLL, Path], launch: str) -> None:
     words = told(built, f"refused_{list(REFUSED).index(launch)}")
     assert words == re.sub(r"^\w+", "", REFUSED[launch])
-    assert load._refused_launch(*built, b"cudaErrorInvalidValue") == "", "told once, as cudaGetLastError does"
+    assert load.refused_launch(*built, b"cudaErrorInvalidValue") == "", "told once, as cudaGetLastError does"
 
 
 def test_a_launch_in_a_header_and_one_of_several_have_their_own_lines(built: tuple[ctypes.CDLL, Path]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grader.protocol import Returned, Time
-from grader.worker.run import COPIED_ALONE_BYTES, _NotDifferentiable, deliver, gradients, overlap
+from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap
 from grader.worker.timing import Bench
 from grader.worker.yardsticks import NOTHING, load
 
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_described_and_nothing_else_suffers() -> None:
 
 
 def test_an_input_is_told_from_a_result_that_has_no_gradient() -> None:
-    _, (returned, without) = given(X, _NotDifferentiable(X))
+    _, (returned, without) = given(X, NotDifferentiable(X))
     assert returned.kind == "input"
     assert (without.kind, without.type, without.shape) == ("not_differentiable", "Tensor", (3, 4))
 
@@ -78,7 +78,7 @@ class Collecting(Bench):
     """After a batch of two calls with two outputs each."""
 
     def __init__(self, results: list[list[Any]], places: list[list[torch.Tensor]], calls: int = 2) -> None:
-        self._device, self._results, self._places = "cpu", results, places
+        self._device, self.results, self._places = "cpu", results, places
         self._sets = [([X], None, [])] * calls
         self._gate, self._options, self._checked = None, [], True
 
@@ -115,7 +115,7 @@ def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch
 def test_the_null_contender_returns_nothing_where_functions_write_to_their_outputs() -> None:
     bench = Collecting([], [])
     assert bench.time(load("null"), Time(2, 2, False, 0), lambda: None).error is None
-    assert bench._results == [[NOTHING]] * 2
+    assert bench.results == [[NOTHING]] * 2
 
 
 def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,4 +149,4 @@ def test_with_the_gradients_comes_the_result_itself() -> None:
 def test_what_has_no_gradient_stands_in_the_place_of_all(value: Any) -> None:
     x = torch.ones(3, requires_grad=True)
     found = gradients(value, [x, x], torch.ones(3))
-    assert [type(one) for one in found] == [_NotDifferentiable] * 3
+    assert [type(one) for one in found] == [NotDifferentiable] * 3

@@ -119,10 +119,10 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
     try:
         try:
             # From the student's folder, g++ shows the lines below its warnings.
-            warnings = _run([*kernel, doubles.WARNING], limit_s, source.parent)
+            warnings = run_compiler([*kernel, doubles.WARNING], limit_s, source.parent)
         except BuildFailed:
-            warnings = _run([*kernel, "-w"], limit_s)  # the errors alone
-        _run([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
+            warnings = run_compiler([*kernel, "-w"], limit_s)  # the errors alone
+        run_compiler([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
     except BuildFailed as error:
         refuse_unknown(str(error), source.name, left_out)
         raise
@@ -176,7 +176,7 @@ def compile_runtime(compiler: str, target: Path) -> None:
         raise RuntimeError(done.stderr)
 
 
-def _run(command: list[str], limit_s: float, folder: Path | None = None) -> str:
+def run_compiler(command: list[str], limit_s: float, folder: Path | None = None) -> str:
     """Run a compiler in `folder`. Returns its messages. Raises BuildFailed."""
     done = subprocess.run(
         command,
