@@ -43,7 +43,7 @@ def run_(
 
 @classes.command("status")
 def status_(run: ClassFolder) -> None:
-    """Say how far the class is: from its files, also while it is graded, on any machine."""
+    """Say how far the class is, from its files alone."""
     from grader.classroom.view import print_status
 
     with failures("interrupted"):
