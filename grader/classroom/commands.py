@@ -191,7 +191,7 @@ def run_(
 
 @classes.command("status")
 def status_(run: ClassFolder) -> None:
-    """Say how far the class is, from its files alone.
+    """Say how far a class is, from its files alone.
 
     Also while it is graded, and on any machine.
     """
