@@ -116,7 +116,8 @@ for handin in $(sed -n "${{number}}p" {shlex.quote(str(tasks))}); do
     set -- "$@" --only "$handin"
 done
 [ $# -gt 0 ] || {{ echo "no line $number in {TASKS}" >&2; exit 2; }}
-exec {shlex.quote(sys.executable)} -m grader class run {shlex.quote(str(run))} "$@"
+# One grading for each: a hand-in that the machine spoils goes to another node, by the next `submit`.
+exec {shlex.quote(sys.executable)} -m grader class run {shlex.quote(str(run))} --limit $(($# / 2)) "$@"
 """
 
 
