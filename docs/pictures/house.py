@@ -42,9 +42,21 @@ class Crossing:
 
 FRONT = Process(
     "grader run",
-    ("cli.py", "check.py", "grading.py", "workfolder.py", "image.py", "cleanup.py", "doctor/", "sandbox/", "report/"),
+    (
+        "cli.py",
+        "console.py",
+        "check.py",
+        "classroom/",
+        "grading.py",
+        "workfolder.py",
+        "image.py",
+        "cleanup.py",
+        "doctor/",
+        "sandbox/",
+        "report/",
+    ),
     ("takes a copy of the folder, starts a judge, shows and writes the report",),
-    (0, 52, WIDTH, 74),
+    (0, 46, WIDTH, 80),
     "tint-good",
 )
 JUDGE = Process(
@@ -79,6 +91,7 @@ SHARED = (
     "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "assignment.py", "fingerprint.py",
     "submission.py", "job.py", "verdict/",
 )  # fmt: skip
+IN_A_ROW = 7  # rooms
 JAIL = (530, 226, 250, 210)
 CONTAINER = (0, 188, WIDTH, 266)
 ARENA = (322, 362, 176, 62)
@@ -129,12 +142,11 @@ def drawn(process: Process) -> list[Mark]:
     """A process: its name, its rooms, and what it does."""
     x, y, width, height = process.place
     marks = [box(x, y, width, height, process.look), label(x + 12, y + 18, process.name, "strong")]
-    rooms, at = "   ".join(process.rooms), y + 38
-    marks.append(label(x + 12, at, rooms, "code"))
-    return [
-        *marks,
-        *(label(x + 12, at + 21 + 18 * number, words, "quiet") for number, words in enumerate(process.says)),
-    ]
+    at = y + 36
+    for start in range(0, len(process.rooms), IN_A_ROW):
+        marks.append(label(x + 12, at, "   ".join(process.rooms[start : start + IN_A_ROW]), "code"))
+        at += 16
+    return [*marks, *(label(x + 12, at + 5 + 18 * number, words, "quiet") for number, words in enumerate(process.says))]
 
 
 def memory() -> list[Mark]:

@@ -185,7 +185,7 @@ def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[st
             if files >= MAX_HANDIN_FILES or entry.size > room:
                 raise Unreadable(f"more than {MAX_HANDIN_FILES} files, or {MAX_HANDIN_BYTES >> 20} MiB, in one hand-in")
             content = entry.read(MAX_FILE_BYTES + 1)  # of which `stage` takes none if it is larger than declared
-            _write(folder.joinpath(*entry.path), content)
+            write_file(folder.joinpath(*entry.path), content)
         except Unreadable as why:
             refused[entry.name] = str(why)
         else:
@@ -197,7 +197,7 @@ def _unwritable(path: Sequence[str]) -> str:
     return "" if all(part.isprintable() and len(part.encode()) <= 255 for part in path) else HAS_ODD_NAME
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:

@@ -130,7 +130,7 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
             made.write(run)
             made.write(students)
             os.sync()
-            _publish(draft, folder)
+            publish(draft, folder)
         except BaseException:
             remove(draft)
             raise
@@ -168,7 +168,7 @@ def _refuse_used(folder: Path) -> None:
         raise ClassError(f"{folder}: is a file; name a new folder for the class")
 
 
-def _publish(draft: Path, folder: Path) -> None:
+def publish(draft: Path, folder: Path) -> None:
     try:
         os.rename(draft, folder)  # noqa: PTH104  (an empty folder is replaced)
     except OSError:

@@ -50,7 +50,7 @@ class Student(Strict):
     ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the submission that counts.
     alias: the name on the leaderboard; empty for none.
     handin: the hand-in that counts; empty where nothing was handed in.
-    notes: sentences about the intake, as "softmax.py was handed in twice: softmax-1.py is the later one".
+    notes: sentences about the intake, as "kernel.py was handed in twice: kernel-1.py is the later one".
     """
 
     key: Key

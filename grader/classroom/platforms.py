@@ -339,7 +339,7 @@ Form = Callable[[Source, Collection[str]], Export | None]
 PLATFORMS: dict[str, tuple[str, Form]] = {
     "gradescope": (f"Gradescope's export, with {METADATA}", _gradescope),
     "moodle": ("folders named as `Ada Lovelace_1234_assignsubmission_file_`", _moodle),
-    "canvas": ("files named as `lovelaceada_LATE_1234_5678_softmax.py`", _canvas),
+    "canvas": ("files named as `lovelaceada_LATE_1234_5678_kernel.py`", _canvas),
     "github": ("repositories cloned into `lab-submissions/lab-ada/`", _github),
     "folders": ("a folder, or a zip, for each student", _folders),
 }

@@ -188,8 +188,10 @@ def test_a_bomb_costs_neither_memory_nor_disk(kept: Keep, monkeypatch: pytest.Mo
     many = zipped({f"{number}.py": b"\0" * (1 << 20) for number in range(40)})
     large = zipped({"0large.py": b"\0" * (64 << 20)})
     written: list[int] = []
-    write = handins._write
-    monkeypatch.setattr(handins, "_write", lambda path, content: (written.append(len(content)), write(path, content)))
+    write = handins.write_file
+    monkeypatch.setattr(
+        handins, "write_file", lambda path, content: (written.append(len(content)), write(path, content))
+    )
     tracemalloc.start()
     found = kept({"many.zip": many, "large.zip": large, "softmax.py": SOFTMAX})
     assert tracemalloc.get_traced_memory()[1] < 16 << 20

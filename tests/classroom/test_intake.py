@@ -228,7 +228,7 @@ def test_any_archive_is_a_class_or_a_sentence(files: dict[str, bytes | None]) ->
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ClassError("x")])
-@pytest.mark.parametrize("at", ["_students", "_publish", "keep"])
+@pytest.mark.parametrize("at", ["_students", "publish", "keep"])
 def test_a_class_that_cannot_be_made_leaves_nothing(
     made: Class, error: BaseException, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +267,14 @@ def test_a_folder_in_use_is_refused_and_an_empty_one_is_taken(made: Class) -> No
 
 
 def test_a_folder_that_somebody_else_makes_meanwhile_stays_theirs(made: Class, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish = intake._publish
+    publish = intake.publish
 
     def later(draft: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "theirs").touch()
         publish(draft, folder)
 
-    monkeypatch.setattr(intake, "_publish", later)
+    monkeypatch.setattr(intake, "publish", later)
     with pytest.raises(ClassError, match="exists and is not empty"):
         made.new(exports.folders([of(ADA)]))
     assert [path.name for path in made.run.path.iterdir()] == ["theirs"]
