@@ -88,8 +88,8 @@ WORKER = Process(
 )
 PROCESSES = (FRONT, JUDGE, WORKER)
 SHARED = (
-    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "assignment.py", "fingerprint.py",
-    "submission.py", "job.py", "verdict/",
+    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "gpu_table.py", "assignment.py",
+    "fingerprint.py", "submission.py", "job.py", "verdict/",
 )  # fmt: skip
 IN_A_ROW = 7  # rooms
 JAIL = (530, 226, 250, 210)
