@@ -33,7 +33,7 @@ def a_class(path: Path, count: int, course: str = "") -> RunFolder:
     (path / "handins").mkdir(parents=True)
     folder = RunFolder(path)
     known = {"grader": grader.__version__, "fingerprint": fingerprint(Path(course))}
-    folder.write(Run(made=NOW, course=course, seed=1, device="cpu", speed=False, **known))
+    folder.write(Run(made=NOW, course=course, seed=1, device="cpu", sandbox="host", speed=False, **known))
     folder.write(Students(students=tuple(Student(key=f"s{one}", handin=handin(one)) for one in range(count))))
     return folder
 

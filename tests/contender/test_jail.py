@@ -12,6 +12,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -325,16 +326,17 @@ def test_how_a_worker_ended_is_told_alike(inside: Inside, end: str, words: str) 
 
 
 def test_a_time_out_kills_all_that_a_worker_started(inside: Inside) -> None:
+    name = f"left-behind-{uuid4()}"  # the same test in another jail may run beside this one
     source = (
         "import subprocess, time\n"
         "for session in (False, True):\n"
-        "    subprocess.Popen(['/bin/sh', '-c', 'sleep 600; exit', 'left-behind'], start_new_session=session)\n"
+        f"    subprocess.Popen(['/bin/sh', '-c', 'sleep 600; exit', '{name}'], start_new_session=session)\n"
         "time.sleep(600)\n"
     )
     fault = inside.fault(source, time_s=1)
     assert fault.outcome == "timed_out", fault.message
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "left-behind" not in listed
+    assert name not in listed
 
 
 def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
