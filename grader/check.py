@@ -20,7 +20,7 @@ from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
 from grader.grading import Grading, Request, open_grading, survey_for
-from grader.job import Event, HeadStart
+from grader.job import Event
 from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
@@ -144,8 +144,7 @@ def check(
             raise Saved
 
     names = tuple(one.name for one in runnable)
-    triton = any(one.spec.language == "triton" for one in runnable)
-    with contextlib.nullcontext(grading) if grading else open_grading(request.place, HeadStart(int(triton))) as ready:
+    with contextlib.nullcontext(grading) if grading else open_grading(request.place) as ready:
         wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
         view.finish(ready.run(wanted, on_event))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from grader.assignment import Assignment, Case, Tool, load_course
-from grader.job import NO_MORE, Event, HeadStart, Job
+from grader.assignment import Assignment, load_course
+from grader.job import Event, Job
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
 from grader.sandbox.base import Sandbox
@@ -89,13 +89,9 @@ class Grading:
 
 
 @contextmanager
-def open_grading(place: Place, head_start: HeadStart = NO_MORE) -> Iterator[Grading]:
-    """Start a judge in the place of a later request; at the end its folder is removed.
-
-    Args:
-        head_start: the workers that the request will probably need.
-    """
-    with run_folder() as folder, open_sandbox(place, folder, head_start) as sandbox:
+def open_grading(place: Place) -> Iterator[Grading]:
+    """Start a judge in the place of a later request; at the end its folder is removed."""
+    with run_folder() as folder, open_sandbox(place, folder) as sandbox:
         yield Grading(place, folder, sandbox)
 
 
@@ -114,7 +110,7 @@ def grade(
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with open_grading(request.place, head_start_for(request)) as grading, stopping(grading.stop):
+    with open_grading(request.place) as grading, stopping(grading.stop):
         return grading.run(request, on_event)
 
 
@@ -132,20 +128,3 @@ def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
     stubs = request.course / "starter"
     known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
     return survey(request.submission, [one.spec.file for one in assignments], known)
-
-
-def head_start_for(request: Request) -> HeadStart:
-    """The workers that the grading of this request will probably need. Raises CourseError."""
-    assignments = load_course(request.course, request.assignments)
-    tools: list[Tool] = []
-    if request.effort == "full" and not request.stop_early:
-        with suppress(SubmissionError):  # staging raises the same error
-            folder = request.submission / survey_for(request, assignments).inside
-            there = [one for one in assignments if (folder / one.spec.file).is_file()]
-            tools = [case.tool for case in _cases(there) if case.tool is not None]
-    languages = {one.spec.language for one in assignments}
-    return HeadStart(len(_cases(assignments)) if "triton" in languages else 0, tuple(tools))
-
-
-def _cases(assignments: Iterable[Assignment]) -> list[Case]:
-    return [case for one in assignments for part in one.spec.parts for case in part.cases]

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from grader.assignment import Tool
 from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCaseResult, SubmissionInfo
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
-
-
-@dataclass(frozen=True)
-class HeadStart:
-    """Workers that a judge starts before it knows its job, as far as the machine allows: a worker takes seconds to
-    start.
-
-    Attributes:
-        workers: number of the submission's.
-        tools: of compute-sanitizer, one worker under each on a GPU, in any order.
-    """
-
-    workers: int = 1
-    tools: tuple[Tool, ...] = ()
-
-    @property
-    def words(self) -> list[str]:
-        """Arguments of the judge's program; the inverse of `of`."""
-        return [f"workers={self.workers}", *([f"tools={','.join(self.tools)}"] if self.tools else [])]
-
-    @classmethod
-    def of(cls, words: Iterable[str]) -> HeadStart:
-        """The head start in the arguments of the judge's program. Other arguments and unknown tools are ignored."""
-        told = dict(word.partition("=")[::2] for word in words)
-        tools = (cast("Tool", one) for one in told.get("tools", "").split(",") if one in get_args(Tool))
-        return cls(int(told.get("workers", 0)), tuple(tools))
-
-
-NO_MORE = HeadStart()  # one worker
 
 
 class Message(BaseModel):

@@ -68,18 +68,6 @@ def visible(every: Sequence[Gpu], setting: str | None) -> list[Gpu]:
     return found
 
 
-def free_gib() -> float:
-    """Free memory of the GPU with the least of it, in GiB; 0 if no GPU can be asked."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        return min((pynvml.nvmlDeviceGetMemoryInfo(gpu).free for gpu in gpus), default=0) / 2**30
-    except pynvml.NVMLError:
-        return 0.0
-
-
 def find_nvcc() -> str | None:
     """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or in the toolkits' usual folder."""
     places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]

@@ -28,9 +28,8 @@ MAX_AT_ONCE = 12
 SHARE_OF_CORES = 0.5  # two cores may be threads of one; the judge and starting workers need some too
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # more kernels than this are not kept for later workers
-# The use of a waiting worker: ("spare",), ("race", purpose) in the reserve, or ("watched", command of its tool).
+# The use of a waiting worker: ("spare",), ("race", purpose) in the reserve.
 Use: TypeAlias = tuple[Hashable, ...]
-KINDS = ("spare", "race", "watched")
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
@@ -75,11 +74,10 @@ class _Shelf:
         with self._lock:
             return sum(use[0] == kind and one.lives() for use, one in self._workers)
 
-    def take_all(self, *kinds: str) -> list[Contender]:
-        """Take all workers whose uses are of these kinds."""
+    def take_all(self) -> list[Contender]:
+        """Take all workers."""
         with self._lock:
-            found = [worker for use, worker in self._workers if use[0] in kinds]
-            self._workers = [(use, worker) for use, worker in self._workers if use[0] not in kinds]
+            found, self._workers = [worker for _, worker in self._workers], []
         return found
 
 
@@ -189,18 +187,12 @@ class WorkerPool:
         return self.launch(kind, canary=folder)
 
     def watched(self, tool: Sequence[str]) -> Contender:
-        """Take or start a worker for a submission under a tool (see `Worker`). Does not wait for it."""
-        return self._ready.pick(("watched", tuple(tool))) or self.launch(self.device, tool=tool)
+        """Start a worker for a submission under a tool (see `Worker`). Does not wait for it."""
+        return self.launch(self.device, tool=tool)
 
-    def prepare_watched(self, tools: Iterable[Sequence[str]]) -> None:
-        """Start workers under these tools in the background. A failed start is raised by `watched` later."""
-        with suppress(WorkerUnavailable):
-            for tool in tools:
-                self._ready.put(("watched", tuple(tool)), self.launch(self.device, tool=tool))
-
-    def end_idle(self, *kinds: str) -> None:
-        """End the waiting workers of these kinds, or of all kinds."""
-        end_all(self._ready.take_all(*(kinds or KINDS)))
+    def end_idle(self) -> None:
+        """End the waiting workers."""
+        end_all(self._ready.take_all())
 
     def evict(self) -> None:
         """End every worker but the course's, and remove files from a container's shared folders. A call in progress
@@ -208,7 +200,7 @@ class WorkerPool:
         """
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
-        self._ready.take_all(*KINDS)
+        self._ready.take_all()
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

@@ -1,4 +1,4 @@
-"""The command of compute-sanitizer. Imports no torch: a judge starts workers under a tool before it imports torch."""
+"""The command of compute-sanitizer."""
 
 from __future__ import annotations
 

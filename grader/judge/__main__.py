@@ -1,12 +1,12 @@
 """The judge's program, started by a sandbox:
 
-    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [workers=N] [tools=NAME,...] [isolated] [docker] < job.json
+    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] < job.json
 
 The job is one line of JSON on standard input. The judge writes its events to EVENTS_FD, one JSON object a line. If
 EVENTS_FD is 1, all other output goes to stderr, and the judge ends when stdin ends: in a container these streams are
 its only connection. FOLDER is the folder of the run, which the judge fills. `isolated` refuses a submission that no
-jail isolates from the machine. `docker` says that the judge runs in the grader's container. The judge starts workers
-and imports torch before it reads the job: a sandbox that starts the judge early does not wait for them.
+jail isolates from the machine. `docker` says that the judge runs in the grader's container. The judge starts a
+worker and imports torch before it reads the job: a sandbox that starts the judge early does not wait for them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from types import FrameType
 from typing import Literal, TextIO
 
 from grader.assignment import CourseError, Device
-from grader.contender import sanitizer
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.jail import Jail, strongest_jail
-from grader.contender.pool import GIB_PER_WORKER, WorkerPool, workers_at_once
+from grader.contender.pool import WorkerPool
 from grader.course import CourseOpen, close_installed_course
 from grader.fingerprint import fingerprint
-from grader.job import Event, HeadStart, Job, Refused
-from grader.nvidia import driver_is_loaded, find_sanitizer, free_gib
+from grader.job import Event, Job, Refused
+from grader.nvidia import driver_is_loaded
 from grader.report.model import Isolation
 from grader.runfolder import held, remove
 from grader.submission import unpack
@@ -91,11 +90,11 @@ def main() -> int:
 
 
 def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
-    # torch would know the device, but its import takes as long as a worker's start: guess, and start workers meanwhile.
+    # torch would know the device, but its import takes as long as a worker's start: guess, and start a worker meanwhile.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        _start_ahead(pool, guess, HeadStart.of(options))
+        pool.prepare()
         # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
         gc.disable()
         from grader.judge.session import Interrupted, choose_device, run_session
@@ -142,18 +141,6 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     finally:
         pool.close()
     return 0
-
-
-def _start_ahead(pool: WorkerPool, guess: Device, ahead: HeadStart) -> None:
-    tools = ahead.tools if guess == "cuda" and find_sanitizer() is not None else ()
-    # On a CPU only one worker starts: a second start would delay the first case. On a GPU every assignment needs one
-    # worker, and half of the lanes begin with cases under a tool, if there are any.
-    spares = min(ahead.workers, 1 if guess == "cpu" else workers_at_once() // (2 if tools else 1))
-    spares = spares if guess == "cpu" else max(1, spares)
-    pool.prepare(spares)
-    if tools:
-        room = min(len(os.sched_getaffinity(0)), int(free_gib() / GIB_PER_WORKER)) - spares
-        pool.prepare_watched([sanitizer.command(tool) for tool in tools[: max(0, room)]])
 
 
 def _pool(device: Device, folder: Path) -> WorkerPool:

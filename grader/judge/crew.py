@@ -134,7 +134,6 @@ class Crew:
         Args:
             starts: whether to wait for the pool's spares and reserve, too.
         """
-        self._pool.end_idle("watched")
         self.baselines.settle()
         if starts:
             self._pool.settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.job import HeadStart
 from grader.sandbox.base import InfraError, Sandbox
 from grader.sandbox.host import HostSandbox
 from grader.sandbox.place import Place, SandboxName
@@ -38,10 +37,10 @@ def choose(place: Place) -> SandboxName:
     return "docker"
 
 
-def open_sandbox(place: Place, folder: Path, head_start: HeadStart) -> Sandbox:
+def open_sandbox(place: Place, folder: Path) -> Sandbox:
     """The chosen sandbox, not started yet. `folder`: the run's folder."""
     if choose(place) == "docker":
         from grader.sandbox.docker import DockerSandbox
 
-        return DockerSandbox(place, head_start)
-    return HostSandbox(folder, place, head_start)
+        return DockerSandbox(place)
+    return HostSandbox(folder, place)

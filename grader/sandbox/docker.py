@@ -25,7 +25,7 @@ from docker.types import LogConfig, Ulimit
 
 from grader.background import later
 from grader.fingerprint import fingerprint
-from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
+from grader.job import MAX_EVENT_BYTES, Event, Job
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
@@ -58,17 +58,16 @@ class DockerSandbox:
 
     Args:
         place: the requested image, device and limits.
-        head_start: workers to start before the job is known.
     """
 
-    def __init__(self, place: Place, head_start: HeadStart = NO_MORE) -> None:
+    def __init__(self, place: Place) -> None:
         self._log = b""
         self._stopping = False
         self._client = engine.connect()
         try:
             info, self._image = engine.in_time("look at the daemon", lambda: look_at(self._client, place.image))
             self.limits = limits(place, info)
-            options = self._create_options(choose_gpu(place, self._image.labels, info), head_start)
+            options = self._create_options(choose_gpu(place, self._image.labels, info))
             self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
         except BaseException:
             self._client.close()
@@ -108,9 +107,9 @@ class DockerSandbox:
         later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
         at_last(self._hang_up)
 
-    def _create_options(self, gpu: engine.Gpu | None, head_start: HeadStart) -> dict[str, Any]:
+    def _create_options(self, gpu: engine.Gpu | None) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
-        command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, *head_start.words, "isolated", "docker"]
+        command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, "isolated", "docker"]
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         environment = {"TMPDIR": str(FOLDER), "HOME": str(FOLDER), "OMP_WAIT_POLICY": "passive"}

@@ -19,7 +19,7 @@ from typing import Self
 
 import psutil
 
-from grader.job import MAX_EVENT_BYTES, NO_MORE, Event, HeadStart, Job
+from grader.job import MAX_EVENT_BYTES, Event, Job
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, Watchdog, at_last, follow
 from grader.sandbox.place import Place
@@ -36,17 +36,16 @@ class HostSandbox:
     Args:
         folder: the run's folder, which the judge fills; the caller removes the folder.
         place: the requested device, GPU and course.
-        head_start: workers to start before the job is known.
     """
 
-    def __init__(self, folder: Path, place: Place, head_start: HeadStart = NO_MORE) -> None:
+    def __init__(self, folder: Path, place: Place) -> None:
         self._folder = folder
         self._log = folder / "judge.log"
         self._stopping = False
         read_end, write_end = os.pipe()
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
-        command += [*head_start.words, *(["isolated"] if place.require_isolation else [])]
+        command += ["isolated"] if place.require_isolation else []
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(
                 command,

@@ -124,32 +124,10 @@ def test_who_takes_of_the_reserve_gets_what_is_meant_for_it_as_long_as_there_is_
     assert len(Fake.started) == 5
 
 
-def test_watched_workers_that_were_started_early_are_taken_by_their_tool(pool: WorkerPool) -> None:
-    pool.prepare_watched([["sanitizer", "memcheck"], ["sanitizer", "racecheck"], ["sanitizer", "memcheck"]])
-    memory, race, another = Fake.living
-    assert pool.watched(["sanitizer", "racecheck"]) is race
-    assert pool.watched(("sanitizer", "memcheck")) is memory
-    Fake.living.remove(another)
-    late = pool.watched(["sanitizer", "memcheck"])
-    assert late is not another
-    assert len(Fake.started) == 4
-    pool.prepare_watched([["sanitizer", "initcheck"]])
-    nobodys = Fake.living[-1]
-    pool.prepare()
-    spare = Fake.living[-1]
-    pool.end_idle("watched")
-    assert pool.take() is spare
-    assert not nobodys.lives()
-    assert memory.lives()
-    assert late.lives()
-    assert pool.watched(["sanitizer", "initcheck"]) is not nobodys
-
-
 def test_idle_workers_are_those_that_nobody_has_taken(pool: WorkerPool) -> None:
     taken, trusted = pool.take(), pool.start("cpu")
     pool.prepare(2)
     pool.reserve([("gelu", ())])
-    pool.prepare_watched([["sanitizer", "memcheck"]])
     pool.end_idle()
     assert [one for one in Fake.living if one.lives()] == [taken, trusted]
     assert not pool.has_reserve
