@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from grader.report.model import PartResult, SpeedCaseResult
+from grader.verdict.tally import WARM_SETS
 from tests.conftest import TWICE, Course, Ran, Running, StartRun, problem_toml
 from tests.support.cheats import BASELINE, CHEATS, OVERCOME, N, module, speed_cases
 
@@ -294,7 +295,8 @@ BROKEN_BASELINES = {
     ),
     "wrong": ("return x * 3", "the baseline eager gives wrong answers in "),
     "ends_in_the_rounds": (
-        "calls.append(1)\n    return x * 2 if len(calls) < 30 else os._exit(0)",
+        # Every round has new inputs; how many calls warming up takes depends on the machine.
+        f"seen.add(x.sum().item())\n    return x * 2 if len(seen) <= {WARM_SETS} else os._exit(0)",
         "the baseline eager failed in .*: crashed, ended the process with exit code 0",
     ),
 }
@@ -303,7 +305,7 @@ BROKEN_BASELINES = {
 def test_a_baseline_that_fails_is_the_graders_fault_and_costs_no_points(start_run: StartRun, tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     for name, (body, _) in BROKEN_BASELINES.items():
-        baseline = f"import os\n\ncalls = []\n\ndef eager(x):\n    {body}\n"
+        baseline = f"import os\n\nseen = set()\n\ndef eager(x):\n    {body}\n"
         lab.add(name, ["one"], "def double(x):\n    return x * 2\n", baseline=baseline)
     ran = start_run(*lab.arguments).finish()
     assert ran.code == 3
