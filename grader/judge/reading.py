@@ -24,7 +24,7 @@ from typing import Any
 
 from grader.contender import processes
 from grader.verdict import text
-from grader.verdict.policy import Finding, cuda_findings, included_from, read_python
+from grader.verdict.policy import Finding, cuda_findings, cuda_kernels, included_from, read_python
 from grader.verdict.sources import triton_kernels
 
 CPU_LIMIT_S = 20
@@ -61,7 +61,7 @@ class Answer:
     Attributes:
         plain, gradients: forbidden uses that a call reaches without gradients, and with them.
         unreadable: why a file of the submission cannot be read as source, or "".
-        kernels: names of the Triton kernels that the submission defines.
+        kernels: names of the kernels that the submission defines.
     """
 
     plain: Uses = Uses()
@@ -145,7 +145,7 @@ def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
     found = [] if question.imports is None else cuda_findings(texts, question.file, question.forbidden)
     uses = _shown(found, sources)
     told = (text.fault(name, sources[name]) or text.stray_character(name, code) for name, code in codes.items())
-    return Answer(uses, uses, next(filter(None, told), ""))
+    return Answer(uses, uses, next(filter(None, told), ""), cuda_kernels(codes.values()))
 
 
 def _shown(found: Sequence[Finding], sources: Mapping[str, bytes]) -> Uses:

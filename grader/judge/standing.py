@@ -108,7 +108,7 @@ class Standing:
         self._no_gradients: dict[str, ContenderFault] = {}  # forbidden uses that only calls with gradients reach
         self._allowances: dict[str, Allowance] = {}
         self._employed: dict[str, list[Contender]] = {}
-        self._triton_kernels: dict[str, frozenset[str]] = {}
+        self._kernels: dict[str, frozenset[str]] = {}
         self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
 
     def look(self) -> None:
@@ -138,7 +138,7 @@ class Standing:
         self._reading = None
         for assignment, found in zip(read_of, reading.result(), strict=True):
             if found is not None:
-                self._triton_kernels[assignment.name] = found.kernels
+                self._kernels[assignment.name] = found.kernels
             if fault := source_fault(assignment, found, gradients=False):
                 self._unloadable[assignment.name] = fault
             elif fault := source_fault(assignment, found, gradients=True):
@@ -222,9 +222,8 @@ class Standing:
 
     def own_kernels(self, assignment: Assignment) -> frozenset[str]:
         """Names of the kernels that the submission defines for an assignment."""
-        if assignment.spec.language == "cuda":
-            return frozenset(one.name for one in kernel_resources(self.ptxas(assignment)))
-        return self._triton_kernels.get(assignment.name, frozenset())
+        compiled = (one.name for one in kernel_resources(self.ptxas(assignment)))  # those that a macro makes, too
+        return self._kernels.get(assignment.name, frozenset()) | frozenset(compiled)
 
     def log(self, assignment: Assignment) -> WorkerLog:
         """The output of the submission's workers for an assignment, by case."""

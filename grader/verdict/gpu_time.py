@@ -10,9 +10,11 @@ from grader.report.model import GpuTime, KernelTime
 
 # Own kernels that take less than the first of the GPU's time, while a library's take more than the second, ran for show.
 DECOY_SHARE, LIBRARY_SHARE = 0.1, 0.9
-# Names of kernels of PyTorch, NVIDIA's libraries and torch.compile.
+# Namespaces of kernels of PyTorch and NVIDIA's libraries. A student's kernel may have their types as parameters.
+LIBRARYS_NAMESPACE = re.compile(r"^(at|c10|cub|thrust|at_cuda_detail)::")
+# Whole names of kernels of PyTorch, NVIDIA's libraries and torch.compile.
 LIBRARY = re.compile(
-    r"\bat::|at_cuda_detail|cub::|thrust::|c10::|cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|"
+    r"cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|\(anonymous namespace\)::softmax_warp_|"
     r"^triton_(poi|red|per|tem|for|mm)_|^(volta|turing|ampere|hopper|sm\d+)_"
 )
 # Kernels that only fill or copy are plumbing, as PyTorch's operators of that kind are (`grader/verdict/policy.py`).
@@ -32,10 +34,10 @@ def gpu_time(ran: Sequence[RanKernel], own: Collection[str]) -> GpuTime | None:
     if not total_s > 0:
         return None
     kernels = [
-        KernelTime(name=short_name(one.name), own=_base(one.name) in own, calls=one.calls, share=one.time_s / total_s)
+        KernelTime(name=short_name(one.name), own=_is_own(one.name, own), calls=one.calls, share=one.time_s / total_s)
         for one in ran
     ]
-    library = [LIBRARY.search(one.name) and not PLUMBING.search(one.name) for one in ran]
+    library = [_is_librarys(one.name) and not PLUMBING.search(one.name) for one in ran]
     shares = [(one.share, one.own, bool(foreign)) for one, foreign in zip(kernels, library, strict=True)]
     return GpuTime(
         own_share=min(sum(share for share, mine, _ in shares if mine), 1.0),
@@ -55,7 +57,7 @@ def decoy(found: GpuTime) -> str:
 def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
     """Words about a call that ran only PyTorch's kernels; empty if a kernel may be the student's, or none ran."""
     if not ran or any(
-        _base(one.name) in own or not (LIBRARY.search(one.name) or PLUMBING.search(one.name)) for one in ran
+        _is_own(one.name, own) or not (_is_librarys(one.name) or PLUMBING.search(one.name)) for one in ran
     ):
         return ""
     longest = max(ran, key=lambda one: one.time_s)
@@ -81,5 +83,10 @@ def short_name(name: str) -> str:
     return (words[-1] if words else name)[:200]
 
 
-def _base(name: str) -> str:
-    return short_name(name).rsplit("::", 1)[-1]
+def _is_own(name: str, own: Collection[str]) -> bool:
+    short = short_name(name)
+    return short.rsplit("::", 1)[-1] in own and not LIBRARYS_NAMESPACE.match(short)
+
+
+def _is_librarys(name: str) -> bool:
+    return bool(LIBRARYS_NAMESPACE.match(short_name(name)) or LIBRARY.search(name))

@@ -195,6 +195,12 @@ def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def cuda_kernels(codes: Iterable[str]) -> frozenset[str]:
+    """Names of the functions that C++ files without comments declare as kernels. A name that a macro makes is not found."""
+    heads = (ATTRIBUTE.sub("", one[:LONGEST_HEAD]) for code in codes for one in code.split("__global__")[1:])
+    return frozenset(found[1] for head in heads if (found := KERNEL.match(head)))
+
+
 def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
     """Forbidden uses in a CUDA C++ file and in its included files of the submission. `forbidden`: names, as `at::relu` and `cublas`.
 
@@ -409,6 +415,12 @@ def _is_library(meant: str) -> bool:
 _INCLUDES = r"\#\s*(?:include(?:_next)?|import)"
 INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250})[>"]')
 COMPUTED_INCLUDE = re.compile(_INCLUDES + r"\s+[A-Za-z_]")
+# The declaration of a kernel, from its `__global__` on, and what may stand in it with parentheses of its own.
+LONGEST_HEAD = 1000
+KERNEL = re.compile(r"[^;{}()]*?(\w+)\s*\(")
+ATTRIBUTE = re.compile(
+    r"\b__(?:launch_bounds|cluster_dims|attribute)__\s{0,100}\([^()]{0,200}(?:\([^()]{0,200}\)[^()]{0,200}){0,4}\)"
+)
 # Strings, raw strings, characters (an apostrophe within a number begins none) and comments of C++; the first line matches includes, which
 # are kept. An unclosed string or comment runs to the end of its line or of the text, so that matching takes linear time.
 _NO_CODE = re.compile(

@@ -9,6 +9,7 @@ import pytest
 from grader.protocol import RanKernel
 from grader.report.model import GpuTime
 from grader.verdict.gpu_time import decoy, gpu_time, percent, short_name, without_own
+from grader.verdict.policy import cuda_kernels
 from grader.verdict.sources import triton_kernels
 from tests.conftest import ROOT
 
@@ -92,10 +93,54 @@ def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[RanKernel, .
         "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(pytorch_flash::Flash_fwd_params)",
         "triton_per_fused__softmax_0",
         "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNN",
+        "void (anonymous namespace)::softmax_warp_forward<c10::Half, c10::Half, float, 8, false>(c10::Half*)",
+        "void cub::CUB_200802_900_NS::DeviceReduceKernel<cub::Policy, float*>(float*)",
     ],
 )
 def test_kernels_of_libraries_are_known(library: str) -> None:
     assert found(RanKernel(library, 1, 1.0)).library_share == pytest.approx(1)
+
+
+TUTORIAL = (
+    "void gelu_kernel<float>(at::GenericPackedTensorAccessor<float, 1ul, at::RestrictPtrTraits, long>, "
+    "at::GenericPackedTensorAccessor<float, 1ul, at::RestrictPtrTraits, long>)"
+)
+
+
+@pytest.mark.parametrize(
+    "name", [TUTORIAL, "void gelu_kernel<c10::Half>(c10::Half const*)", "each<at::BFloat16>(long)"]
+)
+def test_types_of_a_library_make_no_kernel_a_librarys(name: str) -> None:
+    ran = [RanKernel(name, 1, 1.0)]
+    for own in ([], ["gelu_kernel", "each"]):  # where nobody knows the submission's kernels, and where they are known
+        result = gpu_time(ran, own)
+        assert result is not None
+        assert (decoy(result), without_own(ran, own), result.library_share) == ("", "", 0)
+        assert result.own_share == bool(own)
+
+
+def test_a_librarys_kernel_is_not_ones_own_by_its_last_name() -> None:
+    assert found(CUBLAS, replace(FILL, name=FILL.name.replace("FillFunctor", "AddFunctor"))).own_share == 0
+    result = gpu_time([RanKernel("void at::native::elementwise_kernel<4>(int)", 1, 1.0)], ["elementwise_kernel"])
+    assert result is not None
+    assert decoy(result)
+
+
+def test_kernels_of_a_cuda_source() -> None:
+    code = """
+__global__ void plain(const float* x) {}
+template <typename T> __global__ void __launch_bounds__(256, f(2)) bounded(T* y);
+static __global__
+__attribute__((unused)) void attributed (int n) {}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) clustered() { plain<<<1, 1>>>(); helper(1); }
+__device__ float helper(float v) { return v; }
+"""
+    assert cuda_kernels([code, "__global__", "x __global__; f(", "__global__ " * 20000]) == {
+        "plain",
+        "bounded",
+        "attributed",
+        "clustered",
+    }
 
 
 @pytest.mark.parametrize(
