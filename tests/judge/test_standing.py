@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from grader.assignment import load_course
 from grader.contender.last_words import SLOW_IN_PYTHON
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed
-from grader.judge.standing import Hangs
+from grader.judge.standing import Hangs, Standing
+from tests.conftest import ROOT
 
 
 def late(time_s: int = 10, details: tuple[str, ...] = ()) -> ContenderFault:
@@ -86,3 +89,20 @@ def test_what_takes_minutes_is_ended_with_its_part() -> None:
     assert (done.sentence, others.sentence) == (None, None)
     with pytest.raises(ContenderFault, match="not run"), hangs.ending(place("a", "p"), given[1]):
         pytest.fail("it must not begin")
+
+
+def test_kernels_of_cuda_are_known_from_the_source_and_from_ptxas(tmp_path: Path) -> None:
+    """PyTorch's build of the torch form keeps ptxas's words; a kernel that a macro names is not in the source."""
+    (tmp_path / "gelu.cu").write_text("__global__ void by_hand(float* x) {}\nMADE_BY_A_MACRO(by_macro)\n")
+    (gelu,) = load_course(ROOT, ("cuda_gelu",))
+    info = SimpleNamespace(files=("gelu.cu",))
+    job = SimpleNamespace(course=ROOT, submission=tmp_path, info=info, refused={}, misnamed={})
+    run: Any = SimpleNamespace(job=job, assignments=(gelu,))
+    standing = Standing(run)
+    standing.look()
+    standing.finish_looking()
+    assert standing.own_kernels(gelu) == {"by_hand"}
+    told = "ptxas info    : Compiling entry function '_Z8by_macroPf' for 'sm_90'\nptxas info    : Used 8 registers\n"
+    worker: Any = SimpleNamespace(ptxas=told)
+    standing.employ(worker, gelu)
+    assert standing.own_kernels(gelu) == {"by_hand", "by_macro"}
