@@ -1,9 +1,9 @@
 """The frames between a contender and its worker: requests one way, replies the other.
 
 A frame is a length of four bytes, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. The object has the fields
-of one of the dataclasses below, and their class's name as `is`. The worker answers each request with one `Reply` of the
-same id. A reply with id 0 is
-unasked: the first says that the worker is ready; in a timed batch, one says that all calls are queued behind the gate.
+of one of the dataclasses below, and the class's name as `is`. The worker answers each request with one `Reply` of the
+same id. A reply with id 0 is unasked: the first says that the worker is ready; in a timed batch, one says that all
+calls are queued behind the gate.
 
 The worker trusts requests. The judge checks replies in `grader/contender/replies.py`, by the types here and the `Bound`
 of each field. Tensors never travel in frames: they lie in the arena, and a frame gives their places. Open files (the

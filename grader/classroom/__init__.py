@@ -1,1 +1,1 @@
-"""A class: who handed in what, the gradings of all of it, and the grades that come of them."""
+"""A class: its students and their hand-ins, the gradings of the hand-ins, and the grades."""

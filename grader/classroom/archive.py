@@ -1,7 +1,7 @@
-"""What a learning platform handed out, a zip or a folder that was unpacked, as a list of files. Nothing is unpacked here.
+"""Lists the files of a learning platform's export, a zip or an unpacked folder. Unpacks nothing.
 
-Archives are not believed: a path that leaves its folder, a link, an encrypted file has its fault beside it, and is never read. A size is
-what the archive declares; whoever reads says how much at most.
+An archive is not believed. A path that leaves its folder, a link or an encrypted file is listed with its fault, and
+never read. A listed size is the archive's claim, so each reader of a file gives a limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from grader.classroom.folder import ClassError
 from grader.submission import IGNORED_FOLDERS, IS_A_LINK, IS_NO_FILE, LITTER
 
-MAX_ENTRIES = 500_000  # of what a platform hands out
+MAX_ENTRIES = 500_000  # of an export
 MAX_INNER_ENTRIES = 20_000  # of an archive that a student handed in
 READ_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}  # unpacking these takes little memory
 MAX_PARTS = 20  # of a path
@@ -30,7 +30,7 @@ EXPECTED = "expected a learning platform's zip, or the folder that it was unpack
 HEADER = b"PK\x01\x02"  # of each file in a zip's directory
 IN_UTF8 = 0x800  # of ZipInfo.flag_bits
 ENCRYPTED = 0x1
-# What zipfile raises for archives that are broken, or that it cannot read.
+# Exceptions that zipfile raises for archives that are broken or that zipfile cannot read.
 BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -45,18 +45,19 @@ Read = Callable[[int], bytes]
 
 
 class Unreadable(Exception):
-    """Why a file that was handed in, or an archive, cannot be read."""
+    """A file or an archive cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that was handed out.
+    """A listed file.
 
-    path: in parts; only parts of an entry without a fault are names.
-    size: as declared.
-    changed: when the file was, in seconds; 0 where nobody knows.
-    read: the first bytes, as many as asked for. Raises Unreadable.
-    fault: why the file is not read; empty if it may be.
+    Attributes:
+        path: in parts, which are safe to use as names if the entry has no fault.
+        size: in bytes, as declared.
+        changed: time of the last change, in seconds since the epoch; 0 if unknown.
+        read: returns the first bytes, at most as many as given. Raises Unreadable.
+        fault: why the file must not be read; empty if it may be.
     """
 
     path: tuple[str, ...]
@@ -66,7 +67,7 @@ class Entry:
     fault: str = ""
 
     def below(self, depth: int) -> Entry:
-        """The file as it is named from a folder of its path."""
+        """The file with its path relative to the folder at this depth."""
         return replace(self, path=self.path[depth:])
 
     @property
@@ -76,10 +77,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Source:
-    """A list of files with a name.
+    """A list of files.
 
-    folders: paths of all folders, also of empty ones; `.git` too, although nothing in it is an entry.
-    notes: sentences about files without a place in any folder.
+    Attributes:
+        name: of the export or archive.
+        folders: paths of all folders, also of empty ones, and of `.git`, whose files are not listed.
+        notes: sentences about files that are not listed.
     """
 
     name: str
@@ -89,11 +92,11 @@ class Source:
 
     @property
     def top_folders(self) -> list[str]:
-        """Folders that are not in another one, without litter."""
+        """The folders at the top, without litter."""
         return sorted(path[0] for path in self.folders if len(path) == 1 and not _is_noise(path))
 
     def entered(self, folder: str) -> Source:
-        """What lies in one of the folders; of files beside it there is a note."""
+        """The files in one of the top folders, with a note about each file outside that folder."""
         beside = [entry.name for entry in self.entries if entry.path[0] != folder]
         return Source(
             folder,
@@ -105,7 +108,7 @@ class Source:
 
 @dataclass
 class _Listed:
-    """A list of files in the making."""
+    """Collects a `Source`. Raises Unreadable if there are more than `most` files."""
 
     most: int
     entries: list[Entry] = field(default_factory=list)
@@ -128,7 +131,7 @@ class _Listed:
 
 @contextlib.contextmanager
 def open_source(path: Path) -> Iterator[Source]:
-    """A context with the list of a platform's zip, or of a folder. Raises ClassError."""
+    """A context with the files of an export, which can be read inside the context. Raises ClassError."""
     with contextlib.ExitStack() as opened:
         try:
             if path.is_dir():
@@ -183,7 +186,7 @@ def _list_zip(opened: zipfile.ZipFile, name: str, most: int) -> Source:
 
 
 def _name_of(info: zipfile.ZipInfo) -> str:
-    """The name of a file in a zip. Many programs write UTF-8 and do not say so."""
+    """The name of a file in a zip. Many programs write UTF-8 without its flag."""
     name = info.orig_filename
     if not info.flag_bits & IN_UTF8:
         with contextlib.suppress(UnicodeError):
@@ -192,12 +195,12 @@ def _name_of(info: zipfile.ZipInfo) -> str:
 
 
 def _is_noise(path: tuple[str, ...]) -> bool:
-    """Whether a file is litter of a system or of a tool, wherever it lies. What else is left out depends on where a hand-in begins."""
+    """Whether a path has a hidden or litter part. `handins.py` leaves out more, once the root of a hand-in is known."""
     return any(part.startswith(".") or part in LITTER for part in path)
 
 
 def _path_of(name: str) -> tuple[tuple[str, ...], str]:
-    """The parts of a path, and why nothing may be written there."""
+    """The parts of a path, and why nothing may be written to the path; "" if it is safe."""
     path = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or (path and path[0][1:2] == ":"):
         return path, "an absolute path"

@@ -1,4 +1,7 @@
-"""Whose points changed, and by which case: between two attempts at a hand-in, also with another course between them."""
+"""Compares two attempts at each hand-in: the students whose points changed, and the cases that changed them.
+
+The course may have changed between the attempts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ MAX_CASES = 10  # that are counted at the end
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case or check that ended in two ways; ABSENT of one that the course of that attempt did not have."""
+    """A case or check that ended differently. A report without the case counts as ABSENT."""
 
     name: str
     before: str
@@ -36,7 +39,7 @@ class GroupChange:
 
 @dataclass(frozen=True)
 class Change:
-    """What changed for a student between two attempts."""
+    """A student's changed groups between two attempts."""
 
     student: Student
     before: Ended
@@ -47,7 +50,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Differences:
-    """The students whose points changed, how many kept theirs, and sentences about those who cannot be compared."""
+    """The students whose points changed, the number of others, and sentences about attempts that cannot be compared."""
 
     changed: tuple[Change, ...]
     same: int
@@ -56,15 +59,19 @@ class Differences:
 
 @dataclass(frozen=True)
 class _Scored:
-    """What a group of cases, or a speed case, came to."""
+    """The points and the ends of the cases of a group, or of a speed case."""
 
     title: str
     points: Points
-    cases: dict[str, tuple[str, Outcome, str]]  # by name: title, outcome, and what is told beside it
+    cases: dict[str, tuple[str, Outcome, str]]  # by name: title, outcome, and words after the outcome
 
 
 def differences(grades: Grades, start: int | None = None, to: int | None = None) -> Differences:
-    """Compare the attempt that counted before with the one that counts now, or attempts of these numbers. Raises ReportError."""
+    """Compare the attempt that counted before with the attempt that counts now. Raises ReportError.
+
+    Args:
+        start, to: numbers of attempts to compare instead.
+    """
     changed: list[Change] = []
     notes: list[str] = []
     same = 0
@@ -83,7 +90,7 @@ def differences(grades: Grades, start: int | None = None, to: int | None = None)
 
 
 def _pair(grades: Grades, student: Student, start: int | None, to: int | None) -> tuple[Ended, Ended] | str:
-    """The two attempts to compare, or why there are not two; "" where there is nothing to say."""
+    """The two attempts to compare; or a sentence about a missing one, "" if a student has had only one that counts."""
     attempts = grades.ended(student.handin)
     by_number = {one.number: one for one in attempts if one.points}
     for wanted in (start, to):

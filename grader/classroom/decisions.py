@@ -1,4 +1,7 @@
-"""What people decide about a student's grade: points, the attempt that counts, one attempt more. Decisions are only added."""
+"""Records a person's decisions about a student's grade: points, the attempt that counts, or one more attempt.
+
+Decisions are added and never removed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from grader.classroom.people import shown
 
 
 def decide_points(folder: RunFolder, student: Student, points: float | None, reason: str, by: str = "") -> Decision:
-    """Override a student's points, or with None take the override back. Raises ClassError, OSError."""
+    """Override a student's points; None takes the override back. Raises ClassError, OSError."""
     if points is None and override_of(folder.decisions(), student) is None:
         raise ClassError(f"{shown(student)}: there is no override to take back")
     if points is not None and not (math.isfinite(points) and points >= 0):
@@ -38,7 +41,7 @@ def decide_attempt(
 
 
 def ask_again(folder: RunFolder, students: Sequence[Student], reason: str, by: str = "") -> list[Decision]:
-    """Ask for one attempt more of each hand-in of these students; of a hand-in that several share, once. Raises ClassError, OSError."""
+    """Ask for one more attempt at each hand-in of these students, once for a shared hand-in. Raises ClassError, OSError."""
     handins = {one.handin: one for one in reversed(students) if one.handin}
     if not handins:
         raise ClassError("nothing was handed in by them, so there is nothing to grade again")

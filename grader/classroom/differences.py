@@ -1,4 +1,4 @@
-"""What one class must not mix: versions of the grader, courses, models of GPUs, images."""
+"""Finds differences that gradings of one class must not have: the grader's version, the course, the GPU's model, the image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def course_of(run: Run) -> Path:
 
 
 def of_grader(run: Run, course: Path) -> list[str]:
-    """How this grader and the course differ from those of the class, a sentence each."""
+    """Differences between this grader and course and those of the class, as sentences."""
     if run.grader != grader.__version__:
         return [f"the class was made by grader {run.grader}, and this is grader {grader.__version__}"]
     if run.fingerprint != fingerprint(course):
@@ -37,7 +37,11 @@ def of_grader(run: Run, course: Path) -> list[str]:
 
 
 def of_stations(run: Run, stations: Sequence[Station], begun: bool) -> list[str]:
-    """How the machine differs from the one on which the class has been graded so far (`begun`), a sentence each."""
+    """Differences between these stations, and from the GPU of the class, as sentences.
+
+    Args:
+        begun: whether the class has a graded attempt, and so a GPU (or the CPU).
+    """
     models = sorted({one.gpu.name if one.gpu else "" for one in stations})
     if len(models) > 1:
         return [f"this machine has GPUs of several models ({', '.join(models)}); name those of one model by --gpu"]
@@ -47,7 +51,7 @@ def of_stations(run: Run, stations: Sequence[Station], begun: bool) -> list[str]
 
 
 def of_report(run: Run, report: Report, begun: bool) -> list[str]:
-    """How the grading of a report differs from the earlier ones, a sentence each."""
+    """Differences between a report's grading and earlier gradings of the class, as sentences."""
     gpu, image = report.environment.gpu or "", report.isolation.image or ""
     found = []
     if begun and gpu != run.gpu:
@@ -62,7 +66,7 @@ def of_report(run: Run, report: Report, begun: bool) -> list[str]:
 
 
 def refuse(found: Sequence[str]) -> None:
-    """Raise ClassError if there is a difference."""
+    """Raise ClassError if differences were found."""
     if found:
         raise ClassError(
             f"{'; '.join(found)}. Grades of one class would not mean the same; --anyway grades nevertheless"
@@ -70,7 +74,12 @@ def refuse(found: Sequence[str]) -> None:
 
 
 def settle(folder: RunFolder, report: Report, begun: bool, anyway: bool) -> None:
-    """Hold a report against run.json, and complete run.json by the first. Raises ClassError, OSError."""
+    """Compare a report with run.json, which the first report completes. Raises ClassError, OSError.
+
+    Args:
+        begun: whether the class has a graded attempt.
+        anyway: whether to accept differences.
+    """
     held = lock(folder.path / LOCK, wait=True, unlocked=True)
     assert held is not None
     with held:

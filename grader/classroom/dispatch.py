@@ -1,7 +1,8 @@
 """Hands the tasks of a class to the stations of this machine, until all are graded.
 
-One process without threads does that: a grading dies with the thread that started it (see `grading.LEASH`). Nothing that counts is in its
-memory. Started again after any end it reads the attempts, locks a task that is left, removes what a killed run left of it, and goes on.
+A run is one process without threads, because a grading dies with the thread that started it (`grading.LEASH`). All
+results are in the folder of the class. So a run that is started again, however the last one ended, reads the attempts,
+locks a task that is left, removes the drafts of killed runs, and goes on.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ FULL_MIB = 64  # a disk with less free space counts as full: every grading would
 
 
 class Watcher(Protocol):
-    """Shows a run to people."""
+    """Shows the progress of a run."""
 
     def say(self, words: str) -> None: ...
 
     def ended(self, task: Task, attempt: Attempt) -> None:
-        """`task` has the attempt already."""
+        """Show an attempt that has ended; `task` contains the attempt."""
 
     def draw(self, dispatch: Dispatch) -> None: ...
 
@@ -44,17 +45,17 @@ class Dispatch:
     Args:
         command: makes the command of a grading.
         why_unusable: why a hand-in cannot be graded; "" if it can.
-        begun: whether an attempt has been graded.
-        anyway: mix what one class must not mix, and work without locks.
-        limit: of the gradings that are started; None for no limit.
-        limit_s: of one grading.
+        begun: whether the class has a graded attempt.
+        anyway: whether to grade in spite of differences (`differences.py`), and without locks.
+        limit: how many gradings to start at most; None for no limit.
+        limit_s: seconds of one grading.
         clean_up: see `grading.clean_up`.
 
     Attributes:
-        tasks: by hand-in, as the files have them; those to be graded first are first.
-        started: gradings so far.
-        killed: gradings that ended by a signal, so that their judges ended after them.
-        seconds: of the gradings that have ended.
+        tasks: by hand-in, in the order of grading.
+        started: how many gradings have been started.
+        killed: how many gradings were ended by a signal; their judges may have left processes and files.
+        seconds: duration of each grading that ended with a report.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class Dispatch:
         return [one for one in self.stations if not one.out]
 
     def run(self) -> None:
-        """Grade what is left. Whatever ends this, no grading goes on afterwards, and no draft of this run is left.
+        """Grade all tasks that are left. However this ends, no grading goes on and no draft of this run is left.
 
         Raises:
             ClassError: this machine must not grade the class; see `settle`.
-            UsageError: `grader run` grades no hand-in in this way.
+            UsageError: `grader run` refuses these options for every hand-in.
             InfraError: no station is left, or the disk is full.
             OSError: RUN cannot be written.
         """
@@ -115,7 +116,7 @@ class Dispatch:
             self._end()
 
     def _step(self) -> bool:
-        """End the gradings that have ended, start others. False when there is nothing to wait for."""
+        """Finish ended gradings, and start others. Returns False if no grading goes on and none is left to start."""
         for station in self.stations:
             if station.grading is not None and station.grading.poll() is not None:
                 self._finish(station, station.grading)
@@ -137,7 +138,7 @@ class Dispatch:
         return [one.grading for one in self.stations if one.grading is not None]
 
     def _start(self, station: Station) -> None:
-        """Start a grading at a free station, if there is a task for it that nobody else has."""
+        """Start a grading at a free station, if the station and a task can be locked."""
         if (gpu := station.lock()) is None:
             return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
         try:
@@ -167,7 +168,9 @@ class Dispatch:
         return None
 
     def _next(self, station: Station) -> tuple[Task | None, Lock | None]:
-        """A task that is left and that this run has locked now, with the lock. What failed here last goes to others, if there are."""
+        """A task for a station, with its lock; None for both if no task is free. A task that a fault of this station
+        spoilt goes to another station, if there is one.
+        """
         now = time.monotonic()
         others = [one for one in self.in_service if one is not station and not one.waits]
         running = {one.task.handin for one in self._busy}
@@ -215,7 +218,7 @@ class Dispatch:
         return None
 
     def _end(self) -> None:
-        """End what still goes on. A second Ctrl-C ends it at once."""
+        """End all gradings that still go on. A second Ctrl-C ends them at once."""
         try:
             for one in self._busy:
                 one.ask_to_end()

@@ -1,4 +1,4 @@
-"""Grades on their way out of a class, in one of the formats that gradebooks read."""
+"""Exports the grades of a class in a gradebook's format."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Format(StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is exported, and how.
+    """The options of an export.
 
-    into: a file, of gradescope a folder; None for a place in the folder of the class.
-    template: the CSV file that Canvas or Moodle gave.
-    column: the column of it that takes the grades; empty for the only one that fits.
-    without_open: leave out the grades that the format cannot say.
+    Attributes:
+        into: the file to write, a folder for gradescope; None for a place in the folder of the class.
+        template: the CSV file from Canvas or Moodle.
+        column: the template's column for the grades; empty for the only one that fits.
+        without_open: whether to leave out grades that the format cannot express, instead of refusing.
+        basis: whether all points are exported, or those of correctness.
     """
 
     form: Format
@@ -40,10 +42,10 @@ class Wanted:
 
 
 def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[str]]:
-    """Write the grades; return what was written, and sentences about it.
+    """Write the grades. Returns the written file or folder, and sentences for the person who exports.
 
     Raises:
-        ClassError: the format cannot say all grades, or the template is none.
+        ClassError: the format cannot express some grades, or the template cannot be used.
         OSError: the file cannot be written.
     """
     every = list(Grades(folder, wanted.basis))
@@ -79,7 +81,9 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
 
 
 def file_names(folder: RunFolder, course: Path) -> gradescope.Names:
-    """The files that the class grades, and the course's others. Raises ClassError, CourseError."""
+    """The files of the class's assignments, and those of the course's other assignments. Raises ClassError,
+    CourseError.
+    """
     names = folder.run().assignments
     every = load_course(course)
     wanted = [one.spec.file for one in every if not names or one.name in names]

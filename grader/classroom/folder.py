@@ -1,13 +1,13 @@
-"""The folder of a class, RUN: everything that is known of it, as files.
+"""The folder of a class, RUN: the whole state of the class, as files.
 
-    RUN/run.json                                how hand-ins are graded (`Run`)
-    RUN/students.json                           who handed in what (`Students`)
-    RUN/handins/<hand-in>/                      read-only copies of the files, by a hash of names and contents
+    RUN/run.json                                the rules of grading (`Run`)
+    RUN/students.json                           the students and their hand-ins (`Students`)
+    RUN/handins/<hand-in>/                      read-only copies of the files, named by a hash of names and contents
     RUN/tasks/<hand-in>/attempt.<n>/            one grading: attempt.json, output.txt, and report.json with its page if there is a report
-    RUN/decisions.jsonl                         what people decided (`Decision`), a line each
+    RUN/decisions.jsonl                         the decisions of people (`Decision`), a line each
 
-A file or folder with another's name appears there whole or not at all: it is written under a name that begins with a dot, and renamed.
-Whatever else is made of these files can be made again.
+Every file and folder but decisions.jsonl appears whole or not at all: it is written under a name that begins with a
+dot, and then renamed. All other files of a class can be made again from these.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ ATTEMPT = re.compile(r"attempt\.([1-9][0-9]{0,5})")
 
 
 class ClassError(UsageError):
-    """The folder of a class, or a file that was given for it, cannot be used; the message says why."""
+    """The folder of a class, or a file given for the class, cannot be used; the message says why."""
 
 
 class RunFolder:
-    """The folder of one class. Methods that read raise ClassError where a file is missing or is not what the grader writes."""
+    """The folder of one class. Methods that read raise ClassError if a file is missing or has another form than the
+    grader's.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +63,7 @@ class RunFolder:
         write_whole(self.path / name, found.model_dump_json(indent=1) + "\n")
 
     def attempts(self, handin: str) -> dict[Attempt, Path]:
-        """The ended attempts at a hand-in with their folders, in their order. One that was cut off is none."""
+        """The ended attempts at a hand-in with their folders, by number. An interrupted grading leaves no attempt."""
         found: dict[int, Path] = {}
         if self.tasks(handin).is_dir():
             for path in self.tasks(handin).iterdir():
@@ -73,7 +75,7 @@ class RunFolder:
         }
 
     def decisions(self) -> list[Decision]:
-        """All decisions, the oldest first. A last line without its end was cut off while it was written, and is none."""
+        """All decisions, the oldest first. A last line without a line end was cut off in writing, and does not count."""
         try:
             content = self.decisions_file.read_bytes()
             text = content[: content.rfind(b"\n") + 1].decode()
@@ -89,7 +91,7 @@ class RunFolder:
         with self.decisions_file.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)  # without a line that was cut off
+            file.truncate(file.read().rfind(b"\n") + 1)  # removes a last line that was cut off
             file.write(decision.model_dump_json().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -116,7 +118,7 @@ class RunFolder:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that appears whole or not at all, and is on the disk then. Raises OSError."""
+    """Write a file, which appears whole and synced to the disk, or not at all. Raises OSError."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,7 @@
-"""Grades as CSV files: into the one that Canvas or Moodle gave, and as a table of our own.
+"""Writes grades into the CSV file of Canvas or Moodle, and as a table of its own form.
 
-Of a platform's file only the cells of one column change, in the rows of students that the class knows. Who a row is, is decided by ids,
-logins and emails, and by a name only where the row has nothing better; a doubt is refused with its line.
+In a platform's file only the cells of one column change, in the rows of the class's students. A row's student is found
+by ids, logins and emails, and by a name only if the row has none of these. A doubtful row is refused with its line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Clue = tuple[str, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Filled:
-    """A platform's file with grades, and sentences about what a person should know of it."""
+    """A platform's file with grades, and sentences about it for a person."""
 
     content: bytes
     graded: int
@@ -42,13 +42,13 @@ class Filled:
 
 
 def refuse_open(grades: Iterable[Grade], form: str, without_open: bool, also_missing: bool = False) -> list[Grade]:
-    """The grades that a format can say; those with open points are refused, or left out.
+    """The grades that a format can express. Grades with open points are refused, or left out.
 
     Args:
-        also_missing: the format has no way to leave out a student who handed something in.
+        also_missing: whether the format cannot leave out a student who handed something in.
 
     Raises:
-        ClassError: a grade is open, and nobody said that it may be left out.
+        ClassError: a grade is open, and open grades are not to be left out.
     """
     every = list(grades)
     unsaid = [
@@ -140,7 +140,9 @@ def fill_moodle(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
 
 
 def _is_left_of_the_maximum(rows: Sequence[Row], place: int) -> bool:
-    """Whether a column has grades or nothing, and the next one the same number above 0 everywhere: the highest grade."""
+    """Whether a column has grades or nothing, and the next column the same number above 0, the highest grade, in all
+    rows.
+    """
     left = {row.values[place].strip() for row in rows if place < len(row.values)}
     right = {row.values[place + 1].strip() for row in rows if place + 1 < len(row.values)}
     return all(not one or _is_number(one) for one in left) and len(right) == 1 and all(map(_is_number, right))
@@ -165,7 +167,7 @@ def _only(sheet: Sheet, fits: Sequence[int], names: Sequence[str], column: str) 
 
 
 class _Owners:
-    """The students of a class by what a row may say of them."""
+    """The students of a class by the ids and names of a row."""
 
     def __init__(self, students: Sequence[Student]) -> None:
         self._students = students
@@ -196,7 +198,7 @@ class _Owners:
 
 
 def _ids(student: Student, kinds: tuple[str, ...]) -> set[str]:
-    """The student's ids of these kinds, as they are compared; a key stands for a login."""
+    """The student's ids of these kinds in the form for comparing; a key counts as a login."""
     own = {re.sub(r"[\W_]", "", folded(kind)): folded(value) for kind, value in student.ids.items()}
     found = {own[kind] for kind in kinds if kind in own}
     return found | {folded(student.key)} if "login" in kinds else found

@@ -1,6 +1,7 @@
-"""The grade of each student: which attempt counts, what it earned, what people decided, or why there is no grade.
+"""The grade of each student: the attempt that counts, its points or a person's decision, or why there is no grade.
 
-Grades are derived from the folder of a class each time. Points that could not be graded are open, and are never counted as lost.
+Grades are computed from the folder of a class each time. Points that could not be graded are open, and never counted as
+lost.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ NOTHING_HANDED_IN, NOT_GRADED_YET = "nothing was handed in", "not graded yet"
 class Ended:
     """An ended attempt with its points.
 
-    folder: with the report, if there is one.
-    points: of the basis that was asked for; None if there is no report.
-    fault: why the attempt does not count by itself; empty for a whole one.
+    Attributes:
+        folder: of the attempt, with the report if there is one.
+        points: all points, or those of correctness, by the basis of `Grades`; None without a report.
+        fault: why the attempt counts only by a decision; empty for a whole attempt.
     """
 
     attempt: Attempt
@@ -44,9 +46,10 @@ class Ended:
 class Grade:
     """The grade of a student.
 
-    counting: the attempt that counts; None if there is none.
-    override: the decision that stands in place of the graded points; None if there is none.
-    missing: why no attempt counts; empty if one does.
+    Attributes:
+        counting: the attempt that counts, or None.
+        override: the decision that replaces the graded points, or None.
+        missing: why no attempt counts; empty if one counts.
     """
 
     student: Student
@@ -60,19 +63,19 @@ class Grade:
 
     @property
     def earned(self) -> float | None:
-        """The points that count; None if nothing was graded and nobody decided."""
+        """The points that count; None if no point was graded and no decision overrides that."""
         if self.override is not None:
             return self.override.points
         return self.points.earned if self.points and self.points.graded else None
 
     @property
     def is_open(self) -> bool:
-        """Whether the grade has points that were not graded."""
+        """Whether some points were not graded, and no decision overrides them."""
         return self.override is None and self.points is not None and is_open(self.points)
 
     @property
     def why(self) -> str:
-        """Why the points are not all known; empty if they are."""
+        """Why some points are unknown; empty if all are known."""
         if self.override is not None:
             return ""
         if self.points is None:
@@ -87,7 +90,7 @@ def is_open(points: Points) -> bool:
 
 
 def number(value: float) -> str:
-    """A number as gradebooks read it: decimal, without an exponent, four places at most."""
+    """A number for a gradebook: decimal, without an exponent, with at most four places."""
     return f"{value:.4f}".rstrip("0").rstrip(".")
 
 
@@ -130,18 +133,18 @@ class Grades:
 
 
 def override_of(decisions: Iterable[Decision], student: Student) -> Decision | None:
-    """The override of a student's points that holds, if one does."""
+    """The last override of a student's points; None if there is none or it was taken back."""
     found = [one for one in decisions if one.kind == "points" and one.who == student.key]
     return found[-1] if found and found[-1].points is not None else None
 
 
 def choices(decisions: Iterable[Decision], student: Student) -> list[Decision]:
-    """The decisions about which attempt at the student's hand-in counts. Those about an earlier hand-in are void."""
+    """The decisions about which attempt at the student's hand-in counts. Decisions about an earlier hand-in are void."""
     return [one for one in decisions if (one.kind, one.who, one.handin) == ("counts", student.key, student.handin)]
 
 
 def counts(attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student) -> Ended | None:
-    """The attempt that counts: the latest whole one, or by the last decision the best whole one or the attempt of a number."""
+    """The attempt that counts: the latest whole attempt, unless the last decision names the best one or a number."""
     chosen = choices(decisions, student)
     wanted = chosen[-1].counts if chosen else "latest"
     if isinstance(wanted, int):
@@ -155,7 +158,7 @@ def counts(attempts: Sequence[Ended], decisions: Iterable[Decision], student: St
 def changes_of_counting(
     attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student
 ) -> list[Ended | None]:
-    """The attempts that counted one after the other, in the order of time; None where none did."""
+    """The attempts that have counted, in order of time; None for a time in which no attempt counted."""
     chosen = choices(decisions, student)
     found: list[Ended | None] = [None]
     for moment in sorted({_utc(one.attempt.ended) for one in attempts} | {_utc(one.at) for one in chosen}):

@@ -88,7 +88,7 @@ def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, names: Name
 
 
 def results(grade: Grade, basis: Basis = "all") -> dict[str, Any]:
-    """What Gradescope reads of a student's results.json. Raises ClassError."""
+    """The content of a student's results.json. Raises ClassError."""
     assert grade.earned is not None
     found: dict[str, Any] = {
         "score": round(grade.earned, 4),
@@ -135,7 +135,7 @@ def _test(name: str, points: Points, output: str) -> dict[str, Any]:
 
 
 def _wrong(cases: Iterable[CaseResult]) -> str:
-    """The first cases that went wrong, of those with the same message one."""
+    """The first wrong cases, one for each message."""
     wrong = [one for one in cases if one.outcome != "passed" and one.outcome not in UNDECIDED]
     found = {one.message: one for one in reversed(wrong)}
     first = [one for one in wrong if found[one.message] is one]
@@ -179,7 +179,7 @@ def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str
 def _by_files(
     folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str], names: Names
 ) -> dict[str, list[Grade]]:
-    """The exported grades by the hash that the autograder will take of the submitted files."""
+    """The exported grades by the hash that the autograder computes of submitted files."""
     digests: dict[str, str] = {}
     found: dict[str, list[Grade]] = {}
     for grade in grades:
@@ -196,7 +196,9 @@ def _by_files(
 
 
 def _choices(shared: Sequence[Grade], texts: dict[str, str]) -> Iterable[dict[str, Any]]:
-    """Whose results are which, of the students with the same files. Those of a decision are for its student alone."""
+    """The different results of students with the same files, each with the people to whom it belongs. Results of an
+    override are for its student alone.
+    """
     by_text: dict[str, list[Grade]] = {}
     for grade in shared:
         by_text.setdefault(texts[grade.student.key], []).append(grade)
@@ -210,7 +212,7 @@ def _choices(shared: Sequence[Grade], texts: dict[str, str]) -> Iterable[dict[st
 
 
 def _people(student: Student) -> Iterable[str]:
-    """A student as Gradescope may name the owner of a submission."""
+    """The names under which Gradescope may list a student as the owner of a submission."""
     for kind, value in (*student.ids.items(), ("name", student.name)):
         if value and (named := {"gradescope": "submission"}.get(folded(kind), folded(kind))) in lookup.KINDS:
             yield f"{named}:{folded(value)}"

@@ -1,4 +1,4 @@
-"""One grading of a hand-in: `grader run` as a process, from its start to the folder of the attempt."""
+"""One grading of a hand-in: starts `grader run` as a process, and publishes its result as the folder of an attempt."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from grader.runfolder import remove
 from grader.sandbox.base import RUN_LIMIT_S, UsageError
 from grader.submission import SubmissionError, stage, survey
 
-# `grader run` ends a judge that is silent or too long itself, after an hour at the latest; then it writes its report. A grading beyond
-# this limit cannot do even that: its process was stopped, or a file system does not answer.
+# `grader run` itself ends a silent or slow judge, after an hour at the latest. A grading beyond this limit hangs: its process was
+# stopped, or a file system does not answer.
 LIMIT_S = RUN_LIMIT_S + 600
-STOP_LIMIT_S = 45  # an asked `grader run` has its judge write a last report (15 s), and ends it (20 s)
+STOP_LIMIT_S = 45  # after SIGTERM `grader run` gives its judge 15 s for a last report, and ends the judge within 20 s
 OUTPUT = "output.txt"
 DRAFTS = ".attempt.*"
 MAX_FAULT = 500
 LAST_BYTES = 8000
 FAULT = "infra_error: "
 CLEANUP_LIMIT_S = 120
-# Makes a program die with the process that started it, however that ends (PR_SET_PDEATHSIG, prctl(2)).
+# Runs a program that is killed as soon as the starting process ends (PR_SET_PDEATHSIG, prctl(2)).
 LEASH = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])
 """
 
-# Makes the command of a grading, of a hand-in's folder, a folder for the report, and a GPU's UUID.
+# Makes the command of a grading from the hand-in's folder, a folder for the report, and a GPU's UUID (None: the CPU).
 Command = Callable[[Path, Path, str | None], Sequence[str]]
 
 
 def grader_run(run: Run, course: Path) -> Command:
-    """Makes the command of one grading. Everything that it depends on is said, whatever the environment says."""
+    """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them."""
 
     def command(handin: Path, output: Path, gpu: str | None) -> list[str]:
         words = [sys.executable, "-P", "-m", "grader", "run", str(handin), "--output", str(output)]
@@ -65,7 +65,7 @@ def grader_run(run: Run, course: Path) -> Command:
 
 @dataclass(frozen=True)
 class Handins:
-    """Says why a hand-in cannot be graded, by what `grader run` looks at before it grades."""
+    """Repeats the checks that `grader run` makes on a submission before it starts a judge."""
 
     course: Path
     assignments: tuple[str, ...]
@@ -83,14 +83,13 @@ class Handins:
 
 
 class Grading:
-    """A grading that goes on. The folder of the attempt is a draft until `publish`, and is removed by `discard`.
+    """A grading in progress. The attempt's folder is a draft until `publish`; `discard` removes the draft.
 
     Args:
-        folder, task: the class, and what is graded; the caller has locked the task.
-        command: see `Command`.
+        folder, task: the class and the task, which the caller has locked.
         place: for `Attempt`.
-        holds: descriptors of locks that the process is to hold until its end.
-        limit_s: of the whole grading.
+        holds: descriptors of locks, which the process holds until its end.
+        limit_s: seconds of the whole grading.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class Grading:
         return time.monotonic() - self._begun
 
     def poll(self) -> int | None:
-        """The exit code, or None while the grading goes on; a grading beyond its limit is killed."""
+        """The exit code, or None if the grading goes on. Kills a grading beyond its limit."""
         code = self._process.poll()
         if code is None and self.seconds > self._limit_s:
             self._late = True
@@ -139,9 +138,13 @@ class Grading:
         self._signal(signal.SIGKILL)
 
     def result(self, why_unusable: Callable[[Path], str]) -> tuple[Attempt, Report | None]:
-        """The attempt at the end of the process, and its report if there is a grade in it.
+        """Wait for the end of the process. Returns the attempt, and the report unless the attempt has a fault.
 
-        Raises UsageError: `grader run` grades no hand-in in this way.
+        Args:
+            why_unusable: why a hand-in cannot be graded; "" if it can.
+
+        Raises:
+            UsageError: `grader run` refused its options, which are the same for every hand-in.
         """
         code = self._process.wait()
         report, fault = self._ending(code)
@@ -160,7 +163,10 @@ class Grading:
         return attempt, None if fault else report
 
     def publish(self, attempt: Attempt) -> bool:
-        """Rename the draft, which is on the disk then. False if there is an attempt of that number; the draft is gone. Raises OSError."""
+        """Sync the draft to the disk and rename it to the attempt's folder. Raises OSError.
+
+        Returns False, and discards the draft, if an attempt with this number exists.
+        """
         write_whole(self.draft / "attempt.json", attempt.model_dump_json(indent=1) + "\n")
         self.draft.chmod(0o755)
         for path in (*self.draft.iterdir(), self.draft):
@@ -176,14 +182,14 @@ class Grading:
         return True
 
     def discard(self) -> None:
-        """Kill what still runs, and remove the draft."""
+        """Kill the process if it still runs, and remove the draft."""
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
         remove(self.draft)
 
     def _ending(self, code: int) -> tuple[Report | None, str]:
-        """The report, and why there is no grade."""
+        """The report, if there is one, and the attempt's fault; "" if there is none."""
         if self._late:
             return None, f"the grading took more than {self._limit_s:g} s and was ended"
         if code < 0:
@@ -218,7 +224,7 @@ def _start(words: Sequence[str], output: Path, holds: Sequence[int]) -> subproce
 
 
 def last_words(output: Path) -> str:
-    """The sentence with which `grader run` ended: its fault of the machine, or its last line."""
+    """The last sentence of `grader run` about a fault of the machine; without such a sentence, its last line."""
     with output.open("rb") as file:
         file.seek(-min(LAST_BYTES, output.stat().st_size), os.SEEK_END)
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -227,13 +233,13 @@ def last_words(output: Path) -> str:
 
 
 def remove_drafts(attempts: Path) -> None:
-    """Remove what killed runs left in the folder of a task that the caller has locked."""
+    """Remove the drafts of killed runs from the folder of a task that the caller has locked."""
     for draft in attempts.glob(DRAFTS):
         remove(draft)
 
 
 def clean_up() -> str:
-    """Remove what killed gradings left elsewhere: their workers, containers and folders. Returns why that was not possible, if so."""
+    """Remove workers, containers and folders of killed gradings (`grader cleanup`). Returns a fault, or ""."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "grader", "cleanup"],
@@ -250,7 +256,7 @@ def clean_up() -> str:
 
 
 def _sync(path: Path) -> None:
-    """Have the disk hold a file or a folder, so that a power cut cannot leave an attempt without its report."""
+    """Sync a file or folder to the disk, so that a power cut cannot leave an attempt without its report."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)

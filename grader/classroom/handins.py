@@ -1,6 +1,7 @@
-"""What students handed in, kept as read-only copies under a hash of names and contents.
+"""Copies hand-ins into the folder of a class, each under a hash of its files' names and contents.
 
-What belongs to a submission is decided by `grader.submission` alone. An archive that a student handed in is entered, once.
+`grader.submission` alone decides which files belong to a submission. An archive in a hand-in is unpacked; an archive
+inside that archive is not.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ CLOSED_ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who handed in, as a platform names them.
+    """The owner of a hand-in, as a platform names them.
 
-    spellings: words, the surest first, that may be an id or the name.
+    Attributes:
+        spellings: words that may be an id or the name, the surest first.
     """
 
     name: str = ""
@@ -47,12 +49,13 @@ class Person:
 
 @dataclass(frozen=True)
 class HandIn:
-    """What a person, or a group, handed in.
+    """The files that a person, or a group, handed in at one time.
 
-    where: the name that the platform gave it.
-    entries: its files, by their paths in it.
-    order: of two hand-ins of one person, the later has the larger number.
-    ids: of the hand-in itself, by platform.
+    Attributes:
+        where: the hand-in's name on the platform.
+        entries: the files, with paths below the hand-in's root.
+        order: of two hand-ins of one person, the later has the larger number.
+        ids: of the hand-in itself, by platform.
     """
 
     where: str
@@ -68,8 +71,9 @@ class HandIn:
 class Kept:
     """The copy of a hand-in.
 
-    handin: the copy's name; empty if nothing of it can be graded.
-    notes: sentences about what was not copied.
+    Attributes:
+        handin: the copy's name; empty if none of the files can be graded.
+        notes: sentences about files that were not copied, and about names.
     """
 
     handin: str
@@ -77,7 +81,9 @@ class Kept:
 
 
 def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[str]) -> Kept:
-    """Copy a hand-in into the folder `handins`, where it appears whole or not at all, and is on the disk after a sync. Raises OSError.
+    """Copy a hand-in into the folder `handins`, where the copy appears whole or not at all. Syncs nothing to the disk.
+
+    Raises OSError.
 
     Args:
         wanted: the file names of the assignments.
@@ -92,7 +98,7 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         try:
             where = survey(unpacked, wanted, known)
             notes += where.misnamed.values()
-        except SubmissionError as error:  # which the grading will say too
+        except SubmissionError as error:  # the grading will give the same reason
             where = AS_IT_IS
             notes.append(str(error).removeprefix(str(unpacked)).lstrip("/").removeprefix(": "))
         try:
@@ -111,14 +117,16 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
 
 
 def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
-    """Sentences about files that were refused, of the assignments' own first."""
+    """Sentences about refused files; files of the assignments come first."""
     names = sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name))
     told = [f"{name}: ignored, {refused[name]}" for name in names[:MAX_NOTES]]
     return [*told, *([f"and {len(names) - MAX_NOTES} more files were ignored"] if len(names) > MAX_NOTES else [])]
 
 
 def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
-    """The files, and the files of each archive where it lies; in a folder of its name, if two files would have one path."""
+    """All files, with each archive replaced by its files: in the archive's place, or, if two files would have the same
+    path, in a folder with the archive's name.
+    """
     loose: list[Entry] = []
     archives: list[tuple[Entry, tuple[Entry, ...]]] = []
     for entry in entries:
@@ -165,7 +173,7 @@ def _folder_of(archive: Entry) -> tuple[str, ...]:
 
 
 def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[str, str]:
-    """Write the files that may belong to a submission into a folder; why others were not written, by their paths."""
+    """Write the files that may belong to a submission into a folder. Returns why others were refused, by path."""
     latest: dict[str, Entry] = {}
     cases: dict[str, str] = {}
     for entry in entries:

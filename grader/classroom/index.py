@@ -1,4 +1,4 @@
-"""The index of a class: its reports under the names of its students, of each hand-in the one that counts."""
+"""Writes the index of a class: the counting report of each hand-in, under the names of its students."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def show_class(folder: RunFolder, output: Path, redact: bool, tell: Callable[[st
 
 
 def named(grades: Grades) -> list[Named]:
-    """The report of each hand-in with the names of its students; of students who count different attempts, each of these."""
+    """The reports that count, each with the names of its students. Students who share a hand-in may count different
+    attempts.
+    """
     rows: dict[tuple[str, int], list[Grade]] = {}
     for grade in grades:
         if grade.student.handin:

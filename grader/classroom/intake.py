@@ -1,4 +1,4 @@
-"""Makes the folder of a class from what a learning platform hands out, and adds a later export to it."""
+"""Makes the folder of a class from a learning platform's export, and adds later exports."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ NOTHING = "handed in nothing that can be graded"
 
 @dataclass(frozen=True)
 class Order:
-    """What is taken in.
+    """An export, and the files to look for in it.
 
-    source: a learning platform's zip or folder.
-    platform: the form that it has; empty to recognise it.
-    wanted: the file names of the assignments.
-    known: the file names of the course's other assignments.
+    Attributes:
+        source: a learning platform's zip or folder.
+        platform: the form of the export; empty to recognise it.
+        wanted: the file names of the class's assignments.
+        known: the file names of the course's other assignments.
     """
 
     source: Path
@@ -39,11 +40,12 @@ class Order:
 
 @dataclass
 class Intake:
-    """The students of a class while an export is taken in.
+    """Takes an export into the students of a class.
 
-    counted: by a student's key, the hand-in of this export that counts.
-    groups: by the name of a copy, the keys of those who handed it in together.
-    listed: keys of those whom a roster, or the class before, has.
+    Attributes:
+        listed: keys of the students on the roster, or of the class before this export.
+        counted: the hand-in of this export that counts, by a student's key.
+        groups: the keys of the students of each hand-in with the same files, by the name of the copy.
     """
 
     keep: Callable[[HandIn], Kept]
@@ -66,7 +68,7 @@ class Intake:
                 self.notes.append(f"the same files: {some(sorted(everybody))}")
 
     def _student(self, handin: HandIn, person: Person, kept: Kept) -> str:
-        """Say of a student what was handed in; the student's key."""
+        """Assign a hand-in to a student, who is added if unknown. Returns the student's key."""
         notes = list(kept.notes)
         try:
             student = self.students.find(person)
@@ -109,7 +111,7 @@ def _once(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) -> list[str]:
-    """Make the folder of a class, whole or not at all; sentences about it.
+    """Make the folder of a class, whole or not at all. Returns sentences about the class.
 
     Raises:
         ClassError: the folder is in use, or the source or the roster cannot be used.
@@ -138,7 +140,7 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
 
 
 def add_to_class(folder: Path, order: Order) -> list[str]:
-    """Take a later export into a class; sentences about what changed. Raises ClassError."""
+    """Take a later export into a class. Returns sentences about the changes. Raises ClassError."""
     run = RunFolder(folder)
     run.students()  # which says that this is the folder of a class, before anything is written into it
     with open_source(order.source) as source, alone_in(folder):
@@ -177,7 +179,7 @@ def publish(draft: Path, folder: Path) -> None:
 
 
 def _students(intake: Intake, notes: Sequence[str]) -> Students:
-    """Those on the roster in its order, then all others by their keys."""
+    """The students on the roster, in its order, then all others by their keys."""
     listed = [one for one in intake.students if one.key in intake.listed]
     others = sorted(
         (one for one in intake.students if one.key not in intake.listed), key=lambda one: one.key.casefold()
@@ -213,7 +215,7 @@ def _told(students: Students, handins: int) -> list[str]:
 
 
 def _notes_of(students: Iterable[Student]) -> list[str]:
-    """Notes of students, first of those without a hand-in."""
+    """Notes about students, first about those without a hand-in."""
     ordered = sorted(students, key=lambda one: bool(one.handin))
     notes = [f"{one.key}: {note}" for one in ordered for note in one.notes if note != NOTHING]
     more = len(notes) - MAX_TOLD

@@ -1,7 +1,7 @@
-"""The leaderboard of a class: how many times as fast as the baseline each answer is, over all speed cases of a part.
+"""The leaderboard of a class: each student's speed-up over the baseline, over all speed cases of a part.
 
-Only measurements that a judge corroborated without a flag, of parts that are right in full. Times on different GPUs are not compared:
-each model has a table of its own, and so have sizes that differ. Only students with an alias are listed.
+A measurement counts only if the judge corroborated it without a flag, and only in a part that earned all of its points
+for correctness. Each GPU model, and each choice of sizes, has a table of its own. Only students with an alias are listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT = "the machine's limit"
 
 @dataclass(frozen=True)
 class Entry:
-    """A row. A rank, an interval: of students only."""
+    """A row of a table. Only students have a rank and an interval."""
 
     name: str
     speedup: float
@@ -80,7 +80,7 @@ def leaderboard(grades: Grades) -> list[Board]:
 
 
 def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[SpeedCaseResult]]]:
-    """The parts of which each speed case was measured against the same baseline."""
+    """The parts in which every speed case was measured, against the same baseline."""
     for one in report.assignments:
         for part in one.parts:
             cases = [case for case in part.speed.cases if case.measured is not None]
@@ -93,7 +93,7 @@ def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[Spe
 
 
 def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
-    """Whether a part is right in full, and its speed beyond doubt."""
+    """Whether a part has all points for correctness, and measurements that are corroborated and without a flag."""
     full = part.points.earned >= part.points.possible - 1e-9
     return full and all(
         one.outcome == "passed" and one.measured is not None and one.measured.corroborated and not one.measured.flags
@@ -108,7 +108,7 @@ def _speedups(case: SpeedCaseResult) -> dict[str, Interval]:
 
 
 def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]:
-    """How fast the other contenders of a report are, and what the machine can do at most; the baseline is 1."""
+    """Speeds of the other contenders of a report, and the machine's limit, relative to the baseline."""
     found: dict[str, float] = {}
     roofs = {case.measured.roofline for case in cases if case.measured}
     for name in set.intersection(*(set(_speedups(case)) for case in cases)) - roofs:
@@ -126,7 +126,7 @@ def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]
 
 
 def geometric(paired: Sequence[Interval]) -> Interval:
-    """The geometric mean of several speed-ups. Its interval is the widest that theirs allow, from all low ends to all high ends."""
+    """The geometric mean of several speed-ups. Its interval goes from the mean of the low ends to that of the high ends."""
     return Interval(
         median=statistics.geometric_mean([one.median for one in paired]),
         low=statistics.geometric_mean([one.low for one in paired]),
@@ -135,14 +135,14 @@ def geometric(paired: Sequence[Interval]) -> Interval:
 
 
 def _in_order(gathered: _Gathered) -> list[Entry]:
-    """All rows, the fastest first. Those that are no student's have their median over all reports."""
+    """All rows, the fastest first. Rows of other contenders have their median over all reports."""
     rows = [Entry(name, statistics.median(ratios)) for name, ratios in gathered.others.items()]
     rows += ranked((name, speedup) for (name, _), speedup in gathered.students.items())
     return sorted(rows, key=lambda one: (-one.speedup, one.rank or 0, one.name))
 
 
 def ranked(measured: Iterable[tuple[str, Interval]]) -> list[Entry]:
-    """The rows of students, the fastest first. Those whose intervals overlap share a rank, also by way of others between them."""
+    """The rows of students, the fastest first. Rows whose intervals overlap, directly or through others, share a rank."""
     entries: list[Entry] = []
     rank, lowest = 0, math.inf
     for name, interval in sorted(measured, key=lambda pair: (-pair[1].high, -pair[1].median, pair[0])):
@@ -171,7 +171,7 @@ def heading(board: Board) -> str:
 
 
 def markdown(boards: Sequence[Board]) -> str:
-    """The boards as Markdown; a name's own marks are letters."""
+    """The boards as Markdown. Markup in a name is escaped."""
     blocks = []
     for board in boards:
         rows = [f"| {' | '.join(map(_escaped, cells(entry)))} |" for entry in board.entries]

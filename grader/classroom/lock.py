@@ -1,13 +1,15 @@
-"""Locks: one run at a time grades a hand-in, one at a time uses a GPU.
+"""Locks: only one run at a time grades a hand-in, and only one run at a time uses a GPU.
 
-A lock is flock(2) on a file that stays where it is. The alternative is a file that must not exist yet (O_EXCL), with host, process and time
-in it: after a SIGKILL, a reboot or the end of a node, somebody has to decide whether its owner is dead, from another host by a clock, and a
-run that was only stopped wakes up beside its heir. Of a lock the kernel decides that: it ends with the last process that holds it, on NFS
-with the client's lease. `grader run` inherits the locks of its hand-in and of its GPU, so both stay locked until the grading's own end,
-however the run ends. The file says for people who holds the lock. It is never deleted, or two runs could hold locks on two files of that
-name. If a network file system shows a run an old listing, the run still cannot publish an attempt that is there: a folder is not renamed
-onto another (`Grading.publish`). Where a file system has no locks the run is refused; with --anyway it is told that nothing keeps another
-run away.
+A lock is flock(2) on a file. The kernel releases a lock when the last process that holds it ends; on NFS the lock ends
+with the client's lease. A file created with O_EXCL would be no substitute: after a SIGKILL or a reboot somebody would
+have to decide, from another host and by a clock, whether the file's owner is dead, and an owner that was only stopped
+would wake up beside its successor.
+
+`grader run` inherits the locks of its hand-in and its GPU, so both stay locked until the grading ends, however the run
+ends. The content of the file names the holder, for people. The file is never deleted: otherwise two runs could lock two
+files of the same name. A network file system may show a run an old listing; even then the run cannot publish an attempt
+with a number that exists, because a folder is not renamed onto another (`Grading.publish`). On a file system without
+locks a run is refused, unless it has --anyway.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a re
 
 
 class Holder(Strict):
-    """Who holds a lock, as its file says."""
+    """The holder of a lock, as the lock's file names it."""
 
     host: str
     pid: int
@@ -42,7 +44,11 @@ class Holder(Strict):
 
 
 class Lock:
-    """A held lock. `descriptors` are for a process that is to hold it too; there are none on a file system without locks."""
+    """A held lock.
+
+    Attributes:
+        descriptors: for a child process that is to hold the lock too; empty on a file system without locks.
+    """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -64,15 +70,15 @@ class Lock:
 
 
 def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = False) -> Lock | None:
-    """Lock what the file stands for; None while somebody else holds it. The file is made if it is missing.
+    """Take the lock of a file, which is created if missing; None if another process holds the lock.
 
     Args:
         place: for `Holder`.
-        wait: until it is free.
-        unlocked: take the lock as held on a file system without locks.
+        wait: whether to wait until the lock is free.
+        unlocked: whether to return a lock without effect on a file system without locks.
 
     Raises:
-        ClassError: the file system has no locks.
+        ClassError: the file system has no locks, and `unlocked` is not set.
         OSError: the file cannot be opened.
     """
     descriptor = _opened(path)
@@ -95,14 +101,14 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
         os.close(descriptor)
         raise
     holder = Holder(host=socket.gethostname(), pid=os.getpid(), place=place, since=datetime.now(UTC))
-    with contextlib.suppress(OSError):  # another user's file, or a full disk: these words are only for people
+    with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder.model_dump_json().encode() + b"\n", 0)
     return Lock(descriptor)
 
 
 def holder(path: Path) -> Holder | None:
-    """Who holds the lock of this file; None if nobody does, or if there are no locks."""
+    """The holder of a file's lock; None if the lock is free, or on a file system without locks."""
     with contextlib.suppress(OSError, ValidationError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -112,7 +118,7 @@ def holder(path: Path) -> Holder | None:
 
 
 def lock_of(gpu: str, folder: Path | None = None) -> Path:
-    """The lock file of a GPU, one for all users and classes of this machine."""
+    """The lock file of a GPU, shared by all users and classes of this machine."""
     if folder is None:
         usual = LOCKS_OF_MACHINE
         folder = usual if os.access(usual, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
@@ -120,7 +126,7 @@ def lock_of(gpu: str, folder: Path | None = None) -> Path:
 
 
 def _opened(path: Path) -> int:
-    """Open the file of a lock; another user's in a folder for all can only be read, which is enough for a lock there (not on NFS)."""
+    """Open or create a lock's file. Another user's file may allow reading only, which suffices for a lock (not on NFS)."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     for _ in range(100):
         with contextlib.suppress(FileNotFoundError):

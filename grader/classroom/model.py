@@ -1,4 +1,4 @@
-"""The vocabulary of a class: its students, their hand-ins, the attempts at grading one, and what people decide."""
+"""The models of a class: its rules of grading, its students, attempts and decisions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Strict(BaseModel):
 class Run(Strict):
     """How every hand-in of a class is graded (`RUN/run.json`).
 
-    course: the course's folder; empty for the grader's own.
-    fingerprint: of the grader's code and the course (`grader.fingerprint`), when the class was made.
-    assignments: names; empty for all.
-    seed: of the inputs, one for all hand-ins, so that no student has easier numbers.
-    gpu: the model on which the class is graded, as `NVIDIA H100 80GB HBM3`; empty until the first grading ends, and without a GPU.
-    image_digest: of the container's image; empty until the first grading ends, and on the host.
+    Attributes:
+        grader: its version.
+        course: the course's folder; empty for the grader's own course.
+        fingerprint: of the grader's code and the course (`grader.fingerprint`), when the class was made.
+        assignments: their names; empty for all.
+        seed: of the inputs, the same for all hand-ins, so that no student has easier numbers.
+        gpu: the model of the grading GPU, as `NVIDIA H100 80GB HBM3`; empty until the first grading ends, and on a CPU.
+        image_digest: of the container's image; empty until the first grading ends, and on the host.
     """
 
     version: Literal[1] = 1
@@ -46,11 +48,13 @@ class Run(Strict):
 class Student(Strict):
     """One person of the class (`RUN/students.json`).
 
-    key: names the student in commands and files; no two students have the same.
-    ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the submission that counts.
-    alias: the name on the leaderboard; empty for none.
-    handin: the hand-in that counts; empty where nothing was handed in.
-    notes: sentences about the intake, as "kernel.py was handed in twice: kernel-1.py is the later one".
+    Attributes:
+        key: names the student in commands and files; unique in the class.
+        ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the
+            number of the submission that counts.
+        alias: the name on the leaderboard; empty for none.
+        handin: the hand-in that counts; empty if the student handed in nothing that can be graded.
+        notes: sentences about the intake, as "kernel.py was handed in twice: kernel-1.py is the later one".
     """
 
     key: Key
@@ -63,7 +67,7 @@ class Student(Strict):
 
 
 class Students(Strict):
-    """All students, in the order of the roster, and sentences about what the intake could not use."""
+    """All students, in the order of the roster, and sentences about files that the intake could not use."""
 
     version: Literal[1] = 1
     students: tuple[Student, ...]
@@ -73,9 +77,10 @@ class Students(Strict):
 class Attempt(Strict):
     """One grading of a hand-in (`RUN/tasks/<hand-in>/attempt.<n>/attempt.json`, beside the report).
 
-    exit_code: of `grader run`; negative for a signal.
-    place: the machine and the GPU, as `node3 GPU-1234`; `node3 cpu` without one.
-    fault: why there is no grade, one sentence; empty where there is one.
+    Attributes:
+        exit_code: of `grader run`; negative for a signal.
+        place: the machine and the GPU, as `node3 GPU-1234`, or `node3 cpu`.
+        fault: why the attempt gives no grade, in one sentence; empty if it gives one.
     """
 
     number: int = Field(ge=1)
@@ -87,13 +92,16 @@ class Attempt(Strict):
 
 
 class Decision(Strict):
-    """What a person decided (a line of `RUN/decisions.jsonl`, to which lines are only added).
+    """A decision of a person about a student's grade: a line of `RUN/decisions.jsonl`, to which lines are only added.
 
-    who: a student's key.
-    kind: `points` overrides the points; `counts` says which attempt counts; `regrade` asks for one attempt more of the student's hand-in.
-    points: of `points`; None takes an earlier override back.
-    counts: of `counts`: the latest attempt, the best, or the attempt of that number.
-    handin: of `counts` and `regrade`, the hand-in that the student had then.
+    Attributes:
+        by: the person's user name, or the name given with --by.
+        who: the student's key.
+        kind: `points` overrides the points; `counts` says which attempt counts; `regrade` asks for one more attempt at
+            the student's hand-in.
+        points: of kind `points`; None takes an earlier override back.
+        counts: of kind `counts`: the latest attempt, the best, or the attempt with this number.
+        handin: of the kinds `counts` and `regrade`: the student's hand-in at the time of the decision.
     """
 
     at: datetime

@@ -1,4 +1,4 @@
-"""Finds the student whom a person means by a key, a name, an email or another id."""
+"""Finds a student by a key, a name, an email or another id, as a person types it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def find_all(students: Sequence[Student], who: Iterable[str]) -> list[Student]:
 
 
 def folded(text: str) -> str:
-    """Text without what people write differently: case, width, spaces."""
+    """The text in one case, with characters of one width and single spaces, for comparing."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def name_of(text: str) -> str:
-    """A person's name as it is compared: `Lovelace, Ada` is `Ada Lovelace`."""
+    """A person's name in the form in which names are compared: `ada lovelace` for `Lovelace, Ada`."""
     last, comma, first = folded(text).partition(",")
     return f"{first.strip()} {last.strip()}" if comma and "," not in first else folded(text)
 

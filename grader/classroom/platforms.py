@@ -1,6 +1,7 @@
-"""The forms in which learning platforms hand out a class: whose files are where, and which of two versions is the later one.
+"""The forms of learning platforms' exports: finds the owner of each file, and the later one of two versions.
 
-A form is recognised by its contents. Nobody's name is taken for true here: `grader.classroom.roster` finds the student.
+A form is recognised by its contents. An owner is given as the platform spells it; `grader.classroom.roster` finds the
+student.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ CLONES = re.compile(r"(?P<assignment>.+)-submissions")
 
 @dataclass(frozen=True)
 class Export:
-    """What was recognised.
+    """A recognised export.
 
-    sentence: the form, and by what it was recognised.
-    notes: sentences about what has no owner.
+    Attributes:
+        sentence: names the form, and the sign by which it was recognised.
+        notes: sentences about files without an owner.
     """
 
     sentence: str
@@ -44,7 +46,7 @@ class Export:
 
 
 def recognise(source: Source, names: Collection[str], platform: str = "") -> Export:
-    """Find out whose files are where.
+    """Recognise an export and list its hand-ins.
 
     Args:
         names: the file names of the course.
@@ -66,7 +68,7 @@ def recognise(source: Source, names: Collection[str], platform: str = "") -> Exp
 
 
 def _levels(source: Source) -> Iterator[Source]:
-    """The source, and the folder in it that is around everything."""
+    """The source; then, up to two levels down, the only top folder, as long as no file lies beside it."""
     yield source
     for _ in range(2):
         if len(source.top_folders) != 1 or any(len(entry.path) == 1 for entry in source.entries):
@@ -121,7 +123,7 @@ def _gradescope(source: Source, _names: Collection[str]) -> Export | None:
 
 
 def _parsed(metadata: Entry) -> object:
-    """What the file says, with each value as a string. Raises ClassError."""
+    """The parsed file, with each value as a string. Raises ClassError."""
     try:
         text = metadata.read(MAX_METADATA_BYTES + 1)
     except Unreadable as why:

@@ -1,4 +1,4 @@
-"""What the class knows of one student, for a terminal: the report that counts, every attempt, every decision."""
+"""Shows one student on a terminal: the report that counts, all attempts, and all decisions."""
 
 from __future__ import annotations
 

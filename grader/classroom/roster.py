@@ -1,7 +1,7 @@
-"""Who is in a class: its roster as a CSV file, and which student a platform means.
+"""Reads the roster of a class from a CSV file, and finds the student whom a platform names.
 
-A roster is what platforms call it: Canvas' gradebook and Moodle's grading worksheet are rosters too. A column that says nothing of who a
-student is, as marks of other labs, is not kept.
+Canvas' gradebook and Moodle's grading worksheet are rosters too. Only columns that identify students are kept, and no
+marks of other labs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEYS = (
 
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
-    """The students of a roster in its order, and sentences about what is not used of it. Raises ClassError."""
+    """The students of a roster in its order, and sentences about rows and columns that are not used. Raises ClassError."""
     rows = _rows(path)
     header = next(rows, None)
     if header is None:
@@ -81,12 +81,12 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
-    """The first of some names, and how many more there are."""
+    """The first few names, and the number of further ones."""
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows with something in them, each with its line. Raises ClassError."""
+    """The rows that are not empty, each with its line number. Raises ClassError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_ROSTER_BYTES + 1)
@@ -136,7 +136,7 @@ def _student(said: Mapping[str, str], taken: set[str]) -> Student:
 
 
 def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
-    """A key for a student, not one of `taken`, which has it afterwards in small letters."""
+    """A new key for a student, which is added to the keys `taken`, in small letters."""
     said = {**ids, "name": name}
     stem = next((key for field in KEYS if (key := _as_key(said.get(field, "")))), "student")
     key, number = stem, 1
@@ -156,11 +156,11 @@ def _as_key(word: str) -> str:
 
 
 class Ambiguous(Exception):
-    """Two students may be meant; the message says why."""
+    """A platform's name fits two students; the message says why."""
 
 
 class ClassList:
-    """The students of a class, who are found by what a platform says of them."""
+    """The students of a class, found by the ids and names that a platform gives."""
 
     def __init__(self, students: Iterable[Student]) -> None:
         self._students = {student.key: student for student in students}
@@ -174,14 +174,14 @@ class ClassList:
         self._students[student.key] = student
 
     def add(self, person: Person) -> Student:
-        """A new student, whom the platform names so."""
+        """Add a student with the platform's ids and name."""
         key = new_key(person.name, person.ids, self._taken)
         student = Student(key=key, name=person.name, ids=dict(person.ids))
         self.put(student)
         return student
 
     def find(self, person: Person) -> Student | None:
-        """The student who is meant; None if nobody is. Raises Ambiguous."""
+        """The student whom a platform names; None if the class has no such student. Raises Ambiguous."""
         proven = [one for one in self if any(_same(one, person, field) for field in PROOF)]
         if proven:
             return _only(proven, person, "ids")
@@ -213,7 +213,7 @@ def _same(student: Student, person: Person, field: str) -> bool:
 
 
 def differing(student: Student, person: Person) -> list[str]:
-    """The ids by which they are two people. A user of a clone is only guessed."""
+    """The kinds of ids in which a student and a person differ. The user of a cloned repository is a guess, and ignored."""
     both = (field for field in UNIQUE if field != "github" and field in student.ids and field in person.ids)
     return [field for field in both if not _same(student, person, field)]
 

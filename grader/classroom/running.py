@@ -1,4 +1,4 @@
-"""`grader class run` in its order: what is to be graded, whether this machine may grade it, the gradings, how it ended."""
+"""The order of `grader class run`: choose the tasks, check that this machine may grade them, grade, and sum up."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from grader.nvidia import Gpu
 
 @dataclass(frozen=True)
 class Options:
-    """What of a class is graded here, and how.
+    """The options of a run.
 
-    gpus: UUIDs of those to be used; all if empty.
-    only: hand-ins or students; all if empty.
-    limit: of the gradings that are started; None for no limit.
-    anyway: grade in spite of differences that would be refused.
-    limit_s: of one grading.
-    command: makes the command of a grading; None is `grader run`.
-    found: lists this machine's GPUs.
-    locks: the folder of the locks of GPUs; None for the machine's.
+    Attributes:
+        gpus: UUIDs of the GPUs to use; all if empty.
+        only: hand-ins or students to grade; all if empty.
+        limit: how many gradings to start at most; None for no limit.
+        anyway: whether to grade in spite of differences (`differences.py`), and without locks.
+        limit_s: seconds of one grading.
+        command: makes the command of a grading; None for `grader run`.
+        found: lists this machine's GPUs.
+        locks: the folder of the GPUs' locks; None for the machine's.
     """
 
     gpus: tuple[str, ...] = ()
@@ -47,11 +48,11 @@ class Options:
 
 
 def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
-    """Grade what is left of a class on this machine. Returns whether no hand-in is without a grade because of the machine.
+    """Grade the tasks of a class that are left. Returns whether no fault of the machine has left a task ungraded.
 
     Raises:
-        ClassError, CourseError, UsageError: the class cannot be graded, or not here; the message says why.
-        InfraError, OSError: this machine failed. What is graded stays.
+        ClassError, CourseError, UsageError: the class cannot be graded, or not on this machine; the message says why.
+        InfraError, OSError: this machine failed. Published attempts stay.
     """
     run = folder.run()
     course = course_of(run)
@@ -88,16 +89,16 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             counts = count(dispatch.tasks.values())
             console.print(tally(counts), soft_wrap=True)
         if has_drafts or dispatch.killed:
-            _clean_up(view.say)  # after the judges of what was killed
+            _clean_up(view.say)  # again, because judges of killed gradings have ended by now
     return not any(
         one.state in ("failed", "left") and one.attempts and spoilt(one.attempts[-1]) for one in dispatch.tasks.values()
     )
 
 
 def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callable[[str], None]) -> bool:
-    """Remove what killed runs left, in the class and on this machine. Returns whether there are drafts.
+    """Remove drafts of killed runs, and their processes and files on this machine. Returns whether there were drafts.
 
-    Raises ClassError: there are no locks.
+    Raises ClassError on a file system without locks, unless `anyway`.
     """
     probe = lock(folder.path / LOCK, unlocked=anyway)
     if probe is not None:
@@ -106,7 +107,7 @@ def _prepare(folder: RunFolder, tasks: Sequence[Task], anyway: bool, say: Callab
         probe.release()
     drafted = [path for one in tasks if any((path := folder.tasks(one.handin)).glob(grading.DRAFTS))]
     for attempts in drafted:
-        if held := lock(attempts / NAME, unlocked=anyway):  # not a running grading's
+        if held := lock(attempts / NAME, unlocked=anyway):  # otherwise a grading is running
             with held:
                 grading.remove_drafts(attempts)
     if any(one.state == "left" for one in tasks):

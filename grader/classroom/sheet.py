@@ -1,4 +1,4 @@
-"""A CSV file of a learning platform, in which single cells are replaced and every other byte stays."""
+"""Reads and rewrites CSV files of learning platforms: replaces single cells, and keeps every other byte."""
 
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def _rows(text: str, delimiter: str, name: str) -> Iterator[Row]:
 
 
 def defused(cell: str) -> str:
-    """A cell of text that no spreadsheet takes for a formula."""
+    """The text as a cell that no spreadsheet takes for a formula."""
     return f"'{cell}" if cell.startswith(FORMULA) else cell
 
 
 def written(header: Sequence[str], rows: Iterable[Sequence[str | float | int | None]]) -> str:
-    """A CSV file of our own: text is defused, numbers stay numbers, None is an empty cell."""
+    """A new CSV file: texts are defused, numbers stay numbers, None is an empty cell."""
     lines = [header, *([_cell(cell) for cell in row] for row in rows)]
     return "".join(",".join(quoted(cell, ",") for cell in line) + "\n" for line in lines)
 

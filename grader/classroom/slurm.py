@@ -3,7 +3,7 @@
 Slurm is the queue; the folder of the class is the memory. `submit` writes a batch, RUN/slurm/batch.<n>/: the hand-ins of each array task,
 and the job's script, which runs `grader class run RUN --only ...` on a node. A job's name says its class and its batch, so that `submit`
 can ask the queue which hand-ins still wait there or are graded; the others that are left go into the next batch. A grading that Slurm
-starts twice, or that two jobs have, is made once: `class run` claims the hand-in, and grades nothing that is graded.
+starts twice, or that two jobs have, is made once: `class run` locks the hand-in, and grades nothing that is graded.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ Ask = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Submitted:
-    """What `submit` did.
+    """The result of `submit`.
 
-    batch: the folder with the job's script; None where nothing was left.
-    job: Slurm's number of the job; empty where none was submitted.
-    handins: how many hand-ins the batch has.
-    waiting: how many others are in the queue already.
+    Attributes:
+        batch: the folder with the job's script; None if no hand-in was left.
+        job: Slurm's number of the job; empty if no job was submitted.
+        handins: number of hand-ins in the batch.
+        waiting: number of other hand-ins that are in the queue already.
     """
 
     batch: Path | None

@@ -1,4 +1,4 @@
-"""The stations of a machine: each of its GPUs, or the CPU where there is none. One grading at a time is at a station."""
+"""The stations of a machine: each of its GPUs, or else its CPU. A station runs one grading at a time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from grader.classroom.model import Run
 from grader.nvidia import Gpu
 from grader.sandbox.base import InfraError, UsageError
 
-MAX_ROW = 3  # faults in a row under different hand-ins after which the station is what they have in common
+MAX_ROW = 3  # different hand-ins with a fault in a row, after which the station is taken for the cause
 
 
 class Station:
-    """Where gradings run.
+    """A GPU or the CPU, on which gradings run one after another.
 
     Args:
         gpu: None for the CPU.
         locks: the folder of the locks of GPUs; None for the machine's.
 
     Attributes:
-        grading: the one that goes on here, if any.
-        out: why nothing more is graded here; "" while the station is in service.
-        waits: whether another run on this machine had the GPU when it was last asked for.
+        grading: the current grading; None if the station is free.
+        out: why the station is out of service; "" while it is in service.
+        waits: whether another run on this machine held the GPU at the last call of `lock`.
     """
 
     def __init__(self, gpu: Gpu | None, locks: Path | None = None) -> None:
@@ -39,28 +39,28 @@ class Station:
         self._row: list[str] = []
 
     def lock(self) -> Lock | None:
-        """The station for one grading; None while another run on this machine has the GPU. Two runs may share a CPU."""
+        """Lock the station for one grading; None if another run on this machine holds the GPU. Runs may share a CPU."""
         held = lock(self._lock, self.place) if self._lock else Lock(None)
         self.waits = held is None
         return held
 
     def note(self, handin: str, fault: str) -> None:
-        """Note how a grading ended: with a fault of the machine, or (no words) without."""
+        """Note the end of a grading: `fault` is the machine's fault, "" if there was none."""
         self._row = [*self._row, handin] if fault else []
         if len(set(self._row)) >= MAX_ROW:
             self.out = f"{self.place} is taken out: {len(self._row)} faults of the machine in a row, the last: {fault}"
 
 
 def stations(run: Run, found: Sequence[Gpu], wanted: Sequence[str], locks: Path | None = None) -> list[Station]:
-    """The stations of this machine that grade as `run` says.
+    """The stations of this machine for the device of `run`.
 
     Args:
         found: this machine's GPUs.
-        wanted: UUIDs of those to be used; all if empty.
+        wanted: UUIDs of the GPUs to use; all if empty.
 
     Raises:
-        UsageError: a GPU is wanted that is not here, or one for gradings on a CPU.
-        InfraError: there is no GPU, and the gradings need one.
+        UsageError: a wanted GPU is not in this machine, or the class is graded on a CPU.
+        InfraError: the class is graded on a GPU, and this machine has none.
     """
     if run.device == "cpu":
         if wanted:

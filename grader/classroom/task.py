@@ -1,4 +1,4 @@
-"""What is to be graded and how far that is, from the files of a class alone."""
+"""The tasks of a class: for each hand-in its attempts, and whether more are wanted. Read from the files of the class alone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.model import Attempt, Student
 
-MAX_FAULTS = 3  # attempts at one grading that the machine spoils
+MAX_FAULTS = 3  # spoilt attempts, for each attempt that is wanted
 UNUSABLE = 2  # the exit code of `grader run` for a submission that nobody can grade
 
 State = Literal["graded", "unusable", "failed", "left"]
 
 
 def spoilt(attempt: Attempt) -> bool:
-    """Whether the machine, or the grader, spoilt the attempt: such an attempt grades nothing and is made again."""
+    """Whether a fault of the machine or the grader spoilt the attempt. Another attempt then takes its place."""
     return bool(attempt.fault) and attempt.exit_code != UNUSABLE
 
 
@@ -25,9 +25,10 @@ def spoilt(attempt: Attempt) -> bool:
 class Task:
     """The gradings of one hand-in.
 
-    students: keys of those whose hand-in it is, in the order of the roster.
-    wanted: how many attempts are to come to an end: one, and one more for each regrade.
-    attempts: the published ones.
+    Attributes:
+        students: keys of the students with this hand-in, in the order of the roster.
+        wanted: how many attempts without a fault of the machine are wanted: one, and one more for each regrade.
+        attempts: the published attempts.
     """
 
     handin: str
@@ -45,31 +46,33 @@ class Task:
 
     @property
     def state(self) -> State:
-        """`unusable`: nobody can grade the hand-in; `failed`: the machine spoilt too many attempts; `left`: still to be graded."""
+        """`graded`; `unusable`, if `grader run` refuses the hand-in; `failed`, if too many attempts are spoilt; else
+        `left`, to be graded.
+        """
         if len(self.graded) < self.wanted:
             return "failed" if self._spoilt_lately >= MAX_FAULTS * (self.wanted - len(self.graded)) else "left"
         return "unusable" if self.graded[-1].exit_code == UNUSABLE else "graded"
 
     @property
     def _spoilt_lately(self) -> int:
-        """The spoilt attempts after the last that was graded."""
+        """How many attempts are spoilt since the last that is not."""
         lately = [one for one in self.attempts if not self.graded or one.number > self.graded[-1].number]
         return len(lately)
 
     @property
     def words(self) -> str:
-        """The students, for people."""
+        """The first few students, for messages."""
         named = ", ".join(self.students[:3])
         return named if len(self.students) <= 3 else f"{named} and {len(self.students) - 3} more"
 
 
 def read_again(folder: RunFolder, task: Task) -> Task:
-    """The task with the attempts that are published now."""
+    """The task with its attempts read from the folder again."""
     return Task(task.handin, task.students, task.wanted, tuple(folder.attempts(task.handin)))
 
 
 def read_tasks(folder: RunFolder) -> list[Task]:
-    """The task of every hand-in that counts for a student, in the order of the roster. Raises ClassError."""
+    """The tasks of all hand-ins that count for a student, in the order of the roster. Raises ClassError."""
     owners: dict[str, list[str]] = {}
     for student in folder.students().students:
         if student.handin:
@@ -87,5 +90,5 @@ def chosen(tasks: list[Task], only: Collection[str]) -> list[Task]:
 
 
 def without_handin(students: Iterable[Student]) -> list[str]:
-    """Keys of the students of whom nothing is to be graded."""
+    """Keys of the students without a hand-in."""
     return [one.key for one in students if not one.handin]

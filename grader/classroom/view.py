@@ -1,4 +1,4 @@
-"""Shows how far a class is: while it is graded, and from its files alone."""
+"""Shows the progress of a class: live during a run, or from the files alone."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def duration(seconds: float) -> str:
 
 
 def print_status(folder: RunFolder, console: Console) -> None:
-    """What is known of a class from its files. Raises ClassError."""
+    """Print the state of a class from its files. Raises ClassError."""
     tasks, students = read_tasks(folder), folder.students().students
     console.print(tally(count(tasks)), soft_wrap=True)
     now = datetime.now(UTC)
@@ -148,7 +148,7 @@ def print_status(folder: RunFolder, console: Console) -> None:
 
 
 def running(folder: RunFolder, tasks: Sequence[Task]) -> list[tuple[Task, Holder]]:
-    """The tasks that a run grades now, on any machine, with who does."""
+    """The tasks in progress, on any machine, with the holders of their locks."""
     found = []
     for task in tasks:
         if task.state == "left" and any(folder.tasks(task.handin).glob(DRAFTS)):

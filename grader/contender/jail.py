@@ -1,12 +1,11 @@
 """Jails: the walls around a worker, strongest first.
 
     bubblewrap   own namespaces. The worker sees the system's programs and libraries, Python and its packages, and its
-    submission, all
-                 read-only. It may write to its scratch folder and, on a GPU, to the kernel cache of the submission's
-                 workers. It sees no other files, no other processes and no network. If the judge is root, the worker is
-                 another user as well.
+                 submission, all read-only. It may write to its scratch folder and, on a GPU, to the kernel cache of the
+                 submission's workers. It sees no other files, no other processes and no network. If the judge is root,
+                 the worker is another user as well.
     uid          another user without capabilities, if the judge is root: for a container, whose walls are the rest of
-        the jail
+                 the jail
     none         a process of the judge's user, without walls
 
 The other user is a new one for each grading. Each jail admits the GPU's device nodes, and CUDA IPC works across it.

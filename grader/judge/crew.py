@@ -80,7 +80,7 @@ class Crew:
         return contender
 
     def kind_of(self, assignment: Assignment) -> WorkerKind:
-        """What its workers are started as."""
+        """The kind of the submission's workers for an assignment."""
         on_cpu = self._run.device_name == "cpu"
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
 

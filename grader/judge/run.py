@@ -22,7 +22,7 @@ class Run:
 
     Attributes:
         device_name: `cpu` or `cuda`.
-        seed: of the inputs of all cases but speed cases.
+        seed: of the inputs of all cases and speed cases.
         emit: sends an event of the grading.
         lane_count: how many workers of the submission may run at once.
         assignments: in the order of grading.

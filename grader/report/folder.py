@@ -34,7 +34,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Named:
-    """A report that the index is to have under a name; without a path, why there is none."""
+    """A name in the index with the path of its report; without a report, `fault` says why."""
 
     name: str
     path: Path | None

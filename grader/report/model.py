@@ -142,7 +142,7 @@ Cells = Annotated[str, Field(max_length=MAP_COLUMNS, pattern=f"^[{MARKS}]*$")]
 
 
 class ErrorMap(Model):
-    """Where an output is wrong: a picture of its worst matrix, the last two dimensions, in cells of several elements.
+    """A map of a wrong output: a picture of its worst matrix, the last two dimensions, in cells of several elements.
 
     The marks of a cell: "." all elements are within budget; a digit, the worst error over its budget on a log scale: "1" up to 10 budgets,
     "2" up to 100, ..., "9" beyond 10⁸ budgets or infinite; "n" NaN where a number is right; "u" never written; "o" written outside of the

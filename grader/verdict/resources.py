@@ -1,4 +1,6 @@
-"""Registers, spills and shared memory of a compiled kernel, from the output of `ptxas -v`; and what of it a GPU lacks."""
+"""Registers, spills and shared memory of compiled kernels, from the output of `ptxas -v`; and kernels that need more
+shared memory than a GPU has.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MAX_KERNELS = 32
 
 
 def misfit(arch: str, shared_bytes: int) -> str:
-    """Why a kernel with so many bytes of shared memory cannot be launched on this architecture; "" if it can, or nobody knows."""
+    """Why a kernel with so many bytes of shared memory cannot be launched on this architecture; "" if it can, or if the
+    architecture is unknown.
+    """
     known = gpus_of(arch)
     limit = max((one.shared_bytes for one in known.values()), default=shared_bytes)
     if shared_bytes <= limit:

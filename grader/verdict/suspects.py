@@ -87,7 +87,9 @@ class Scene:
 class Explanation:
     """A mistake that accounts for some of the outputs.
 
-    is_weak: only for the places at which they are NaN or infinite. is_nowhere_finite: these are all places.
+    Attributes:
+        is_weak: whether the mistake accounts only for elements that are NaN or infinite.
+        is_nowhere_finite: whether all elements are NaN or infinite.
     """
 
     outputs: tuple[str, ...]

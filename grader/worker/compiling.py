@@ -1,7 +1,8 @@
-"""Triton kernels compiled for GPUs that are not here, instead of being run.
+"""Compiles a submission's Triton kernels for GPUs that this machine lacks, instead of running them.
 
-A call of the submission is made as usual, on tensors in the CPU's memory. Each launch in it is compiled for the architecture that is asked
-for, as Triton would on such a GPU, and nothing is launched: what a call returns means nothing, what it needs of a GPU does.
+The submission is called as usual, on tensors in the CPU's memory. Each launch of the call is compiled for a given
+architecture, as Triton would compile on such a GPU, and not run. So the results of the call mean nothing; the reply has
+the registers, shared memory and errors of its kernels.
 """
 
 from __future__ import annotations
@@ -31,21 +32,26 @@ from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place
 from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 
-# What Triton says of a kernel by errors that are not its own.
+# Messages of other exceptions than TritonError with which Triton refuses a kernel.
 REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
 MAX_TOLD = 1500  # characters of ptxas about one kernel
 MAX_KERNELS = 16  # of one call and architecture
 
 
 class Compiler:
-    """Takes the place of every launch in this process from here on."""
+    """Replaces Triton's launch and autotuner in this process, for good: every launch is compiled only.
+
+    Attributes:
+        failures: the failed launches of the last call: a kernel's name, its error as raised, and the error for the
+            student, with the line in the kernel.
+    """
 
     def __init__(self) -> None:
         knobs.nvidia.dump_ptxas_log = True
-        # By a kernel's identity; with the kernel, lest that be another's one day.
+        # By a kernel's identity; holds the kernel too, so that no later kernel can get the same identity.
         self._told: dict[int, tuple[Any, CompiledKernel]] = {}
         self._launched: list[CompiledKernel] = []
-        self.failures: list[tuple[str, WorkerError, WorkerError]] = []  # a kernel, its error in its words, and in ours
+        self.failures: list[tuple[str, WorkerError, WorkerError]] = []
         self._gpu: Gpu | None = None
         self._caches: dict[
             tuple[int, str], Any
@@ -63,7 +69,7 @@ class Compiler:
                 if not warmup:
                     check_grid(_name(function), grid(_bound(function, args, options)) if callable(grid) else grid)
             except Exception as error:
-                # What else goes wrong in a launch, as a disk that is full, is this machine's fault.
+                # Any other error of a launch, such as a full disk, is this machine's fault.
                 blamed = isinstance(error, TritonError | GridTooLarge) or bool(REFUSALS.search(str(error)))
                 original = describe(error)
                 described = _where(error, original) if blamed else replace(original, kind="crashed")
@@ -72,13 +78,13 @@ class Compiler:
             return kernel
 
         def tune_anew(tuner: Any, *args: Any, **options: Any) -> Any:
-            tuner.cache.clear()  # its choice is kept for an input, whatever the architecture
+            tuner.cache.clear()  # the tuner keeps its choice for an input, and would keep it for the next architecture
             return tune(tuner, *args, **options)
 
         JITFunction.run, Autotuner.run = compile_only, tune_anew
 
     def _take_cache(self, function: Any) -> None:
-        """Triton keeps kernels by device, and all GPUs are device 0 here."""
+        """Give a function the cache of the current architecture: Triton caches by device, and here every GPU is device 0."""
         arch = driver.active.get_current_target().arch
         key = id(function), str(arch)
         if key not in self._caches:
@@ -86,7 +92,7 @@ class Compiler:
         function.device_caches = self._caches[key]
 
     def _keep(self, kernel: Any, name: str, words: str) -> None:
-        """Note a kernel, or raise what its launch would."""
+        """Note a kernel. Raises OutOfResources, as its launch would, if it needs more shared memory than the GPU has."""
         if id(kernel) not in self._told:
             metadata = kernel.metadata
             noted = CompiledKernel(name, int(metadata.num_warps), int(metadata.shared), told(words)[:MAX_TOLD])
@@ -98,9 +104,10 @@ class Compiler:
             self._launched.append(noted)
 
     def answer(self, function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
-        """Tell what the calls' launches need on the GPU of `request.target`.
+        """Compile the launches of the calls for the GPU `request.target`.
 
-        What a call makes of results that mean nothing does not count, nor does what it tries and does without.
+        The reply reports a failed launch only if its error ended the call: a submission may try a launch and catch the
+        error. Another error of the call is not reported, because it may come from results that mean nothing.
         """
         assert request.target is not None
         self._gpu, arch = request.target, request.target.arch
@@ -117,7 +124,7 @@ class Compiler:
 
 
 def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """A kernel's arguments by name, as a function that computes a grid gets them."""
+    """A kernel's arguments by name, as Triton passes them to a function that computes the grid."""
     known = {name: value for name, value in options.items() if name in function.arg_names}
     bound = inspect.signature(function.fn).bind(*args, **known)
     bound.apply_defaults()
@@ -129,11 +136,11 @@ def _name(function: Any) -> str:
 
 
 def _where(error: BaseException, described: WorkerError) -> WorkerError:
-    """With words and place of an error in a kernel, as tracebacks show them, where Triton's compiler names a line."""
+    """The description with the message and the student's line of Triton's compiler, if the compiler names a line."""
     seen: Any = error
-    for _ in range(MAX_CAUSES):  # a kernel that calls another is named first, and what it calls is the cause
+    for _ in range(MAX_CAUSES):  # an error in a called kernel is the cause of an error in the calling kernel
         named = isinstance(seen, CompilationError) and seen.src and hasattr(seen.node, "lineno")
-        if named and (place := _line_of(str(seen.src), seen.node.lineno)):  # or it is in Triton's own
+        if named and (place := _line_of(str(seen.src), seen.node.lineno)):  # empty for a function of Triton's own
             line = str(seen.src).splitlines()[seen.node.lineno - 1].strip()[:200]
             described = replace(described, traceback=clean(f"  File {place}\n    {line}\n"))
         if seen.__cause__ is None:
@@ -145,7 +152,7 @@ def _where(error: BaseException, described: WorkerError) -> WorkerError:
 
 
 def _line_of(source: str, line: int) -> str:
-    """Where a line of a kernel is, counted from its `def`, as `"kernel.py", line 7`; nothing where the kernel is not the student's."""
+    """A kernel's line, counted from its `def`, as `"kernel.py", line 7`; "" if the kernel is not the student's."""
     for function in list(_triton_jit_function_registry.values()):
         if function.src == source:
             before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))

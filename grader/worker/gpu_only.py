@@ -1,4 +1,8 @@
-"""Code that fails on a CPU only because there is no GPU, and that `absent_gpu/` has no answer for: the student's line."""
+"""Tells errors that only a missing GPU causes from the student's mistakes, and finds the student's line.
+
+`absent_gpu/` answers most questions about the GPU. A question without an answer raises `NeedsGpu`, or an error of
+PyTorch's or Triton's that `REFUSALS` lists.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,13 @@ import tokenize
 
 
 class NeedsGpu(RuntimeError):
-    """Only a GPU can answer this; `what` was asked."""
+    """Only a GPU can answer the question `what`, such as the value of a name in torch.cuda."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"needs a GPU: {what}")
 
 
-# How PyTorch and Triton refuse what only a GPU has; the first is `NeedsGpu`.
+# Messages of PyTorch and Triton without a GPU; the first pattern is the message of `NeedsGpu`.
 REFUSALS = re.compile(
     r"(?:^|: )needs a GPU: |Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device"
     r"|CUDA driver initialization failed|Cannot access accelerator device|device type cuda .*not available"
@@ -26,16 +30,16 @@ REFUSALS = re.compile(
 
 
 def line_that_needs_one(said: str, file: str, line: int) -> str:
-    """The line that needs a GPU, as the student wrote it; nothing where the error has another reason.
+    """The text of the student's line that needs a GPU; "" if the error has another reason.
 
     Args:
         said: the messages of the error and of its causes.
-        file, line: the innermost frame of the error that is the submission's.
+        file, line: of the error's innermost frame in the submission.
     """
     if not REFUSALS.search(said):
         return ""
     try:
-        with tokenize.open(file) as opened:  # in the encoding and with the lines that Python has read it by
+        with tokenize.open(file) as opened:  # decodes and splits a file as Python's import does
             return opened.readlines()[line - 1].strip()[:200]
     except (OSError, ValueError, SyntaxError, IndexError):
         return ""

@@ -1,5 +1,8 @@
-"""Triton's CPU interpreter: how many kernels of the submission a call has launched, the grids that a GPU refuses, a choice for
-kernels that would be tuned, and what else it lacks for right ones."""
+"""Changes Triton's CPU interpreter for a worker: counts and checks launches, chooses a configuration for autotuned
+kernels, and computes as a GPU does.
+
+The larger changes are in `triton_cpu/`; a function here switches each of them on.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's, for the axes 0, 1 and 2 of a 
 
 
 class GridTooLarge(RuntimeError):
-    """No GPU launches so many programs along one axis of a grid; the message names kernel, axis, number and limit."""
+    """A grid has more programs along an axis than CUDA allows; the message names kernel, axis, number and limit."""
 
 
 def check_grid(kernel: str, grid: Sequence[int]) -> tuple[int, ...]:
-    """The grid of a launch, one to three numbers of programs. A grid with a 0 in it launches nothing, on a GPU too.
+    """The grid of a launch, one to three numbers of programs. A grid with a 0 launches nothing, as on a GPU.
 
     Raises:
         GridTooLarge: an axis has more programs than CUDA allows.
@@ -41,7 +44,7 @@ def check_grid(kernel: str, grid: Sequence[int]) -> tuple[int, ...]:
 
 
 class LaunchWatch:
-    """While it is on, counts launches of kernels that are written in the submission; `count` stays 0 without the interpreter."""
+    """A context manager that counts launches of the submission's own kernels; `count` stays 0 without the interpreter."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -72,16 +75,16 @@ class LaunchWatch:
 
 
 class MemoryChecks:
-    """The checks of what the kernels of a call do to memory (`triton_cpu/checker.py`); nothing where Triton is not interpreted.
+    """Checks each access of a call's kernels to memory (`triton_cpu/checker.py`). Checks nothing before `install`.
 
     Args:
-        arena: the judge's memory with all its tensors, as a tensor.
-        tensors: those of them that belong to the call, which nobody may change.
+        arena: the whole arena, as a tensor.
+        tensors: the call's inputs and upstream gradients in the arena, which no kernel may change.
     """
 
     @staticmethod
     def install() -> None:
-        """Have each access of a kernel checked from here on, and the grid of each launch."""
+        """Check each access of a kernel and the grid of each launch in this process from now on."""
         from grader.worker.triton_cpu import checking
 
         checking.provide()
@@ -96,19 +99,21 @@ class MemoryChecks:
 
     @property
     def after_operator(self) -> Callable[..., None] | None:
-        """To be told of each operator of PyTorch that has run in the call."""
+        """The function to call after each PyTorch operator of the call (see `OperatorWatch`); None before `install`."""
         return None if self._checking is None else self._checking.memory.after_operator
 
     def raise_fault(self) -> None:
-        """Raise the first fault of the call again, for the submission may have caught it. Raises KernelFault."""
+        """Raise the call's first KernelFault again, because the submission may have caught it."""
         if self._checking is not None and self._checking.checker.fault is not None:
             raise self._checking.checker.fault
 
 
 def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> None:
-    """Have the interpreter check the grid of each launch (`check_grid`); it would run any number of programs along any axis.
+    """Patch the interpreter, which runs any number of programs along any axis, to check each launch's grid (`check_grid`).
 
-    on_launch: is told of each launch before its first program runs: kernel, grid, and the arguments by the names of the parameters.
+    Args:
+        on_launch: called before the first program of each launch, with the kernel's name, the grid, and the arguments
+            by parameter name.
     """
     from triton.runtime.interpreter import GridExecutor
 
@@ -129,7 +134,7 @@ def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> No
 
 
 def take_the_first_configuration() -> None:
-    """Have `triton.autotune` choose the first configuration that is left: there is no GPU to measure them on."""
+    """Let `triton.autotune` choose the first configuration that pruning leaves: there is no GPU to time them on."""
     from triton.runtime.autotuner import Autotuner
 
     def bench(_launch: Callable[[], object], quantiles: tuple[float, ...] = (0.5,), **_: Any) -> list[float]:
@@ -139,7 +144,7 @@ def take_the_first_configuration() -> None:
 
 
 def let_a_constant_come_first() -> None:
-    """Have `C * x` be a tensor where C is a `tl.constexpr`, as it is on a GPU: the interpreter would make it a constant again."""
+    """Patch `tl.constexpr` so that `C * x` with a constant C and a tensor x is a tensor, as on a GPU, and not a constant."""
     import triton.language as tl
 
     for name in CONSTANTS_OPERATORS:
@@ -156,10 +161,11 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 
 def compute_as_a_gpu_does() -> None:
-    """Have bfloat16 be numbers, plain bools and large ints be arguments, and variables of loops be tensors. Before the checks of memory.
+    """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
+    descriptors, and to make loop variables tensors. Must be called before `MemoryChecks.install`.
 
     Raises:
-        RuntimeError: this Triton lacks what is to be changed.
+        RuntimeError: this Triton lacks a name that is to be patched.
     """
     from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, patches
 
@@ -171,14 +177,14 @@ def compute_as_a_gpu_does() -> None:
 
 
 def provide_libdevice() -> None:
-    """Have `libdevice.tanh(x)` and its like be more than a stub that returns None."""
+    """Patch the functions of `libdevice`, such as `tanh`, to compute; without that they are stubs that return None."""
     from grader.worker.triton_cpu import libdevice
 
     libdevice.provide()
 
 
 def combine_many_at_once() -> None:
-    """Have `tl.reduce` with a function of the student's own take little longer than `tl.sum`."""
+    """Patch `tl.reduce` and `tl.associative_scan` to combine many elements at once with the student's own function."""
     from grader.worker.triton_cpu import combining
 
     combining.provide()

@@ -24,13 +24,13 @@ from grader.worker.lines import frames, kernel_of, line_of
 from grader.worker.signature import Signature
 
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
-REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # what CUDA calls a launch of such a shape
-LATE_CYCLES = 20_000_000  # of the GPU: about 10 ms, in which even a kernel that must be loaded first is launched
-LATE_ELEMENTS = 1 << 28  # more are not kept a second time
+REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # CUDA's errors for a launch of a wrong shape
+LATE_CYCLES = 20_000_000  # of the GPU, about 10 ms: longer than any launch takes, even one that loads its kernel first
+LATE_ELEMENTS = 1 << 28  # inputs with more elements are not copied, and so are never late
 
 
 class Loaded(NamedTuple):
-    """The student's function, and what ptxas told of its kernels."""
+    """The student's function, and ptxas's words about its kernels."""
 
     function: Callable[..., Any]
     ptxas: str = ""
@@ -40,8 +40,8 @@ def load(path: Path, entry: str, build: Build | None, compiled: bool = False) ->
     """The student's function from the file at `path`.
 
     Args:
-        build: how a CUDA file is built: `compiler` is nvcc, `limit_s` its seconds, `signature` the entry's. None for Python.
-        compiled: make it `torch.compile(function, dynamic=False)`, with nothing kept of what was compiled before.
+        build: how to build a CUDA file, with nvcc as `compiler`; None for a Python file.
+        compiled: whether to wrap the function in `torch.compile(dynamic=False)`, after all compiled code is dropped.
     """
     set_root(path.parent)
     sys.path.insert(0, str(path.parent))
@@ -54,7 +54,9 @@ def load(path: Path, entry: str, build: Build | None, compiled: bool = False) ->
 
 @functools.cache
 def _start_compiler() -> None:
-    """Have torch.compile import and prepare what its first calls on a GPU need, with gradients and without: that takes seconds."""
+    """Compile a small function with and without gradients, so that torch.compile's first imports on a GPU, which take
+    seconds, are done.
+    """
     if not torch.cuda.is_available():
         return
 
@@ -90,11 +92,11 @@ def _import(name: str, path: Path) -> ModuleType:
 
 
 def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
-    """Refuse a call that cannot bind, in words. Raises LoadError."""
+    """Raise LoadError, with words for the student, if the function's parameters cannot take these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # builtins and autograd's `apply` do not tell
+        return  # builtins and autograd's `apply` have no signature to look at
     try:
         signature.bind(*arguments)
     except TypeError as error:
@@ -112,7 +114,10 @@ def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
 
 
 def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
-    """The function of C that `signature` describes: built by nvcc, called through ctypes, with inputs, options and outputs."""
+    """Build a file with nvcc and bind its C function, which has the parameters of `build.signature`, through ctypes.
+
+    The bound function takes inputs, options and outputs. Its attribute `on_stream` returns the function for one stream.
+    """
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
         raise missing_in_library(path, entry, Path(loaded._name))
@@ -130,15 +135,18 @@ def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
         return launch
 
     def call(*arguments: Any, late: bool = False) -> None:
-        """late: only a moment from now the inputs hold their numbers, for a launch that keeps to the order of the stream; other launches
-        read EARLY_VALUE.
+        """Call the function on a new stream, and wait for the stream.
+
+        Args:
+            late: whether the inputs get their numbers on the stream, some milliseconds from now. A launch on another
+                stream then reads EARLY_VALUE.
         """
         inputs = arguments[: len(signature.inputs)]
         late = late and sum(one.numel() for one in inputs) <= LATE_ELEMENTS
         numbers = [one.clone() for one in inputs] if late else []
         for one, _ in zip(inputs, numbers, strict=False):
             one.fill_(EARLY_VALUE)
-        stream = torch.cuda.Stream()  # not the default stream: the contract gives the function the one to launch on
+        stream = torch.cuda.Stream()  # not the default stream, so that a launch off the given stream shows
         stream.wait_stream(torch.cuda.current_stream())
         if late:
             with torch.cuda.stream(stream):
@@ -153,7 +161,7 @@ def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
 
 
 def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
-    """Which launch an error is of, and why, in the words of the CPU's CUDA (see `cuda_cpu/launch.h`); nothing where nobody knows."""
+    """The line, the kernel and the reason of a refused launch, in the words of `cuda_cpu/launch.h`; "" if they are unknown."""
     line, kernel = ctypes.c_size_t(), ctypes.c_size_t()
     library.grader_refused_launch.restype = ctypes.c_char_p
     why = library.grader_refused_launch(ctypes.byref(line), ctypes.byref(kernel))
@@ -165,11 +173,11 @@ def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
 
 
 def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
-    """The library of a `.cu` file, one that another worker has built or a new one, and what ptxas told."""
+    """The library of a `.cu` file, built by another worker or here, and ptxas's words."""
     major, minor = torch.cuda.get_device_capability()
     arch = f"sm_{major}{minor}"
     kept = builds.folder_of(path, build.compiler, arch)
-    with suppress(OSError):  # not there, or no longer whole
+    with suppress(OSError):  # the library is missing or damaged
         return ctypes.CDLL(str(kept / builds.LIBRARY)), (kept / builds.TOLD).read_text(encoding="utf-8")
     scratch = Path(os.environ["TMPDIR"])
     library = scratch / f"{path.stem}-{os.getpid()}.so"
@@ -190,7 +198,7 @@ def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
 
 
 def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Callable[..., Any]:
-    """A PyTorch extension, whose function takes inputs and options and returns the output, as `torch::Tensor entry(torch::Tensor x)`."""
+    """Load a PyTorch extension, whose entry takes inputs and options and returns the output (`torch_form.py`)."""
     if len(signature.outputs) > 1:
         raise LoadError("failed", f'{path.name} has {len(signature.outputs)} outputs: write {entry} as extern "C"')
     name = f"submission_{path.stem}"
@@ -198,7 +206,7 @@ def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Calla
     kept = builds.folder_of(path, "torch", f"{major}.{minor}", entry)
     try:
         module = _import(name, kept / builds.LIBRARY)
-    except (OSError, ImportError):  # not there, or no longer whole
+    except (OSError, ImportError):  # the library is missing or damaged
         module = _build_torch_extension(path, entry, signature, name, f"{major}.{minor}")
         builds.keep(kept, Path(str(module.__file__)))
     if not hasattr(module, entry):
@@ -208,7 +216,7 @@ def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Calla
 
 
 def _build_torch_extension(path: Path, entry: str, signature: Signature, name: str, arch: str) -> ModuleType:
-    """In a fresh folder, for a killed build leaves a lock."""
+    """Build the extension in a new folder, because a killed build leaves a lock in its folder."""
     from torch.utils import cpp_extension
 
     folder = Path(os.environ["TMPDIR"], f"extension-{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Runs one call of the submission on tensors that lie in the judge's arena, and copies its results there."""
+"""Runs the calls of one request on tensors in the judge's arena, and copies the results into the arena."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from grader.worker.operators import OperatorWatch, watching
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
-COPIED_ALONE_BYTES = 4 << 20  # a device copies that much in less time than Python takes to ask for it
-SMALL_BLOCK_BYTES = 1 << 20  # the largest that PyTorch takes from a segment for small tensors; two fill one
+COPIED_ALONE_BYTES = 4 << 20  # a GPU copies less than this in less time than Python takes to request the copy
+SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block from a segment for small tensors; two blocks fill a segment
 
-_earlier: list[torch.Tensor] = []  # results of the call before, where the judge wants them to be in use still
+_earlier: list[torch.Tensor] = []  # results of the last request, if its `keep` was set
 
 
 @dataclass(frozen=True)
 class _Call:
     """One call of the function.
 
-    arguments: as they are passed. inputs: the tensors among them, whose gradients are asked for where there is an `upstream` one.
-    slots: the places of the results.
+    Attributes:
+        arguments: as they are passed to the function.
+        inputs: the tensors among the arguments. With an `upstream` gradient, their gradients are computed.
+        slots: the places of the results in the arena.
     """
 
     arguments: list[Any]
@@ -41,7 +43,7 @@ class _Call:
 
 
 def call(function: Callable[..., Any], request: protocol.Call, files: list[int], device: str) -> protocol.Reply:
-    """Map the arena, make the calls, copy the results out, describe what came back."""
+    """Map the arena, make the calls, copy the results into the arena, and describe the results in the reply."""
     earlier = _earlier[:]
     _earlier.clear()
     with mapped(request.arena, files, device) as memory:
@@ -61,7 +63,7 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                 places = iter(written)
                 given = [[*one.arguments, *(next(places) for _ in one.slots)] for one in calls]
                 if profile:
-                    function(*given[0])  # what is done once, such as loading the kernel, is nobody's GPU time
+                    function(*given[0])  # loads the kernel, which must not count as GPU time of the profiled calls
                 with profiled(profile) as kernels:
                     for arguments in given:
                         function(*arguments, late=not (profile or apart))
@@ -71,7 +73,7 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                 returned = [Returned("written") for _ in slots]
             else:
                 check_signature(function, calls[0].arguments)
-                if profile:  # what is done once, such as tuning, is nobody's GPU time
+                if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                     with watching(watch):
                         _answers(function, calls)
                     for tensor in calls[0].inputs:
@@ -103,7 +105,7 @@ def failure(error: BaseException, device: str) -> protocol.Reply:
 
 
 def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
-    """The calls that are asked for. Where two refer to the same tensor, it is one object."""
+    """The calls of a request. A tensor that several calls refer to is one object."""
     known: dict[protocol.Ref, torch.Tensor] = {}
 
     def tensor(ref: protocol.Ref) -> torch.Tensor:
@@ -123,7 +125,11 @@ def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
 
 
 def _answers(function: Callable[..., Any], calls: Sequence[_Call], reverse: bool = False) -> list[Any]:
-    """The results of all calls, in their order. Every forward pass runs before the first backward pass, the last call's if `reverse`."""
+    """The results of all calls, in their order. Every forward pass runs before the first backward pass.
+
+    Args:
+        reverse: whether the backward passes run from the last call to the first.
+    """
     values = [function(*one.arguments) for one in calls]
     if calls[0].upstream is None:
         return values
@@ -140,7 +146,7 @@ def _tensors(results: list[Any]) -> list[torch.Tensor]:
 
 
 def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.Tensor]) -> list[Returned]:
-    """What a call returned, with those marked that lie in memory of results of earlier calls that are still in use."""
+    """The descriptions of a call's results. A result in memory of an earlier result, still `in_use`, becomes `kept`."""
     return [
         replace(words, kind="kept") if words.kind == "tensor" and any(overlap(result, one) for one in in_use) else words
         for result, words in zip(results, returned, strict=True)
@@ -148,7 +154,7 @@ def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.
 
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
-    """The gradients of all inputs and the result itself, or what came instead of a differentiable result."""
+    """The gradients of all inputs, then the result; `NotDifferentiable` for each if the result has no gradient."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad or value.shape != upstream.shape:
         return [NotDifferentiable(value)] * (len(inputs) + 1)
     value.backward(upstream)
@@ -156,18 +162,21 @@ def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) ->
 
 
 class NotDifferentiable:
-    """Stands for the gradients of a result that has none."""
+    """Stands for the gradients of a result `value` that has none."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
-    """Copy results into their places in the arena where they fit, and say what they are; the judge decides whether that is right.
+    """Copy each result that fits into its place in the arena, and describe all results; the judge decides which are right.
 
-    given: each result, its place, and the inputs of its call. They are described while a GPU copies. In a timed batch it is copied as fast
-        as can be: who hands in faster than the null contender has that much of a call for nothing. The driver's copy is the fastest for
-        what is large; the small ones go in few launches, for what Python takes for one after the other would be time as well.
+    Copying must be fast: in a timed batch, a submission that copied faster than the null contender would gain the
+    difference. Large results are copied by the driver, the fastest way. Small results are copied together in few
+    launches, because Python would need longer for one after another. Results are described while the GPU copies.
+
+    Args:
+        given: each result, its place, and the inputs of its call.
     """
     fitting = [(slot, result.detach()) for result, slot, _ in given if _fits(result, slot)]
     small = [(slot, result) for slot, result in fitting if slot.nbytes < COPIED_ALONE_BYTES]
@@ -186,7 +195,7 @@ def _fits(result: Any, slot: torch.Tensor) -> bool:
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors that are both in use have memory in common, from the first element of each to its last."""
+    """Whether the memory of two tensors, from the first element of each to its last, overlaps."""
     if not one.numel() or not other.numel():
         return False
     return one.data_ptr() < _end(other) and other.data_ptr() < _end(one)
@@ -217,17 +226,17 @@ def _apart(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
-    """Leave poison in the memory that the student's next torch.empty will get, so that elements they never write show.
+    """Fill the memory that the student's next torch.empty will get with poison, so that unwritten elements show.
 
-    That is whatever PyTorch keeps for later: gaps in segments that it could not give back, which it takes first, and new segments,
-    of which one for small tensors and some for large ones are asked for here. On the CPU the allocator does it (MALLOC_PERTURB_, set
-    by the contender).
+    PyTorch first takes gaps in segments that it could not free, then new segments. So this function allocates and frees
+    one segment for small tensors and some for large tensors, and then fills every free block. On a CPU the allocator
+    fills new memory (MALLOC_PERTURB_, set by the contender).
     """
     if device != "cuda":
         return
     torch.cuda.empty_cache()
     sizes = [SMALL_BLOCK_BYTES, *(min(slot.numel() * slot.element_size(), FILL_BLOCK_BYTES) for slot in slots)]
-    with suppress(torch.OutOfMemoryError):  # then there is little left to be dirty
+    with suppress(torch.OutOfMemoryError):  # then little free memory is left to fill
         blocks = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes * 2]
         del blocks
     for address, size in unused_blocks(torch.cuda.memory_snapshot()):
@@ -236,7 +245,7 @@ def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
 
 
 def unused_blocks(segments: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
-    """Address and bytes of each free block of PyTorch's memory, from `torch.cuda.memory_snapshot()`."""
+    """Address and size in bytes of each free block in segments as `torch.cuda.memory_snapshot()` returns them."""
     for segment in segments:
         address = segment["address"]
         for block in segment["blocks"]:

@@ -1,4 +1,4 @@
-"""Makes the key cheap by which Triton names compiled kernels in its cache."""
+"""Makes Triton's key, by which its cache names compiled kernels, cheap to compute."""
 
 from __future__ import annotations
 

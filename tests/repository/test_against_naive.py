@@ -13,7 +13,7 @@ GIB = 2**30
 
 def test_every_assignment_has_shapes_that_fit_and_have_something_to_do() -> None:
     found = list(shapes(load_course(ROOT), 8 * GIB))
-    assert {case.assignment.name for case in found} == {"cuda_gelu", "triton_gelu", "softmax", "flash_attention"}
+    assert {case.assignment.name for case in found} == {one.name for one in load_course(ROOT)}
     ids = {case.id for case in found}
     assert {"softmax-softmax-speed-wide", "flash_attention-backward-speed-causal", "softmax-softmax-3x1000"} <= ids
     for case in found:

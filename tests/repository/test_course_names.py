@@ -37,7 +37,10 @@ def course() -> tuple[Assignment, ...]:
 
 
 def found_in(text: str, names: set[str]) -> list[str]:
-    return re.findall("|".join(re.escape(name) for name in names), text, re.IGNORECASE)
+    """The names in a text, also at a capital inside a word; `relu` has no `elu` in it."""
+    words = "|".join(re.escape(name) for name in names)
+    capitals = "|".join(re.escape(name.capitalize()) for name in names)
+    return re.findall(rf"(?<![A-Za-z])(?i:{words})|(?<=[a-z])(?:{capitals})", text)
 
 
 def is_declared(text: str, signature: tuple[Parameter, ...]) -> bool:
@@ -74,6 +77,11 @@ def test_the_graders_code_names_no_assignment_no_file_and_no_signature_of_one(pa
 )
 def test_a_name_of_the_course_is_found_wherever_it_stands(text: str) -> None:
     assert found_in(text, names_of(ROOT))
+
+
+def test_a_name_inside_another_word_is_not_one() -> None:
+    assert found_in("torch.relu", {"elu"}) == []
+    assert found_in("torch.elu", {"elu"}) == ["elu"]
 
 
 def test_a_signature_is_found_however_it_is_spaced() -> None:

@@ -18,7 +18,6 @@ HIDDEN = "TYPE_CHECKING"
 MAX_CLASS_LINES, MAX_METHODS, MAX_FUNCTION_LINES = 250, 20, 60
 TABLES = {"cli.py run": "its options are a table"}
 INHERITED = {"report/terminal.py ReportConsole.quiet": "a field of rich's Console"}
-# What is too large for now, and why; an entry that is no longer true fails.
 Sources = dict[str, ast.Module]  # by path below grader/
 
 

@@ -13,9 +13,8 @@ grader is wrong about a kernel, the record and the output say how, and the exit 
 kernels over.
 
 On a GPU several judges share its memory. Cases that need much of it, or measure it, run after all others, one kernel at
-a time on each
-GPU: for right kernels, for wrong kernels that such a case must catch, and for kernels that the grader is wrong about
-    without them.
+a time on each GPU: for right kernels, for wrong kernels that such a case must catch, and for kernels that the grader is
+wrong about without them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ RECORD = ROOT / "docs" / "grader_quality.json"
 PAGE = ROOT / "docs" / "GRADER_QUALITY.md"
 Kind = Literal["mutants", "accepted"]
 KINDS: tuple[Kind, ...] = ("mutants", "accepted")
-SLOWEST = ("flash_attention", "softmax", "triton_gelu", "cuda_gelu")  # first, so that no core waits for them at the end
+SLOWEST = ("flash_attention", "softmax")  # first, so that no core waits for them at the end
 HALF = "what runs alone has not been run yet"
 SHOWN = 600  # characters of a fault
 
@@ -88,7 +87,9 @@ class Record:
             for kind, entry in self.listed.values()
             if only in f"{kind}/{entry.id}" and (again or not (known := self.known(entry)) or "fault" in known)
         ]
-        return sorted(chosen, key=lambda one: (not one.hangs(self._device), SLOWEST.index(one.assignment)))
+        return sorted(
+            chosen, key=lambda one: (not one.hangs(self._device), *(one.assignment != slow for slow in SLOWEST))
+        )
 
     def put(self, entry: Entry, found: dict[str, Any]) -> None:
         self.mine.setdefault(self.listed[entry.id][0], {})[entry.id] = found

@@ -1,13 +1,14 @@
-"""A GPU that isn't there: in a worker without one, a file that asks about the GPU is answered as the grading GPU would answer.
+"""Answers a submission's questions about the GPU, in a worker without one, as the grading GPU would.
 
-| asked | answered in | how |
+| question | module | answer |
 |---|---|---|
-| tensors: `x.is_cuda`, `x.device`, `device="cuda"`, `.cuda()`, `.to("cuda")` | tensors.py | by a mode of PyTorch's |
+| tensors: `x.is_cuda`, `x.device`, `device="cuda"`, `.cuda()`, `.to("cuda")` | tensors.py | by a PyTorch mode |
 | `torch.cuda.*` | torch_cuda.py | by a table of the module's names |
-| `triton.runtime.driver.active.*` | triton_driver.py | by a driver of Triton's own kind |
-| `kernel.warmup(...)`, what `kernel[grid](...)` returns, launches of both | kernels.py | compiled for the GPU, and interpreted |
+| `triton.runtime.driver.active.*` | triton_driver.py | by a driver with the interface of Triton's |
+| `kernel.warmup(...)`, the value of `kernel[grid](...)` | kernels.py | the kernel compiled for the GPU; its launch is interpreted |
 
-Tensors stay in the CPU's memory. What has no answer raises `NeedsGpu` (gpu_only.py), and is then skipped with its line.
+Tensors stay in the CPU's memory. A question without an answer raises `NeedsGpu` (gpu_only.py): the case is skipped, and
+the report names the student's line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _gpu: Gpu | None = None
 
 
 def provide(gpu: Gpu) -> None:
-    """Have this GPU answer from here on, until another is provided; tensors say that they lie on it while `asking` is on."""
+    """Answer as this GPU from now on, until another is provided. Tensors lie on the GPU only within `asking`."""
     global _gpu
     from grader.worker.absent_gpu import tensors, torch_cuda
 
@@ -41,7 +42,9 @@ def provide(gpu: Gpu) -> None:
 
 
 def asking() -> AbstractContextManager[object]:
-    """While the submission's code runs, in this thread: its tensors say that they lie on the GPU. Nothing where there is a GPU."""
+    """A context for code of the submission: in this thread, tensors say that they lie on the GPU. Does nothing before
+    `provide`.
+    """
     if _gpu is None:
         return contextlib.nullcontext()
     from grader.worker.absent_gpu.tensors import OnTheGpu

@@ -1,7 +1,8 @@
-"""Kernels that are interpreted, as a compiled kernel: with its registers and shared memory on the grading GPU, and to be launched.
+"""Gives interpreted kernels the interface of compiled ones: registers and shared memory on the grading GPU, and a launch.
 
-Triton compiles a kernel from functions of another class than it interprets. So while one is compiled, each function that would be
-interpreted, Triton's own among them, is replaced where its name stands by one that can be compiled; nobody else's code runs meanwhile.
+Triton interprets functions of one class (`InterpretedFunction`) and compiles functions of another (`JITFunction`). So
+while a kernel is compiled, every name of an interpreted function, in Triton's language and in the submission, stands
+for a compilable twin of that function. No code of the submission runs meanwhile.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ LIBRARY = "triton.language"
 PATCHED = (tl.tensor, tl.dtype, tl.core.tensor_descriptor_base)
 
 _ABSENT = object()
-# What modules and classes of Triton's language had before any kernel was interpreted.
+# The attributes of modules and classes of Triton's language before any kernel was interpreted.
 _untouched: list[tuple[Any, dict[str, Any]]] = []
-_compilable: dict[int, JITFunction] = {}  # by the identity of the function that is interpreted, which it keeps
+_compilable: dict[int, JITFunction] = {}  # by the identity of the interpreted function, which the twin keeps alive
 
 
 def provide() -> None:
-    """Have `warmup` compile a kernel, and a launch return one; the interpreter returns nothing."""
+    """Patch the interpreter, which returns nothing: `warmup` returns a compiled kernel, and a launch a `CompiledKernel`."""
     names = (name for name in sys.modules if name == LIBRARY or name.startswith(f"{LIBRARY}."))
     _untouched.extend((one, dict(vars(one))) for one in [*(sys.modules[name] for name in names), *PATCHED])
     run = InterpretedFunction.run
@@ -48,7 +49,7 @@ def provide() -> None:
 
 
 class CompiledKernel:
-    """What a launch returns: the compiled kernel, which is compiled when something of it is asked for."""
+    """The value of a launch. The kernel is compiled when an attribute is first read."""
 
     def __init__(self, function: Any, args: list[Any], options: dict[str, Any]) -> None:
         self._of = function, args, options
@@ -60,7 +61,7 @@ class CompiledKernel:
         return kernel
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's own questions
+        if name.startswith("__"):  # Python looks for these by itself, as in `copy`
             raise AttributeError(name)
         return getattr(self._kernel(), name)
 
@@ -69,7 +70,7 @@ class CompiledKernel:
 
 
 class _Remembered(MockTensor):  # type: ignore[misc]
-    """A tensor's dtype and address, which a kernel is compiled for; its memory is not kept."""
+    """The dtype and address of a tensor, for which a kernel is compiled. Does not keep the tensor's memory."""
 
     def __init__(self, dtype: torch.dtype, address: int) -> None:
         super().__init__(dtype)
@@ -84,7 +85,7 @@ def _remembered(argument: Any) -> Any:
 
 
 def compiled(function: Any, args: Any, options: dict[str, Any]) -> Any:
-    """The kernel as Triton compiles it for the GPU. Raises Triton's errors; NeedsGpu where it cannot be compiled in this process."""
+    """The kernel, compiled by Triton for the GPU. Raises Triton's errors, and NeedsGpu for any other."""
     kernel = _twin(function)
     with torch._C.DisableTorchFunction(), _all_compilable():
         try:
@@ -105,7 +106,7 @@ def _mapped(argument: Any) -> Any:
 
 
 def _twin(function: Any) -> JITFunction:
-    """The same function as one that Triton compiles."""
+    """The compilable twin of an interpreted function."""
     if (twin := _compilable.get(id(function))) is None:
         twin = _compilable[id(function)] = JITFunction(function.fn, **function.kwargs)
         twin.interpreted = function
@@ -114,7 +115,9 @@ def _twin(function: Any) -> JITFunction:
 
 @contextmanager
 def _all_compilable() -> Iterator[None]:
-    """In here names that stand for functions to be interpreted stand for those that are compiled, and Triton's language is untouched."""
+    """A context in which names of interpreted functions stand for their twins, and Triton's language has no patches of
+    the interpreter.
+    """
     with ExitStack() as stack:
         for owner, kept in _untouched:
             for name in vars(owner).keys() | kept.keys():
@@ -131,7 +134,7 @@ def _all_compilable() -> Iterator[None]:
 
 
 def _as_compiled(value: Any) -> Any:
-    """What stands in Triton's language when kernels are compiled: also for a method of tensors that calls a function of the language."""
+    """The twin of an interpreted function, or of one in the closure of a tensor's method; any other value itself."""
     for cell in getattr(value, "__closure__", None) or ():
         if isinstance(cell.cell_contents, InterpretedFunction):
             return _twin(cell.cell_contents)

@@ -1,4 +1,4 @@
-"""Tensors in the CPU's memory that say that they lie on the GPU."""
+"""A PyTorch mode in which tensors in the CPU's memory say that they lie on the GPU."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 def on_cpu(device: Any) -> Any:
-    """Where a tensor that is asked for on a device is really made; other values stay as they are. Raises RuntimeError as CUDA does."""
-    if isinstance(device, int) and not isinstance(device, bool):  # a number alone is that of a GPU
+    """The CPU for the GPU's device in any form; any other value itself. Raises RuntimeError, as CUDA does, for a second
+    GPU.
+    """
+    if isinstance(device, int) and not isinstance(device, bool):  # a number alone is the number of a GPU
         device = torch.device("cuda", device)
     elif isinstance(device, str) and device.partition(":")[0] == "cuda":
         device = torch.device(device)
@@ -28,7 +30,9 @@ def on_cpu(device: Any) -> Any:
 
 
 class OnTheGpu(TorchFunctionMode):
-    """While it is on, in one thread, functions of PyTorch take the GPU for the CPU, and what they tell of the CPU is told of the GPU."""
+    """A mode for one thread: PyTorch's functions take the GPU's device for the CPU's, and report the CPU's as the
+    GPU's.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -51,7 +55,7 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 
 def _to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-    """To the GPU it is the same tensor, to the CPU a copy, as between two memories."""
+    """In place of `Tensor.to`: a move to the GPU returns the tensor itself, a move to the CPU a copy."""
     target = options["device"] if "device" in options else args[0] if args else None
     if isinstance(target, torch.device | str | int) and not isinstance(target, bool):
         real = on_cpu(target)
@@ -99,7 +103,7 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
 
 
 def provide() -> None:
-    """For code of the submission's that PyTorch calls without the mode, and devices that it takes elsewhere."""
+    """Patch the places that the mode does not reach: backward passes, and devices in contexts and generators."""
     for name in ("apply", "apply_boxed"):  # backward passes are called while the mode is off
         if hasattr(BackwardCFunction, name):
             setattr(BackwardCFunction, name, _asking(getattr(BackwardCFunction, name)))

@@ -1,4 +1,7 @@
-"""`torch.cuda.*`, as the grading GPU would answer. Work is done when it is asked for: a stream is always empty, an event is a moment."""
+"""Replaces the names of `torch.cuda` by answers of the grading GPU.
+
+Work on a CPU is done when a call returns. So a stream is always empty, and an event is a moment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ BLOCK_BYTES = 48 << 10  # of shared memory, for a block that does not ask for mo
 
 
 class Stream:
-    """One of the GPU's streams, all of which have done what they were given."""
+    """A stream, whose work is always done."""
 
     device, device_index, cuda_stream, priority = GPU, 0, 0, 0
 
@@ -74,7 +77,7 @@ class Event:
         """As `synchronize`."""
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds; more than none, for programs divide by them."""
+        """Milliseconds, above 0 because programs divide by them."""
         if self._at is None or end._at is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return max(1e-3, (end._at - self._at) * 1e3)
@@ -84,17 +87,17 @@ _default = _current = Stream()
 
 
 class Device:
-    """`torch.cuda.device(...)`: the device that is current in a block; there is one."""
+    """`torch.cuda.device(...)`: makes a device current in a block. There is only one device."""
 
     def __init__(self, device: Any = None) -> None:
         on_cpu(None if isinstance(device, int) and device < 0 else device)
         self.idx, self.prev_idx = 0, 0
 
     def __enter__(self) -> None:
-        """It is the current one already."""
+        """The device is current already."""
 
     def __exit__(self, *_: object) -> None:
-        """It stays the current one."""
+        """The device stays current."""
 
 
 def _set_stream(stream: Stream) -> None:
@@ -108,7 +111,7 @@ def _nothing(*_: Any, **__: Any) -> Iterator[None]:
 
 
 def _of_device(result: Any) -> Callable[..., Any]:
-    """A function for one name: torch.compile wants each to be another."""
+    """A new function that returns `result`: torch.compile needs a different function for each name."""
 
     def answer(device: Any = None, *_: Any, **__: Any) -> Any:
         on_cpu(device)
@@ -129,7 +132,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 
 def properties(gpu: Gpu) -> SimpleNamespace:
-    """What `torch.cuda.get_device_properties` returns."""
+    """The value of `torch.cuda.get_device_properties`."""
     major, minor = gpu.capability
     return SimpleNamespace(
         name=gpu.name,
@@ -156,7 +159,7 @@ def properties(gpu: Gpu) -> SimpleNamespace:
 
 
 def results(gpu: Gpu) -> dict[str, Any]:
-    """What the functions of torch.cuda return that take a device or nothing of importance, by their names."""
+    """The values of functions of torch.cuda, by name. The functions take a device, or arguments without effect here."""
     total = gpu.memory_mib << 20
     return {
         **dict.fromkeys(("is_available", "is_initialized", "is_tf32_supported"), True),
@@ -179,7 +182,7 @@ def results(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-# These take other arguments.
+# Functions with other arguments, and classes.
 OTHERS: dict[str, Any] = {
     **{name: _of_numbers(None) for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")},
     "initial_seed": _of_numbers(0),
@@ -209,7 +212,7 @@ NVTX = {"range_push": lambda *_, **__: 0, "range_pop": lambda: 0, "mark": lambda
 
 
 def provide(gpu: Gpu) -> None:
-    """Have torch.cuda answer as this GPU would."""
+    """Patch torch.cuda, torch.cuda.nvtx and torch.accelerator to answer as this GPU."""
     cuda = {name: _of_device(result) for name, result in results(gpu).items()} | OTHERS
     for module, known in ((torch.cuda, cuda), (torch.cuda.nvtx, NVTX), (torch.accelerator, ACCELERATOR)):
         for name, answer in known.items():

@@ -1,4 +1,4 @@
-"""What Triton asks of a driver, as the grading GPU's would answer."""
+"""A driver for Triton that answers as the grading GPU's driver, and launches by interpreting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grader.protocol import Gpu
 from grader.worker.absent_gpu.tensors import GPU
 
 MAX_THREADS = 1024  # of a block
-SIZED = 0x04  # an attribute in `.nv.info` whose value has a size: here the number of a function, and what it has of something
+SIZED = 0x04  # the form of an attribute in `.nv.info` with a size; the value is a function's number and a count
 REGISTERS, FRAME_BYTES = 0x2F, 0x11
 
 
@@ -39,13 +39,13 @@ class Utils:
         }
 
     def load_binary(self, _name: str, cubin: bytes, _shared: int, _device: int) -> tuple[int, int, int, int, int]:
-        """Module and function, which are not there; registers of a thread, spilled words, and the threads that a block may have."""
+        """Stand-ins for module and function; registers of a thread, spilled words, and the most threads of a block."""
         registers, frame = resources(cubin)
         return 1, 1, registers, frame // 4, min(MAX_THREADS, self._gpu.registers // max(1, registers) // 32 * 32)
 
 
 def resources(cubin: bytes) -> tuple[int, int]:
-    """Registers of a thread and its bytes in local memory, from a kernel's cubin, an ELF file: the most that a function of it has."""
+    """Registers and bytes of local memory of a thread: the most of any function in a kernel's cubin, an ELF file."""
     start, entry_bytes, count, names = (*struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HHH", cubin, 58))
     # Of each section: name, type, flags, address, offset, size, link, info.
     sections = [struct.unpack_from("<IIQQQQII", cubin, start + number * entry_bytes) for number in range(count)]
@@ -62,7 +62,7 @@ def resources(cubin: bytes) -> tuple[int, int]:
 
 
 class Launcher:
-    """Launches a compiled kernel: where the kernel is there to be interpreted it is, elsewhere nothing happens."""
+    """Launches a compiled kernel by interpreting its twin; does nothing for a kernel without one."""
 
     def __init__(self, src: Any, _metadata: Any) -> None:
         self._src = src
@@ -103,7 +103,7 @@ class AbsentGpu:
         return 0
 
     def set_current_device(self, _device: int) -> None:
-        """There is one."""
+        """Does nothing: there is one device."""
 
     def get_current_stream(self, _device: Any = None) -> int:
         return 0
@@ -115,7 +115,7 @@ class AbsentGpu:
         return torch.cuda
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """All configurations are compiled, and the first is as good as any."""
+        """A benchmark for `triton.autotune`: compiles each configuration, and finds all equally fast."""
 
         def bench(launch: Callable[[], object], quantiles: list[float] | None = None, **_: Any) -> list[float]:
             launch()
@@ -127,11 +127,11 @@ class AbsentGpu:
         return torch.empty(1, dtype=torch.int32)
 
     def clear_cache(self, _cache: Any) -> None:
-        """No cache of a GPU's is there."""
+        """Does nothing: there is no GPU with a cache."""
 
 
 def _bench(fn: Callable[[], object], *_: Any, quantiles: Any = None, return_mode: str = "mean", **__: Any) -> Any:
-    """In place of `triton.testing.do_bench`: one run on the CPU, which takes as long as thousands on a GPU."""
+    """In place of `triton.testing.do_bench`: times one run, because a run on the CPU takes as long as thousands on a GPU."""
     start = time.perf_counter()
     fn()
     taken = (time.perf_counter() - start) * 1e3
@@ -141,7 +141,7 @@ def _bench(fn: Callable[[], object], *_: Any, quantiles: Any = None, return_mode
 
 
 def provide(gpu: Gpu) -> None:
-    """Have Triton's driver answer as this GPU would."""
+    """Make an `AbsentGpu` Triton's driver, and replace `triton.testing.do_bench`."""
     driver._default = AbsentGpu(gpu)
     driver.set_active(driver._default)
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _bench

@@ -1,4 +1,6 @@
-"""Variables of loops, as a GPU has them: `for i in range(...)` gives tensors, which have dtypes and methods; `tl.static_range` does not."""
+"""Makes variables of loops tensors in Triton's interpreter, as on a GPU: those of `range` and `tl.range`, not of
+`tl.static_range`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def provide() -> None:
 
 
 def values(numbers: Callable[..., range], *bounds: Any, **options: Any) -> Iterator[Any]:
-    """The values of a loop, with the dtype that its bounds have together."""
+    """The values of a loop: int64 tensors if one of the bounds has 64 bits, else int32."""
     is_wide = any(getattr(one, "dtype", None) in WIDE for one in bounds)
     dtype, kept = (tl.int64, np.int64) if is_wide else (tl.int32, np.int32)
     for number in numbers(*bounds, **options):

@@ -61,7 +61,7 @@ def test_a_wrong_kernel_fails_and_is_told_why(entry: Entry, device: Device, tmp_
     assert [words for case in failed for words in contradictions(case)] == [], (
         "the map shows another place than its words"
     )
-    if device == "cpu" and entry.folder.name in SEEN_AT_A_GLANCE[entry.assignment]:
+    if device == "cpu" and entry.folder.name in SEEN_AT_A_GLANCE.get(entry.assignment, ()):
         assert is_telling(failed[0].map)
 
 
