@@ -138,6 +138,11 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
             "padding that counts in the row sum",
             lambda: over_sum((short - top).exp(), (width - columns) * (-top).exp()),
         )
+        yield (
+            f"with the last entry of each row {width - columns} times more in the sum",
+            f"offsets beyond the last column that are clamped to it: up to column {width} they need a mask",
+            lambda: over_sum((short - top).exp(), (width - columns) * (short[:, -1:] - top).exp()),
+        )
     yield (
         "with a 0 among the entries when the maximum is taken",
         "padding with 0 that takes part in the maximum, or a maximum that starts at 0 instead of −inf",
