@@ -240,7 +240,7 @@ def test_whatever_goes_wrong_has_room_on_one_screen(
     ):
         assert words in " ".join(lines(text)), words
     assert "29 more cases, the same way: n-1" in text or "and 2" in text
-    assert "report.html, or grader run --verbose" in text
+    assert "report.html, or --verbose" in text
 
 
 ENDLESS = {
@@ -262,7 +262,7 @@ def test_words_without_end_have_room_on_one_screen(
     text = shown(report, width=width)
     assert len(text.splitlines()) + OTHER_LINES <= SCREEN
     assert re.search(r"\.\.\. \d+ +more +(characters|lines)", " ".join(lines(text)))
-    assert "grader run --verbose" in text
+    assert "report.html, or --verbose" in text
     everything = shown(report, width=width, verbose=True)
     for words in fields.values():
         assert all(everything.count(letter) >= words.count(letter) for letter in "Mz")
@@ -299,8 +299,8 @@ def test_the_cause_of_most_cases_comes_first_with_one_example(
     assert "2 more cases, the same way: n-1, n-2" in text
     assert text.index("n-0") < text.index("✗ a, b")
     assert text.count("not masked") == text.count("with tea") == 1
-    assert "grader run --verbose" in text
-    assert "grader run --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
+    assert "report.html, or --verbose" in text
+    assert "or --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
 
 
 def test_a_cause_of_an_earlier_part_is_not_told_again(
