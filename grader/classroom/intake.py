@@ -204,7 +204,7 @@ def _told(students: Students, handins: int) -> list[str]:
     late = [one.key for one in everybody if one.late]
     lines = [
         f"students: {len(everybody)}, of whom handed in: {len(everybody) - len(none)}",
-        f"hand-ins in the export: {handins}, without equal ones: {len(copies)}",
+        f"hand-ins in the export: {handins}, different ones: {len(copies)}",
     ]
     lines += [f"handed in nothing: {some(absent)}"] * bool(absent)
     lines += [f"{NOTHING}: {some(unfit)}"] * bool(unfit)

@@ -77,7 +77,7 @@ def test_a_class_has_its_facts_its_students_and_their_files(made: Class) -> None
     assert told == [
         "recognised: Gradescope's export: submission_metadata.yml names 2 submissions",
         "students: 3, of whom handed in: 2",
-        "hand-ins in the export: 2, without equal ones: 2",
+        "hand-ins in the export: 2, different ones: 2",
         "handed in nothing: eturing",
     ]
     assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
@@ -87,7 +87,7 @@ def test_a_class_has_its_facts_its_students_and_their_files(made: Class) -> None
 def test_a_group_has_one_hand_in(made: Class) -> None:
     told = made.new(exports.gradescope([Handed(ADA, together_with=[BEN])]), [ADA, BEN])
     assert made.student("alovelace").handin == made.student("bnakamura").handin != ""
-    assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, without equal ones: 1"]
+    assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, different ones: 1"]
 
 
 def test_equal_files_are_one_copy_and_listed(made: Class) -> None:
