@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.classroom import intake
+from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.intake import NOTHING, Order, add_to_class, new_class
 from grader.classroom.model import Attempt, Run, Student
@@ -300,6 +301,16 @@ def test_a_class_is_for_its_owner(made: Class) -> None:
 
 
 # A later export -------------------------------------------------------------------------------------------------------
+
+
+def test_who_handed_in_again_under_an_override_is_told(made: Class) -> None:
+    """The new hand-in counts, and changes nothing: a new TA has to hear of it."""
+    made.new(exports.canvas([of(ADA), of(BEN)]), [ADA, BEN, EVE])
+    for key in ("alovelace", "bnakamura"):
+        decide_points(made.run, made.student(key), 3, "by hand")
+    decide_points(made.run, made.student("bnakamura"), None, "no")
+    words = "points by decision stand, whatever the new hand-in earns; `grader class decide RUN WHO --withdraw` takes them back: "
+    assert f"{words}alovelace" in made.add(exports.canvas([of(ADA, b"2"), of(BEN, b"2"), of(EVE)]))
 
 
 def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:
