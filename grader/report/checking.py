@@ -15,7 +15,7 @@ from rich.text import Text
 
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
-from grader.report.failures import shortened, within
+from grader.report.failures import Frames, shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, counted, plain
@@ -133,7 +133,7 @@ class CheckView:
         blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
         if result.traceback:
             frames = [shortened(line, LETTERS) for line in result.traceback.rstrip().splitlines()]
-            blocks.append(Padding(plain("\n".join(frames), "dim"), (1, 0, 0, 0)))
+            blocks.append(Padding(Frames(frames), (1, 0, 0, 0)))
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"

@@ -419,6 +419,22 @@ def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_
     assert ("not part of this check" in out.getvalue()) == unknown
 
 
+@pytest.mark.parametrize(("width", "marked"), [(100, True), (60, False)])
+def test_marks_below_a_line_are_there_where_the_line_has_one_row(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int, marked: bool
+) -> None:
+    source = "    x = tl.load(x_ptr + row * x_row_stride + cols * x_col_stride)"
+    traceback = f'  File "softmax.py", line 7, in softmax_kernel\n{source}\n        ^^^^^^^~~~\n'
+    case = make_case("n-1", "failed", traceback=traceback)
+    out = io.StringIO()
+    view = CheckView(Console(file=out, width=width))
+    for event in events_of(case):
+        view(event)
+    for text in (out.getvalue(), shown(make_report(make_part(case, points=LOST)), width=width)):
+        assert "x_col_stride)" in text
+        assert ("^^^~~~" in text) == marked
+
+
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
 def test_prints_of_a_right_file_are_to_be_taken_out(
     make_case: MakeCase, make_part: MakePart, make_report: MakeReport, outcome: str
