@@ -14,12 +14,10 @@ from grader.classroom.archive import open_source
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
-from grader.classroom.model import Decision, Run, Student, Students
+from grader.classroom.model import NOTHING, Decision, Run, Student, Students
 from grader.classroom.platforms import Export, recognise
 from grader.classroom.roster import Ambiguous, ClassList, differing, read_roster, some
 from grader.runfolder import alone_in, remove
-
-NOTHING = "handed in nothing that can be graded"
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from grader.classroom import intake
 from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.intake import NOTHING, Order, add_to_class, new_class
-from grader.classroom.model import Attempt, Run, Student
+from grader.classroom.intake import Order, add_to_class, new_class
+from grader.classroom.model import NOTHING, Attempt, Run, Student
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
