@@ -25,7 +25,7 @@ from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError
-from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub
+from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub, in_place_of
 from grader.verdict import text
 from grader.verdict.blame import blamed
 from grader.verdict.sources import binds
@@ -72,7 +72,10 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     except OSError:
         if path.exists():
             return None
-        return _absent(name=name, tries="", message=f"there is no {name} in {path.parent}")
+        if told := in_place_of(stub, entry, path.parent):
+            return _failed(name="file", tries="the file has the name that is asked for", message=told)
+        where = "here" if path.parent == Path() else f"in {path.parent}"
+        return _absent(name=name, tries="", message=f"there is no {name} {where}")
     if stub.is_file() and stub.read_bytes() == source:
         if told := beside_stub(stub, entry, path.parent):
             return _failed(name="file", tries="the file is the one you wrote in", message=told)

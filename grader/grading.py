@@ -18,7 +18,7 @@ from grader.runfolder import run_folder
 from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
 from grader.sandbox.place import Place
-from grader.submission import SubmissionError, Survey, read_staged, stage, survey
+from grader.submission import Submission, SubmissionError, Survey, in_place_of, read_staged, stage, survey
 from grader.verdict.blame import with_sources
 
 
@@ -70,7 +70,7 @@ class Grading:
             submission=submission.folder,
             info=submission.info,
             refused=submission.refused,
-            misnamed=found.misnamed,
+            misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
             seed=request.seed,
             stop_early=request.stop_early,
             speed=request.speed,
@@ -112,6 +112,16 @@ def grade(
     """
     with open_grading(request.place) as grading, stopping(grading.stop):
         return grading.run(request, on_event)
+
+
+def _misnamed(course: Path, assignments: Iterable[Assignment], submission: Submission) -> dict[str, str]:
+    """By the name of a missing file, a sentence about staged files of any other name that look like it."""
+    told = {
+        one.spec.file: in_place_of(course / "starter" / one.spec.file, one.spec.entry, submission.folder)
+        for one in assignments
+        if one.spec.file not in submission.info.files
+    }
+    return {name: words for name, words in told.items() if words}
 
 
 def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:

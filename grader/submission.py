@@ -135,6 +135,28 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
 
     Raises SubmissionError.
     """
+    found = _defining(stub, entry, folder)
+    return f"{stub.name} is still the starter's stub, but {_kernels(found, stub.name)}" if found else ""
+
+
+def in_place_of(stub: Path, entry: str, folder: Path) -> str:
+    """The same while `folder` has no file of the stub's name."""
+    found = _defining(stub, entry, folder)
+    return f"there is no {stub.name}, but {_kernels(found, stub.name)}" if found else ""
+
+
+def _kernels(found: Sequence[str], name: str) -> str:
+    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
+    return f"{_some(found)} {looks}: {_mend(found, name)}"
+
+
+def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
+    """The files of the stub's kind in `folder` that define the function `entry`, but copies of the stub and files of other assignments.
+
+    None where there is no stub.
+    """
+    if not stub.is_file():
+        return []
     name = re.escape(entry)
     defined = (
         rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]{{0,500}}\{{"
@@ -150,10 +172,7 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
                 source = opened.read(MAX_FILE_BYTES)
                 if source != stubs[stub.name] and re.search(defined, source.decode(errors="replace"), re.MULTILINE):
                     found.append(path)
-    if not found:
-        return ""
-    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
-    return f"{stub.name} is still the starter's stub, but {_some(found)} {looks}: {_mend(found, stub.name)}"
+    return found
 
 
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:

@@ -29,7 +29,7 @@ Work on the files beside this one; each starts with what is checked and the step
 
     grader check                # the first mistake in each file, in seconds; without a GPU too
     grader check --watch        # the same again whenever you save
-    grader check -a {first}
+    grader check -a {first}   # one assignment alone
     grader run .                # everything, with points; speed needs a GPU
 
 In VS Code, `Run Build Task` (Ctrl+Shift+B) is `grader check --watch`: mistakes stand at their lines. For other editors there is

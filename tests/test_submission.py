@@ -28,6 +28,7 @@ from grader.submission import (
     Submission,
     SubmissionError,
     beside_stub,
+    in_place_of,
     stage,
     survey,
     unfit,
@@ -657,6 +658,21 @@ def test_a_kernel_beside_an_untouched_stub_is_named(begun: Path, file: str, cont
     name, entry = ("gelu.cu", "gelu") if file.endswith(".cu") else ("softmax.py", "softmax")
     words = f"{name} is still the starter's stub, but {file} looks like your kernel: {mend}"
     assert beside_stub(begun.parent / "starter" / name, entry, begun) == words
+
+
+@pytest.mark.parametrize(("file", "content"), [("lab2.py", KERNEL), ("work/kernel.py", KERNEL), ("lab2.cu", CU_KERNEL)])
+def test_a_kernel_in_a_file_of_any_name_is_named_where_the_file_that_is_asked_for_is_missing(
+    begun: Path, file: str, content: str
+) -> None:
+    name, entry = ("gelu.cu", "gelu") if file.endswith(".cu") else ("softmax.py", "softmax")
+    (begun / name).unlink()
+    laid_out(begun, file)
+    (begun / file).write_text(content)
+    mend = f"move it out of its folder, as {name}" if "/" in file else f"rename it to {name}"
+    words = f"there is no {name}, but {file} looks like your kernel: {mend}"
+    assert in_place_of(begun.parent / "starter" / name, entry, begun) == words
+    assert in_place_of(begun.parent / "no starter" / name, entry, begun) == ""
+    assert in_place_of(begun.parent / "starter" / name, "another", begun) == ""
 
 
 def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:

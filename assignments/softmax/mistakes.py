@@ -207,7 +207,7 @@ def _mistakes(whole: Tensor, part: slice, got: Tensor) -> Iterator[tuple[str, st
     for block in (block for block in reversed(ROW_BLOCKS) if block < columns):
         if bool(torch.isneginf(short[:, :block]).all(-1).any()):
             yield (
-                f"when a block of {block} with nothing but −inf makes its row NaN",
+                f"when a block of at most {block} with nothing but −inf makes its row NaN",
                 "−inf − (−inf) while all entries so far are −inf",
                 lambda: _softmax(x).masked_fill(torch.isneginf(short[:, :block]).all(-1, keepdim=True), math.nan),
             )

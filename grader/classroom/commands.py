@@ -37,13 +37,14 @@ from grader.console import (
     WantedDevice,
     WantedSandbox,
     catch_signals,
+    complaints,
     console,
     failures,
     note,
 )
 from grader.course import own_course
 from grader.fingerprint import fingerprint
-from grader.report.style import plain
+from grader.report.style import counted, plain
 from grader.sandbox.place import DEFAULT_IMAGE
 
 classes = typer.Typer(no_args_is_help=True, help="Grade a class: its hand-ins, its grades, its complaints.")
@@ -305,9 +306,9 @@ def regrade_(
         chosen = list(students) if everyone else find_all(students, who or ())
         made = decisions.ask_again(folder, chosen, reason, by)
         shared = sum(bool(one.handin) for one in chosen) - len(made)
-        words = f"; {shared} more students have the same hand-ins" if shared else ""
+        words = f"; {counted(shared, 'more student')} handed in the same" if shared else ""
         console.print(
-            plain(f"{len(made)} hand-ins get one attempt more{words}: grader class run {run}"), soft_wrap=True
+            plain(f"one attempt more of {counted(len(made), 'hand-in')}{words}: grader class run {run}"), soft_wrap=True
         )
         if nothing := [named(one) for one in chosen if not one.handin]:
             note(f"nothing was handed in by {len(nothing)}: {', '.join(nothing[:5])}")
@@ -383,12 +384,11 @@ def leaderboard_(
         boards = leaderboard.leaderboard(Grades(RunFolder(run)))
         if markdown or csv:
             typer.echo(leaderboard.markdown(boards) if markdown else leaderboard.table(boards), nl=False)
-            return
-        for board in boards:
+        for board in [] if markdown or csv else boards:
             table = Table(*leaderboard.HEAD, box=None, pad_edge=False)
             for entry in board.entries:
                 table.add_row(*map(plain, leaderboard.cells(entry)))
             console.print(plain(leaderboard.heading(board), "bold"), soft_wrap=True)
             console.print(table)
         if not boards:
-            note("no report has a measured speed: speed needs a GPU")
+            complaints.print(plain("note: no report has a measured speed: speed needs a GPU", "yellow"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.classroom.folder import RunFolder
-from grader.classroom.model import Attempt, Decision, Student
+from grader.classroom.model import NOTHING, Attempt, Decision, Student
 from grader.console import EXIT_USAGE
 from grader.report.json_file import REPORT, ReportError, read_report
 from grader.report.model import Points
@@ -109,7 +109,7 @@ class Grades:
     def of(self, student: Student) -> Grade:
         override = override_of(self.decisions, student)
         if not student.handin:
-            return Grade(student, None, override, NOTHING_HANDED_IN)
+            return Grade(student, None, override, NOTHING if NOTHING in student.notes else NOTHING_HANDED_IN)
         attempts = self.ended(student.handin)
         counting = counts(attempts, self.decisions, student)
         return Grade(student, counting, override, "" if counting else _missing(attempts))

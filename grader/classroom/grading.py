@@ -78,7 +78,7 @@ class Handins:
             try:
                 stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, known))
             except SubmissionError as error:
-                return str(error)
+                return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
         return ""
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from grader.classroom.archive import open_source
 from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
-from grader.classroom.model import Run, Student, Students
+from grader.classroom.model import NOTHING, Decision, Run, Student, Students
 from grader.classroom.platforms import Export, recognise
 from grader.classroom.roster import Ambiguous, ClassList, differing, read_roster, some
 from grader.runfolder import alone_in, remove
-
-NOTHING = "handed in nothing that can be graded"
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,8 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
         after = _students(intake, (*before.notes, *notes))
         os.sync()
         run.write(after)
-    return [f"recognised: {export.sentence}", *_changes(before, after, len(export.handins))]
+    changes = _changes(before, after, len(export.handins), run.decisions())
+    return [f"recognised: {export.sentence}", *changes]
 
 
 def _intake(run: RunFolder, order: Order, students: ClassList) -> Intake:
@@ -206,7 +206,7 @@ def _told(students: Students, handins: int) -> list[str]:
     late = [one.key for one in everybody if one.late]
     lines = [
         f"students: {len(everybody)}, of whom handed in: {len(everybody) - len(none)}",
-        f"hand-ins in the export: {handins}, without equal ones: {len(copies)}",
+        f"hand-ins in the export: {handins}, different ones: {len(copies)}",
     ]
     lines += [f"handed in nothing: {some(absent)}"] * bool(absent)
     lines += [f"{NOTHING}: {some(unfit)}"] * bool(unfit)
@@ -222,15 +222,19 @@ def _notes_of(students: Iterable[Student]) -> list[str]:
     return [*notes[:MAX_TOLD], *([f"and {more} more notes, in students.json"] if more > 0 else [])]
 
 
-def _changes(before: Students, after: Students, handins: int) -> list[str]:
+def _changes(before: Students, after: Students, handins: int, decisions: Sequence[Decision]) -> list[str]:
     earlier = {one.key: one for one in before.students}
     new = [one for one in after.students if one.key not in earlier]
     again = [one for one in after.students if one.key in earlier and one.handin != earlier[one.key].handin]
     first = [one.key for one in again if not earlier[one.key].handin]
     replaced = [one.key for one in again if earlier[one.key].handin]
+    decided = [one.key for one in again if override_of(decisions, one) is not None]
     noted = [one for one in after.students if one.key in earlier and one.notes != earlier[one.key].notes]
     lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
     lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
     lines += [f"handed in for the first time: {some(first)}"] * bool(first)
+    if decided:
+        takes_back = "`grader class decide RUN WHO --withdraw` takes them back"
+        lines.append(f"points by decision stand, whatever the new hand-in earns; {takes_back}: {some(decided)}")
     lines += [note for note in after.notes if note not in before.notes]
     return [*lines, *_notes_of((*new, *noted))]

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 HandInId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.@+-]{1,100}$")]
 
+NOTHING = "handed in nothing that can be graded"  # a note of a student without a hand-in
+
 
 class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -58,7 +58,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
     course = course_of(run)
     load_course(course, run.assignments)
     everything = read_tasks(folder)
-    tasks = chosen(everything, options.only)
+    tasks = chosen(everything, options.only, folder.students().students)
     if lost := [one.handin for one in tasks if not (folder.handins / one.handin).is_dir()]:
         raise ClassError(f"{folder.handins}: {', '.join(lost)}: the files of a hand-in that counts are not there")
     here = stations(run, () if run.device == "cpu" else options.found(), options.gpus, options.locks)

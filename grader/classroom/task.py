@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.model import Attempt, Student
+from grader.classroom.people import find, shown
 
 MAX_FAULTS = 3  # spoilt attempts, for each attempt that is wanted
 UNUSABLE = 2  # the exit code of `grader run` for a submission that nobody can grade
@@ -81,12 +82,19 @@ def read_tasks(folder: RunFolder) -> list[Task]:
     return [read_again(folder, Task(one, tuple(keys), 1 + regrades[one])) for one, keys in owners.items()]
 
 
-def chosen(tasks: list[Task], only: Collection[str]) -> list[Task]:
-    """The tasks of these hand-ins or students; all if `only` is empty. Raises ClassError."""
-    named = {name for one in tasks for name in (one.handin, *one.students)}
-    if unknown := [name for name in only if name not in named]:
-        raise ClassError(f"{', '.join(unknown)}: no hand-in that counts, and no student who has one")
-    return [one for one in tasks if not only or {one.handin, *one.students} & set(only)]
+def chosen(tasks: list[Task], only: Collection[str], students: Sequence[Student]) -> list[Task]:
+    """The tasks of these hand-ins or students, each named as `find` takes it; all if `only` is empty. Raises ClassError."""
+    handins = {one.handin for one in tasks}
+    found = []
+    for name in (name for name in only if name not in handins):
+        try:
+            found.append(find(students, name))
+        except ClassError as error:
+            raise ClassError(f"{name}: no hand-in that counts; {error}") from None
+    if without := [shown(one) for one in found if one.handin not in handins]:
+        raise ClassError(f"{', '.join(without)}: no hand-in that counts")
+    wanted = {*only, *(one.handin for one in found)}
+    return [one for one in tasks if not only or one.handin in wanted]
 
 
 def without_handin(students: Iterable[Student]) -> list[str]:

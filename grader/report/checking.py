@@ -15,7 +15,7 @@ from rich.text import Text
 
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
-from grader.report.failures import shortened, within
+from grader.report.failures import Frames, shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, counted, plain
@@ -113,7 +113,7 @@ class CheckView:
                 self._with_inputs.append(assignment)
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
-            more = f", {left} not possible here" if left else ""
+            more = f", {left} skipped" if left else ""
             told = f"{tally.counted} passed{more}" if tally.passed else f"not checked: {result.message}"
             self.unchecked += not tally.passed
             self._some_right |= bool(tally.passed)
@@ -133,7 +133,7 @@ class CheckView:
         blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
         if result.traceback:
             frames = [shortened(line, LETTERS) for line in result.traceback.rstrip().splitlines()]
-            blocks.append(Padding(plain("\n".join(frames), "dim"), (1, 0, 0, 0)))
+            blocks.append(Padding(Frames(frames), (1, 0, 0, 0)))
         if folded := _folded(tally):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
@@ -168,8 +168,8 @@ class CheckView:
                 self._console.print(block)
         for note in report.submission.notes:
             self._console.print(plain(f"note: {note}", "yellow"))
-        for line in unknown_here(report) if self._some_right else []:
-            self._console.print(plain(line, "dim"))
+        for line in left_open(report) if self._some_right else []:
+            self._console.print(line)
         if self._with_inputs:
             again = " ".join([self._command, *(f"-a {one}" for one in self._with_inputs), f"--seed {report.seed}"])
             self._console.print(plain(f"the same inputs again: {again}", "dim"), soft_wrap=True)
@@ -187,15 +187,17 @@ def _folded(tally: _Tally) -> str:
     return " · ".join(pieces)
 
 
-def unknown_here(report: Report) -> list[str]:
-    """Sentences about the limits of this check, for the student."""
+def left_open(report: Report) -> list[RenderableType]:
+    """What this check says nothing about, for the student."""
     if report.environment.device == "cuda":
-        return ["not part of a check: speed; `grader run` grades it"]
+        return [plain("not part of a check: speed; `grader run` grades it", "dim")]
     skipped: Counter[str] = Counter()
     for case in (case for _, part in report.parts for case in part.cases):
         if case.outcome == "skipped" and not case.message.startswith(NOT_RUN):
             skipped[case.message.removeprefix("needs a GPU: ")] += 1
-    races = ", and whether Triton programs race with each other"
     has_triton = any(one.file.endswith(".py") for one in report.assignments)
-    lines = [f"cannot be known without a GPU: speed{races if has_triton else ''}"]
-    return lines + [f"  {reason} ({counted(count, 'case')})" for reason, count in skipped.items()]
+    compiling = "; whether Triton kernels compile for a GPU, which `grader run` tells" if has_triton else ""
+    reasons = [plain(f"{reason} ({counted(count, 'case')})", "dim") for reason, count in skipped.items()]
+    below: list[RenderableType] = [Padding(reason, (0, 0, 0, 2), expand=False) for reason in reasons]
+    told = plain(f"not part of this check: speed, which needs a GPU{compiling}", "dim")
+    return [told, plain("skipped here:", "dim"), *below] if below else [told]

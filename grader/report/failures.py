@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from grader.report.map_view import LINES, MapView, rows_in
@@ -17,6 +19,22 @@ from grader.verdict.prints import LOG_LINES
 
 EVERYTHING = 10**9
 LINE = 60  # letters
+MARKS = re.compile(r"\s*[~^]+\s*")  # below a line of source, as Python puts them
+
+
+class Frames:
+    """Lines of a traceback; marks below a line are left out where the line has no room on one row, for they would point elsewhere."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = [
+            line
+            for before, line in zip(["", *self._lines], self._lines, strict=False)
+            if not MARKS.fullmatch(line) or max(map(cell_len, (before, line))) <= options.max_width
+        ]
+        yield plain("\n".join(kept), "dim")
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ def case_view(
             else []
         )
         frames = [shortened(line, detail.letters) for line in frames[-detail.traceback_lines :]]
-        lines.append(plain("\n".join([*left_out, *frames]), "dim"))
+        lines.append(Frames([*left_out, *frames]))
     return Group(head, *map(indented, lines))
 
 

@@ -32,7 +32,7 @@ from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.redact import redacted
 from grader.report.style import STYLE, points_words, shortened, shown
 from grader.verdict.blame import blamed
-from grader.verdict.causes import causes
+from grader.verdict.causes import alike, causes
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_NAME = 80  # characters of a submission's name in a table
@@ -87,7 +87,7 @@ def _environment() -> Environment:
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
     environment.filters |= {"points": points_words, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
     environment.filters["short"] = lambda name: shortened(name, MAX_NAME)
-    environment.globals |= {"causes": causes, "error_map": error_map, "merged": _merged}
+    environment.globals |= {"alike": alike, "causes": causes, "error_map": error_map, "merged": _merged}
     return environment
 
 

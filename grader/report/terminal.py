@@ -31,7 +31,7 @@ from grader.report.model import (
 )
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, headline, indented, plain, points_text, shortened
-from grader.verdict.causes import causes
+from grader.verdict.causes import alike, causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
 
@@ -160,7 +160,7 @@ def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
         blocks.append(kernels(result.kernels, {case.message for part in result.parts for case in part.cases}))
     cut = any(is_cut(cause.example, detail) for cause in found)
     if found and not detail.others and (detail != DETAILS[0] or cut or any(map(has_more, found))):
-        blocks.append(plain("all cases, sentences and prints: report.html, or grader run --verbose", "dim"))
+        blocks.append(plain("all cases, sentences and prints: report.html, or --verbose", "dim"))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
 
@@ -200,10 +200,8 @@ def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -
     points = Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points))
     head = headline(plain(part.title, "bold"), points)
     blocks: list[RenderableType] = [head]
-    ran = [case for case in part.cases if case.outcome != "skipped"] or list(part.cases)
-    alike = len({(case.outcome, case.message) for case in ran}) == 1 and (ran[1:] or ran[0].outcome == "skipped")
-    if alike and ran[0].outcome != "passed":
-        return [head, indented(case_view(ran[0], detail, "every case"))]
+    if (every := alike(part.cases)) is not None:
+        return [head, indented(case_view(every, detail, "every case"))]
     blocks.append(_groups(part, detail))
     blocks += failures(part, detail, told)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]

@@ -29,11 +29,12 @@ def advice(
     ]
     if places := IN_DOUBLE.findall(told):
         hints.append(_in_double(places))
-    for one in {one.name: one for one in reversed(kernels)}.values():
+    for one in _worst(kernels):
         if spilled := one.spill_store_bytes + one.spill_load_bytes:
+            where = f"{one.arch}, in {one.case}" if one.case else one.arch
             mend = "take smaller tiles, or more warps" if one.case else "keep fewer values in a thread at a time"
             hints.append(
-                f"{file}: {one.name} has too few registers for its values and spills {spilled} bytes to memory ({one.arch}): {mend}"
+                f"{file}: {one.name} has too few registers for its values and spills {spilled} bytes to memory ({where}): {mend}"
             )
         elif one.stack_bytes:
             hints.append(
@@ -41,6 +42,20 @@ def advice(
                 f"({one.arch}): consistent with an array whose index is known only when it runs, or with printf"
             )
     return tuple(hints)
+
+
+def _worst(kernels: Sequence[KernelResources]) -> list[KernelResources]:
+    """Of each kernel the launch that keeps the most bytes in local memory: the registers may hold one case's blocks and not another's."""
+    found: dict[str, KernelResources] = {}
+    for one in kernels:
+        before = found.setdefault(one.name, one)
+        if _local(one) > _local(before):
+            found[one.name] = one
+    return list(found.values())
+
+
+def _local(one: KernelResources) -> tuple[int, int]:
+    return one.spill_store_bytes + one.spill_load_bytes, one.stack_bytes
 
 
 def _in_double(places: Sequence[tuple[str, str]]) -> str:

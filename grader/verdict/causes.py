@@ -68,6 +68,18 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     return found
 
 
+def alike(cases: Iterable[CaseResult]) -> CaseResult | None:
+    """The first of several cases that all ended without success, with one outcome and one message; else None.
+
+    Skipped cases count only where there are no others, and a single one then counts as several.
+    """
+    every = list(cases)
+    ran = [case for case in every if case.outcome != "skipped"] or every
+    if len({(case.outcome, case.message) for case in ran}) != 1 or ran[0].outcome == "passed":
+        return None
+    return ran[0] if ran[1:] or ran[0].outcome == "skipped" else None
+
+
 def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:
     """A part's cases; only the examples of its first causes keep their maps."""
     kept = [cause.example for cause in causes(cases)[:MAX_MAPS]]

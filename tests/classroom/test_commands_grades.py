@@ -31,7 +31,7 @@ def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> No
     assert looked.exit_code == 0, looked.output
     assert "grade: 98 of 100 points by attempt 1" in looked.output
     asked = typed("regrade", run, "s0", "lazy", "--reason", "complaint", "--by", "ta")
-    assert "1 hand-ins get one attempt more: grader class run" in asked.output
+    assert "one attempt more of 1 hand-in: grader class run" in asked.output
     assert "nothing was handed in by 1: lazy" in asked.output
     made.attempt(made.students[0], GPU)
     assert "1x1: failed → passed" in typed("diff", run).output
@@ -56,7 +56,7 @@ def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> No
 
 def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
     assert (
-        "2 hand-ins get one attempt more"
+        "one attempt more of 2 hand-ins"
         in typed("regrade", made.folder.path, "--all", "--reason", "a new course").output
     )
     assert [one.who for one in made.folder.decisions()] == ["s0", "s1"]
@@ -103,6 +103,13 @@ def test_exports_and_boards_are_written(made: MadeClass) -> None:
     assert "the machine's limit" in typed("leaderboard", run).output
     assert typed("leaderboard", run, "--markdown").output.startswith("## GeLU in CUDA C++, on NVIDIA H100")
     assert typed("leaderboard", run, "--csv").output.startswith("gpu,part,sizes,baseline,rank,name,speedup,low,high\n")
+
+
+@pytest.mark.parametrize("form", [(), ("--markdown",), ("--csv",)])
+def test_a_board_without_a_speed_says_so_beside_what_is_redirected(tmp_path: Path, form: tuple[str, ...]) -> None:
+    told = typed("leaderboard", class_of(tmp_path / "RUN", []).folder.path, *form)
+    assert told.stderr == "note: no report has a measured speed: speed needs a GPU\n"
+    assert "note" not in told.stdout
 
 
 def test_a_disk_that_is_full_is_a_fault_of_the_machine(made: MadeClass, monkeypatch: pytest.MonkeyPatch) -> None:

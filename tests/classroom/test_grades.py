@@ -104,6 +104,7 @@ def test_points_that_were_not_graded_are_open_and_no_zero(made: MadeClass) -> No
 
 def test_why_there_is_no_grade(made: MadeClass) -> None:
     made.student("nothing")
+    made.student("pdf", notes=("lab.pdf: ignored", "handed in nothing that can be graded"))
     made.student("soon", files=softmax(1))
     made.attempt(made.student("fault", files=softmax(2)), None, fault="no GPU here", exit_code=3)
     made.attempt(made.student("unusable", files=softmax(3)), None, fault="there is no softmax.py", exit_code=2)
@@ -114,6 +115,7 @@ def test_why_there_is_no_grade(made: MadeClass) -> None:
     grades = {one.student.key: one for one in Grades(made.folder)}
     assert {one.earned for one in grades.values()} == {None}
     assert grades["nothing"].why == "nothing was handed in"
+    assert grades["pdf"].why == "handed in nothing that can be graded"
     assert grades["soon"].why == "not graded yet"
     assert grades["fault"].why == "machine fault: no GPU here"
     assert grades["unusable"].why == "unusable submission: there is no softmax.py"

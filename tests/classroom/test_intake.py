@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.classroom import intake
+from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.intake import NOTHING, Order, add_to_class, new_class
-from grader.classroom.model import Attempt, Run, Student
+from grader.classroom.intake import Order, add_to_class, new_class
+from grader.classroom.model import NOTHING, Attempt, Run, Student
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
@@ -77,7 +78,7 @@ def test_a_class_has_its_facts_its_students_and_their_files(made: Class) -> None
     assert told == [
         "recognised: Gradescope's export: submission_metadata.yml names 2 submissions",
         "students: 3, of whom handed in: 2",
-        "hand-ins in the export: 2, without equal ones: 2",
+        "hand-ins in the export: 2, different ones: 2",
         "handed in nothing: eturing",
     ]
     assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
@@ -87,7 +88,7 @@ def test_a_class_has_its_facts_its_students_and_their_files(made: Class) -> None
 def test_a_group_has_one_hand_in(made: Class) -> None:
     told = made.new(exports.gradescope([Handed(ADA, together_with=[BEN])]), [ADA, BEN])
     assert made.student("alovelace").handin == made.student("bnakamura").handin != ""
-    assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, without equal ones: 1"]
+    assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, different ones: 1"]
 
 
 def test_equal_files_are_one_copy_and_listed(made: Class) -> None:
@@ -300,6 +301,16 @@ def test_a_class_is_for_its_owner(made: Class) -> None:
 
 
 # A later export -------------------------------------------------------------------------------------------------------
+
+
+def test_who_handed_in_again_under_an_override_is_told(made: Class) -> None:
+    """The new hand-in counts, and changes nothing: a new TA has to hear of it."""
+    made.new(exports.canvas([of(ADA), of(BEN)]), [ADA, BEN, EVE])
+    for key in ("alovelace", "bnakamura"):
+        decide_points(made.run, made.student(key), 3, "by hand")
+    decide_points(made.run, made.student("bnakamura"), None, "no")
+    words = "points by decision stand, whatever the new hand-in earns; `grader class decide RUN WHO --withdraw` takes them back: "
+    assert f"{words}alovelace" in made.add(exports.canvas([of(ADA, b"2"), of(BEN, b"2"), of(EVE)]))
 
 
 def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:

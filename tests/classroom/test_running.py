@@ -61,7 +61,7 @@ def test_one_task_alone(room: Room) -> None:
     assert room.grade(made, only=("bob",))
     assert [handin for handin, _ in made.started] == [made.handin("bob")]
     assert room.output.getvalue().splitlines()[-1] == "1 hand-in: 1 graded"
-    with pytest.raises(ClassError, match="zoe: no hand-in that counts"):
+    with pytest.raises(ClassError, match="zoe: no hand-in that counts; no student"):
         room.grade(made, only=("zoe",))
 
 

@@ -89,12 +89,17 @@ def test_attempts_are_read_from_the_files(folder: RunFolder) -> None:
 
 
 def test_some_are_chosen_by_hand_in_or_student(folder: RunFolder) -> None:
-    tasks = read_tasks(folder)
-    assert [one.handin for one in chosen(tasks, ())] == [B, A]
-    assert [one.handin for one in chosen(tasks, ["carl"])] == [A]
-    assert [one.handin for one in chosen(tasks, [A, "dora"])] == [B, A]
-    with pytest.raises(ClassError, match="bob, nobody: no hand-in that counts"):
-        chosen(tasks, ["bob", "nobody", "carl"])
+    tasks, students = read_tasks(folder), folder.students().students
+    assert [one.handin for one in chosen(tasks, (), students)] == [B, A]
+    assert [one.handin for one in chosen(tasks, ["carl"], students)] == [A]
+    assert [one.handin for one in chosen(tasks, [A, "dora"], students)] == [B, A]
+    assert [one.handin for one in chosen(tasks, ["car"], students)] == [A], "as `grader class show` finds a student"
+    with pytest.raises(ClassError, match="bob: no hand-in that counts"):
+        chosen(tasks, ["bob", "carl"], students)
+    with pytest.raises(
+        ClassError, match="nobody: no hand-in that counts; no student has the key, name, email or id 'nobody'"
+    ):
+        chosen(tasks, ["nobody"], students)
 
 
 def test_words_name_the_first_students() -> None:

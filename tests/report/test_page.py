@@ -218,6 +218,21 @@ def test_cases_that_fail_in_the_same_words_have_them_once(
     assert all(case.title in Parsed(text).text for case in cases)
 
 
+def test_cases_that_all_end_alike_are_called_every_case(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
+) -> None:
+    """As on a terminal; a file that is not there is not told of its first case."""
+    words = "there is no softmax.py in the submission"
+    absent = [make_case(name, "not_implemented", message=words, tries=f"tries {name}") for name in ("n-0", "n-1")]
+    skipped = make_case("far", "skipped", message="needs a GPU")
+    text = page(make_report(make_part(*absent, skipped)))
+    (story,) = re.findall(r"<article.*?</article>", text, re.DOTALL)
+    assert "every case" in story
+    assert words in story
+    assert not re.search("n-0|n-1|more case", story)
+    assert "every case" not in page(make_report(make_part(*absent, make_case())))
+
+
 def test_a_long_log_is_cut(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
     text = page(make_report(make_part(make_case()), log="x" * 100_000))
     assert "x" * MAX_LOG in text

@@ -240,7 +240,7 @@ def test_whatever_goes_wrong_has_room_on_one_screen(
     ):
         assert words in " ".join(lines(text)), words
     assert "29 more cases, the same way: n-1" in text or "and 2" in text
-    assert "report.html, or grader run --verbose" in text
+    assert "report.html, or --verbose" in text
 
 
 ENDLESS = {
@@ -262,7 +262,7 @@ def test_words_without_end_have_room_on_one_screen(
     text = shown(report, width=width)
     assert len(text.splitlines()) + OTHER_LINES <= SCREEN
     assert re.search(r"\.\.\. \d+ +more +(characters|lines)", " ".join(lines(text)))
-    assert "grader run --verbose" in text
+    assert "report.html, or --verbose" in text
     everything = shown(report, width=width, verbose=True)
     for words in fields.values():
         assert all(everything.count(letter) >= words.count(letter) for letter in "Mz")
@@ -299,8 +299,8 @@ def test_the_cause_of_most_cases_comes_first_with_one_example(
     assert "2 more cases, the same way: n-1, n-2" in text
     assert text.index("n-0") < text.index("✗ a, b")
     assert text.count("not masked") == text.count("with tea") == 1
-    assert "grader run --verbose" in text
-    assert "grader run --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
+    assert "report.html, or --verbose" in text
+    assert "or --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
 
 
 def test_a_cause_of_an_earlier_part_is_not_told_again(
@@ -416,7 +416,23 @@ def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_
     view.finish(make_report(make_part(case)))
     assert ("the same inputs again: grader check mine -a softmax --seed 4711\n" in out.getvalue()) == seed
     assert ("--seed" in out.getvalue()) == seed
-    assert ("cannot be known without a GPU" in out.getvalue()) == unknown
+    assert ("not part of this check" in out.getvalue()) == unknown
+
+
+@pytest.mark.parametrize(("width", "marked"), [(100, True), (60, False)])
+def test_marks_below_a_line_are_there_where_the_line_has_one_row(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int, marked: bool
+) -> None:
+    source = "    x = tl.load(x_ptr + row * x_row_stride + cols * x_col_stride)"
+    traceback = f'  File "softmax.py", line 7, in softmax_kernel\n{source}\n        ^^^^^^^~~~\n'
+    case = make_case("n-1", "failed", traceback=traceback)
+    out = io.StringIO()
+    view = CheckView(Console(file=out, width=width))
+    for event in events_of(case):
+        view(event)
+    for text in (out.getvalue(), shown(make_report(make_part(case, points=LOST)), width=width)):
+        assert "x_col_stride)" in text
+        assert ("^^^~~~" in text) == marked
 
 
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
@@ -428,11 +444,12 @@ def test_prints_of_a_right_file_are_to_be_taken_out(
     assert ("take them out before you hand in" in text) == (outcome == "passed")
 
 
-@pytest.mark.parametrize(("file", "races"), [("softmax.py", True), ("softmax.cu", False)])
-def test_a_check_shows_hints_and_what_only_a_gpu_shows(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, file: str, races: bool
+@pytest.mark.parametrize(("file", "triton"), [("softmax.py", True), ("softmax.cu", False)])
+def test_a_check_shows_hints_and_what_it_leaves_open(
+    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, file: str, triton: bool
 ) -> None:
-    report = hinted(make_report(make_part(make_case())))
+    far = make_case("far", "skipped", message="needs a GPU: rows so far apart that their offsets need 64 bits")
+    report = hinted(make_report(make_part(make_case(), far)))
     (one,) = report.assignments
     report = report.model_copy(update={"assignments": (one.model_copy(update={"file": file}),)})
     out = io.StringIO()
@@ -441,8 +458,9 @@ def test_a_check_shows_hints_and_what_only_a_gpu_shows(
         view(event)
     view.finish(report)
     assert f"hint: {HINT}" in out.getvalue()
-    assert "cannot be known without a GPU: speed" in out.getvalue()
-    assert ("Triton programs race" in out.getvalue()) == races
+    assert "not part of this check: speed, which needs a GPU" in out.getvalue()
+    assert ("whether Triton kernels compile for a GPU" in out.getvalue()) == triton
+    assert "skipped here:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in out.getvalue()
 
 
 def test_a_property_is_called_by_what_it_tries(

@@ -66,6 +66,13 @@ def test_a_kernel_of_several_cases_is_told_once() -> None:
     assert len(hints(*(resources(spill_load_bytes=8, case=case) for case in ("small", "large")))) == 1
 
 
+def test_of_a_kernels_launches_the_one_that_spills_most_is_told() -> None:
+    """As of a softmax that takes every row as one block: 1024 columns fit, 131072 do not."""
+    spills = {"4096x1024": 0, "8x131072": 35000, "many-rows": 8}
+    (hint,) = hints(*(resources(spill_load_bytes=spilled, case=case) for case, spilled in spills.items()))
+    assert "spills 35000 bytes to memory (sm_90, in 8x131072)" in hint
+
+
 def test_work_on_another_stream_is_told_as_what_a_gpu_will_grade() -> None:
     (hint,) = hints(off_stream=("tile.cu:12: the launch of tile",))
     assert hint.startswith("tile.cu:12: the launch of tile does not name `stream`")
