@@ -309,8 +309,11 @@ def test_an_interrupted_run_leaves_no_process_and_no_draft(room: Room, monkeypat
     assert not any(psutil.pid_exists(int((made.notes / name).read_text())) for name in ("alice", "bob"))
     assert states(made) == {"left": 2}
     assert made.leftovers == []
+    deadline = time.monotonic() + 30  # until the kernel has ended the last of a killed group, which holds the lock
     for name in ("alice", "bob"):
-        assert lock(made.run.tasks(made.handin(name)) / NAME) is not None
+        while lock(made.run.tasks(made.handin(name)) / NAME) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def test_a_hung_grading_is_a_fault_of_the_machine(room: Room) -> None:

@@ -1,4 +1,7 @@
-"""A class of sixty with real gradings, of which some are killed or stopped, and whose run is killed twice: each is counted once."""
+"""A class of sixty, of which some gradings are killed or stopped, and whose run is killed twice: each hand-in is counted once.
+
+Each fifth grading is a real one, and all that are killed or stopped are; the others are scripts, which take next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,9 +23,10 @@ from grader.report.json_file import read_report
 from tests.conftest import IMPORTS, Course, open_to_workers
 from tests.support.gradings import Scripted
 
-pytestmark = [pytest.mark.grading, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.grading, pytest.mark.timeout(900)]
 
 STUDENTS = 60
+REAL = 5  # one hand-in of so many is graded by `grader run`
 LIMIT_S = 60  # of a grading that takes three to six on idle cores
 # `grader class run` on a machine with two GPUs, whose gradings run on the CPU.
 RUN = """
@@ -40,7 +45,9 @@ run = grader_run(folder.run(), course_of(folder.run()))
 def command(handin, output, gpu):
     with (notes / "commands").open("a") as file:
         file.write(f"{handin.name} {gpu}\\n")
-    return run(handin, output, None)
+    script = handin / "script.md"
+    is_real = "grader run" in script.read_text()
+    return run(handin, output, None) if is_real else ["/bin/sh", script, handin, output, "cpu", notes]
 
 gpus = [Gpu("GPU-1", ""), Gpu("GPU-2", "")]
 options = Options(limit_s=float(sys.argv[3]), command=command, found=lambda: gpus, locks=notes)
@@ -81,47 +88,66 @@ class Graded:
         tasks = self.made.run.path / "tasks"
         self.wait_for(lambda: len(list(tasks.glob("*/attempt.*"))) >= number)
 
+    def wait_until_told(self, words: str) -> None:
+        self.wait_for(lambda: words in " ".join(self.output.read_text().split()))
+
     def processes(self, words: str) -> list[psutil.Process]:
         """Those of the class with these words in their command, without the run itself."""
         found = []
         for process in psutil.process_iter():
             try:
                 mine = str(self.temporary) in " ".join(process.environ().values()) and process.pid != self.run.pid
-                if mine and process.status() != psutil.STATUS_ZOMBIE and words in " ".join(process.cmdline()):
+                if mine and process.status() != psutil.STATUS_ZOMBIE and words in _words(process):
                     found.append(process)
             except psutil.Error:
                 continue
         return found
 
-    def one(self, words: str) -> psutil.Process:
-        self.wait_for(lambda: self.processes(words))
-        return self.processes(words)[0]
+    def youngest(self, words: str, parent: str = "") -> psutil.Process:
+        """Of those with these words, whose parents have the others: the youngest is far from its end."""
+        found: list[psutil.Process] = []
+
+        def have_one() -> bool:
+            with suppress(psutil.Error):
+                found.extend(one for one in self.processes(words) if parent in _words(one.parent()))
+            return bool(found)
+
+        self.wait_for(have_one)
+        return max(found, key=psutil.Process.create_time)
 
     def kill_the_run(self) -> int:
-        """Kill it in the middle of two gradings. Returns how many were cut off."""
-        self.wait_for(lambda: len(self.processes("grader.judge")) == 2)
+        """Kill it in the middle of two gradings, of which one is real at least. Returns how many were cut off."""
+        self.wait_for(lambda: self.processes("grader.judge") and len(self.drafts()) == 2)
         self.run.kill()
         self.run.wait()
-        return len(list((self.made.run.path / "tasks").glob(f"*/{DRAFTS}")))
+        return len(self.drafts())
+
+    def drafts(self) -> list[Path]:
+        return list((self.made.run.path / "tasks").glob(f"*/{DRAFTS}"))
+
+
+def _words(process: psutil.Process | None) -> str:
+    return "" if process is None else " ".join(process.cmdline())
 
 
 def test_each_is_counted_once_whatever_is_killed(tmp_path: Path, course: Course) -> None:
     course.add("double")
-    scripts = {f"s{number}": f"# {number}" for number in range(STUDENTS)}
+    ways = ["grader run", *["sleep 1; graded"] * (REAL - 1)]
+    scripts = {f"s{number}": f"# {number}\n{ways[number % REAL]}" for number in range(STUDENTS)}
     made = Scripted(tmp_path, course.folder, scripts, speed=False)
     graded = Graded(made, tmp_path)
 
-    graded.wait_for_graded(4)
-    graded.one("grader run").kill()
-    graded.wait_for_graded(8)
-    graded.one("grader.judge").kill()
-    graded.wait_for_graded(12)
-    graded.one("grader run").send_signal(signal.SIGSTOP)
+    graded.wait_for_graded(2)
+    graded.youngest("grader run").kill()
+    graded.wait_until_told("was ended by signal 9")
+    graded.youngest("grader.judge", parent="grader run").kill()  # not the one that has just lost its parent
+    graded.wait_until_told("the judge ended without a report")
+    graded.youngest("grader run").send_signal(signal.SIGSTOP)
     cut_off = graded.kill_the_run()
     graded.start()
-    graded.wait_for_graded(20)
-    graded.one("grader run").send_signal(signal.SIGSTOP)
-    graded.wait_for(lambda: "and was ended" in graded.output.read_text())
+    graded.wait_for_graded(8)
+    graded.youngest("grader run").send_signal(signal.SIGSTOP)
+    graded.wait_until_told(f"more than {LIMIT_S} s and was ended")
     cut_off += graded.kill_the_run()
     graded.start()
     assert graded.run.wait(timeout=900) == 0, graded.output.read_text()
@@ -130,15 +156,15 @@ def test_each_is_counted_once_whatever_is_killed(tmp_path: Path, course: Course)
     assert len(tasks) == STUDENTS
     assert {(one.state, len(one.graded)) for one in tasks} == {("graded", 1)}, graded.output.read_text()
     faults = [attempt.fault for one in tasks for attempt in one.spoilt]
-    assert sum("ended by signal 9" in fault for fault in faults) == 1
-    assert sum("the judge ended without a report" in fault for fault in faults) == 1
-    assert sum(f"more than {LIMIT_S} s" in fault for fault in faults) == 1
-    assert len(faults) == 3
+    assert sum("ended by signal 9" in fault for fault in faults) == 1, faults
+    assert sum("the judge ended without a report" in fault for fault in faults) == 1, faults
+    assert sum(f"more than {LIMIT_S} s" in fault for fault in faults) == 1, faults
+    assert len(faults) == 3, faults
     for one in tasks:
         path = made.run.tasks(one.handin) / f"attempt.{one.graded[0].number}"
-        report = read_report(path / "report.json")
-        assert (report.score.earned, report.score.possible, report.seed) == (4, 4, 1)
-        assert (path / "report.html").is_file()
+        report, is_real = read_report(path / "report.json"), "grader run" in scripts[one.students[0]]
+        assert (report.score.earned, report.score.possible, report.seed) == ((4, 4, 1) if is_real else (0, 0, 1))
+        assert (path / "report.html").is_file() == is_real
     # Nothing but what was spoilt or cut off was started twice.
     assert 2 <= cut_off <= 4
     assert len((made.notes / "commands").read_text().splitlines()) == STUDENTS + len(faults) + cut_off

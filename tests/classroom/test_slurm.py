@@ -138,6 +138,9 @@ def test_slurms_own_words_are_told_where_it_fails(tmp_path: Path, monkeypatch: p
         submit(a_class(tmp_path / "run", 1))
 
 
+COUNT = 4  # as many as run at a time, and as many again
+
+
 @pytest.fixture
 def nodes() -> Iterator[Cluster]:
     if why := why_not():
@@ -150,8 +153,8 @@ def nodes() -> Iterator[Cluster]:
 def test_a_node_that_dies_in_the_middle_costs_nobody_a_grade(course: Course, nodes: Cluster, tmp_path: Path) -> None:
     """With a real slurmctld and two real slurmd. Slurm waits two minutes before it starts a job again, so the test asks for it at once."""
     course.add("task")
-    folder = a_class(tmp_path / "run", 6, str(course.folder))
-    for number in range(6):
+    folder = a_class(tmp_path / "run", COUNT, str(course.folder))
+    for number in range(COUNT):
         (folder.handins / handin(number)).mkdir()
         (folder.handins / handin(number) / "task.py").write_text(f"def double(x):  # {number}\n    return x * 2\n")
 
@@ -162,8 +165,8 @@ def test_a_node_that_dies_in_the_middle_costs_nobody_a_grade(course: Course, nod
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert "job 1: 6 hand-ins" in type_("submit", "--", "--cpus-per-task=1")
-    assert "6 in the queue already" in type_("submit"), "nothing is submitted twice"
+    assert f"job 1: {COUNT} hand-ins" in type_("submit", "--", "--cpus-per-task=1")
+    assert f"{COUNT} in the queue already" in type_("submit"), "nothing is submitted twice"
     nodes.wait(lambda: "n2" in nodes.running().values())
     nodes.wait(lambda: any(folder.path.glob("tasks/*/.attempt.*")))
     lost = next(index for index, node in nodes.running().items() if node == "n2")
@@ -172,9 +175,9 @@ def test_a_node_that_dies_in_the_middle_costs_nobody_a_grade(course: Course, nod
     nodes.wait(lambda: f"1_{lost} PENDING" in nodes.ask("squeue", "--noheader", "--array", "--format=%F_%K %T"))
     nodes.ask("scontrol", "update", f"jobid=1_{lost}", "starttime=now")
     nodes.wait(lambda: not nodes.ask("squeue", "--noheader"))
-    found = {number: list(folder.attempts(handin(number))) for number in range(6)}
+    found = {number: list(folder.attempts(handin(number))) for number in range(COUNT)}
     codes = {number: [one.exit_code for one in attempts] for number, attempts in found.items()}
-    assert codes == {number: [0] for number in range(6)}
+    assert codes == {number: [0] for number in range(COUNT)}
     assert "nothing else is left to submit" in type_("submit")
     output = folder.path / "slurm/batch.1" / f"task-{lost}.txt"
     assert output.is_file(), "what each array task said is kept"

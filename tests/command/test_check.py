@@ -142,23 +142,24 @@ def test_what_needs_no_run_is_told_without_one(
     assert all(word in done.stdout for word in words), done.stdout
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "if True:\n    def double(x):\n        return x * 2\n",
-        "from helper import double\n",
-        "from helper import *\n",
-        "twice = lambda x: x * 2\ndouble = twice\n",
-        "class Twice:\n    def __call__(self, x):\n        return x * 2\n\n(other, double) = (1, Twice())\n",
-        "exec('def double(x): return x * 2')\n",
-        "globals()['double'] = lambda x: x * 2\n",
-    ],
-    ids=["in a branch", "imported", "star", "assigned", "unpacked", "exec", "globals"],
-)
-def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path, content: str) -> None:
-    course.add("task")
-    done = check(tmp_path, hand_in(tmp_path, task=content, helper=RIGHT), "--course", course.folder)
-    assert (done.returncode, "✓ task.py  1 case passed" in done.stdout) == (0, True), done.stdout + done.stderr
+RIGHT_IN_OTHER_WAYS = {
+    "in_a_branch": "if True:\n    def double(x):\n        return x * 2\n",
+    "imported": "from helper import double\n",
+    "star": "from helper import *\n",
+    "assigned": "twice = lambda x: x * 2\ndouble = twice\n",
+    "unpacked": "class Twice:\n    def __call__(self, x):\n        return x * 2\n\n(other, double) = (1, Twice())\n",
+    "by_exec": "exec('def double(x): return x * 2')\n",
+    "by_globals": "globals()['double'] = lambda x: x * 2\n",
+}
+
+
+def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path) -> None:
+    for name in RIGHT_IN_OTHER_WAYS:
+        course.add(name)
+    done = check(tmp_path, hand_in(tmp_path, **RIGHT_IN_OTHER_WAYS, helper=RIGHT), "--course", course.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    right = re.findall(r"✓ (\w+)\.py  1 case passed", done.stdout)
+    assert sorted(right) == sorted(RIGHT_IN_OTHER_WAYS), done.stdout
 
 
 def test_a_stub_half_done_is_no_mistake(course: Course, tmp_path: Path) -> None:
@@ -259,14 +260,13 @@ def test_who_names_a_file_is_told_how_to_ask_for_it(course: Course, tmp_path: Pa
         assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", f"a b/mine/{name}: {words}")
 
 
-@pytest.mark.parametrize(
-    "content", ["import nowhere\n" + RIGHT, "raise ValueError\n" + RIGHT], ids=["import", "raises"]
-)
-def test_a_file_that_cannot_be_loaded_needs_no_seed(course: Course, tmp_path: Path, content: str) -> None:
-    course.add("task")
-    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
+def test_a_file_that_cannot_be_loaded_needs_no_seed(course: Course, tmp_path: Path) -> None:
+    course.add("importing")
+    course.add("raising")
+    files = {"importing": "import nowhere\n" + RIGHT, "raising": "raise ValueError\n" + RIGHT}
+    done = check(tmp_path, hand_in(tmp_path, **files), "--course", course.folder)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "✗ task.py" in done.stdout
+    assert all(f"✗ {name}.py" in done.stdout for name in files), done.stdout
     assert "--seed" not in done.stdout
     assert "without a GPU" not in done.stdout
 

@@ -17,6 +17,8 @@ from grader.cli import words_under
 from grader.fingerprint import fingerprint
 from grader.report.model import Points, Report
 from tests.conftest import IMPORTS, PROBLEM, ROOT, Course, StartRun, problem_toml
+from tests.support.corpus import cases
+from tests.support.warm_judge import judge
 
 pytestmark = pytest.mark.grading
 
@@ -316,49 +318,51 @@ def broken(function: str, line: str) -> str:
     return PROBLEM.replace(f"def {function}(", f"def {function}(*args):\n    {line}\n\n\ndef unused_{function}(")
 
 
-@pytest.mark.parametrize(
-    ("problem", "words"),
-    [
-        (broken("oracle", "raise RuntimeError('oracle is out')"), "oracle is out"),
-        (broken("make_inputs", "raise MemoryError"), "MemoryError"),
-        (broken("oracle", "assert False, 'no such number'"), "no such number"),
-        (broken("oracle", "return {'y': torch.zeros_like(args[0].args['x']).double()}"), "zeros would pass"),
-        (PROBLEM.replace("2 * call", "1 * call"), "a copy of x would pass"),
-        (PROBLEM.replace('2 * call.args["x"]', 'torch.ones_like(call.args["x"])'), "ones would pass"),
-    ],
-    ids=["oracle fails", "no memory", "oracle asserts", "zeros pass", "a copy passes", "ones pass"],
-)
-def test_a_fault_of_the_grader_is_never_a_zero(
-    course: Course, start_run: StartRun, tmp_path: Path, problem: str, words: str
+# By assignment: the course's problem.py, what the staff's and the student's functions return, and what is told.
+FAULTY = {
+    "fails": (broken("oracle", "raise RuntimeError('oracle is out')"), "x * 2", "oracle is out"),
+    "no_memory": (broken("make_inputs", "raise MemoryError"), "x * 2", "MemoryError"),
+    "asserts": (broken("oracle", "assert False, 'no such number'"), "x * 2", "no such number"),
+    "zeros": (
+        broken("oracle", "return {'y': torch.zeros_like(args[0].args['x']).double()}"),
+        "x * 0",
+        "zeros would pass",
+    ),
+    "a_copy": (PROBLEM.replace("2 * call", "1 * call"), "x", "a copy of x would pass"),
+    "ones": (PROBLEM.replace('2 * call.args["x"]', 'torch.ones_like(call.args["x"])'), "x * 0 + 1", "ones would pass"),
+}
+
+
+def test_a_fault_of_the_grader_is_never_a_zero_and_costs_the_others_nothing(
+    course: Course, start_run: StartRun, tmp_path: Path
 ) -> None:
-    course.add("faulty", problem=problem)
-    course.add("task")
-    course.add("wrong_reference")
-    folder = submission(tmp_path)
-    answer = "x" if "a copy" in words else "x * 0" if "zeros" in words else "x * 0 + 1" if "ones" in words else "x * 2"
-    submission(tmp_path, f"def double(x):\n    return {answer} + 0\n", "faulty")
-    (course.folder / "reference" / "faulty.py").write_text(f"def double(x):\n    return {answer} + 0\n")
+    answers = {"task": "x * 2", "wrong_reference": "x * 4"} | {name: answer for name, (_, answer, _) in FAULTY.items()}
+    for name, answer in answers.items():
+        course.add(name, problem=FAULTY[name][0] if name in FAULTY else PROBLEM)
+        own = f"def double(x):\n    return {answer} + 0\n"
+        folder = submission(tmp_path, own, name)
+        (course.folder / "reference" / f"{name}.py").write_text(own)
     (course.folder / "reference" / "wrong_reference.py").write_text("def double(x):\n    return x * 3\n")
-    submission(tmp_path, "def double(x):\n    return x * 4\n", "wrong_reference")
     ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
-    assert ran.code == 3
-    assert ran.report is not None
-    assert ran.case("faulty", "plain").outcome == "infra_error"
-    assert words in ran.case("faulty", "plain").message
-    assert ran.case("wrong_reference", "plain").outcome == "infra_error"
-    assert "reference kernel is wrong" in ran.case("wrong_reference", "plain").message
+    assert (ran.code, ran.left) == (3, [])
+    told = {name: words for name, (_, _, words) in FAULTY.items()} | {"wrong_reference": "reference kernel is wrong"}
+    for name, words in told.items():
+        case = ran.case(name, "plain")
+        assert (case.outcome, words in case.message) == ("infra_error", True), f"{name}: {case.message}"
+        assert f"not graded: {name}, double, plain" in ran.output
     assert ran.case("task", "plain").outcome == "passed", "the other assignments are graded as usual"
-    assert (ran.report.score.earned, ran.report.score.graded, ran.report.score.possible) == (4, 4, 12)
-    assert "not graded: faulty, double, plain" in ran.output
-    assert ran.left == []
+    assert ran.report is not None
+    score = ran.report.score
+    assert (score.earned, score.graded, score.possible) == (4, 4, 4 * len(answers))
 
 
-def test_a_degenerate_case_must_say_so_and_only_then(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+def test_a_degenerate_case_must_say_so_and_only_then(course: Course, tmp_path: Path) -> None:
     toml = problem_toml("task.py", ["plain"]).replace('tries = "plain"', 'tries = "plain", degenerate = "it is not"')
     course.add("task", toml=toml)
-    ran = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu").finish()
-    assert ran.code == 3
-    assert "remove the key" in ran.case("task", "plain").message
+    report = judge(submission(tmp_path), course.folder, "task", "cpu")
+    (case,) = cases(report)
+    assert (case.outcome, "remove the key" in case.message) == ("infra_error", True), case.message
+    assert report.infra_errors
 
 
 def test_a_judge_that_is_killed_is_an_infra_error_and_leaves_nothing(
@@ -445,22 +449,28 @@ def test_the_same_seed_gives_the_same_inputs_and_no_seed_new_ones(
     assert messages(first.report)[0] != messages(first.report)[1], "cases must not share inputs"
 
 
-def test_the_second_call_of_a_case_gets_new_data(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+def test_the_second_call_of_a_case_gets_new_data(course: Course, tmp_path: Path) -> None:
     toml = problem_toml("task.py", ["plain"]).replace('tries = "plain"', 'tries = "plain", calls = 2')
     course.add("task", toml=toml)
     remembers = "seen = []\n\ndef double(x):\n    seen.append(x * 2)\n    return seen[0].clone()\n"
-    ran = start_run(submission(tmp_path, remembers), "--course", course.folder, "--device", "cpu").finish()
-    assert ran.case("task", "plain").outcome == "failed"
+    (case,) = cases(judge(submission(tmp_path, remembers), course.folder, "task", "cpu"))
+    assert case.outcome == "failed"
 
 
 # The other verbs -----------------------------------------------------------------------------------------------------
 
 
-def test_fail_under_adds_exit_code_1_and_says_why(course: Course, start_run: StartRun, tmp_path: Path) -> None:
+def test_the_chosen_assignment_alone_is_graded_and_fail_under_adds_exit_code_1_where_its_points_are_less(
+    course: Course, start_run: StartRun, tmp_path: Path
+) -> None:
     course.add("task")
-    folder = submission(tmp_path)
-    assert start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4").finish().code == 0
-    ran = start_run(folder, "--course", course.folder, "--device", "cpu", "--fail-under", "4.5").finish()
+    course.add("other")
+    arguments = (submission(tmp_path), "--course", course.folder, "--device", "cpu", "-a", "task", "--fail-under")
+    ran = start_run(*arguments, "4").finish()
+    assert ran.code == 0
+    assert ran.report is not None
+    assert [one.name for one in ran.report.assignments] == ["task"]
+    ran = start_run(*arguments, "4.5").finish()
     assert (ran.code, ran.errors) == (1, "--fail-under: 4 < 4.5\n")
 
 
@@ -477,14 +487,6 @@ def test_the_reason_of_fail_under_has_the_clauses_that_apply(
     earned: float, graded: float, limit: float, words: str
 ) -> None:
     assert words_under(Points(earned=earned, graded=graded, possible=100), limit) == words
-
-
-def test_only_the_chosen_assignment_is_graded(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    course.add("task")
-    course.add("other")
-    ran = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu", "-a", "task").finish()
-    assert ran.report is not None
-    assert [one.name for one in ran.report.assignments] == ["task"]
 
 
 def test_list_version_and_schema(tmp_path: Path) -> None:

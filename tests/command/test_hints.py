@@ -19,8 +19,10 @@ from grader.protocol import WorkerError
 from grader.verdict.hints import HINTS, hint_for
 from grader.worker import nvcc
 from grader.worker.cuda_cpu import build
-from tests.conftest import ROOT, StartRun
+from tests.conftest import ROOT
+from tests.support.corpus import cases
 from tests.support.slips import CUDA, TRITON
+from tests.support.warm_judge import judge
 
 pytestmark = pytest.mark.grading
 
@@ -128,10 +130,11 @@ def test_words_of_the_grader_get_no_hint() -> None:
         assert hint_for(words, '  File "softmax.py", line 7, in softmax\n    y = helper(x)\n') == ""
 
 
-def test_a_failed_case_shows_its_hint_below_the_error(start_run: StartRun, tmp_path: Path) -> None:
+def test_a_failed_case_shows_its_hint_below_the_error(tmp_path: Path) -> None:
     (slip,) = (one for one in TRITON if "x ** 2" in one.source)
     (tmp_path / "softmax.py").write_text(slip.source.replace("def double", "def softmax"))
-    report = start_run(tmp_path, "--assignment", "softmax", "--device", "cpu", jailed=False).finish().report
-    case = next(one for part in report.assignments[0].parts for one in part.cases if one.outcome == "failed")
+    case = next(
+        one for one in cases(judge(tmp_path, ROOT, "softmax", "cpu", stop_early=True)) if one.outcome == "failed"
+    )
     assert "** or pow()" in case.message
     assert HINTS[slip.hint].words in case.diagnosis

@@ -12,7 +12,6 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -71,7 +70,7 @@ raise RuntimeError(json.dumps(ANSWERS))
 """
 
 
-@pytest.fixture(params=JAILS)
+@pytest.fixture(scope="module", params=JAILS)
 def jail(request: pytest.FixtureRequest) -> Jail:
     jail = JAILS[request.param]
     if request.param == "bubblewrap" and BWRAP is None:
@@ -79,11 +78,6 @@ def jail(request: pytest.FixtureRequest) -> Jail:
     if request.param == "uid" and not (ROOT_HERE and SETPRIV):
         pytest.skip("only root can give a worker another user")
     return jail
-
-
-def within(jail: Jail, *names: str) -> None:
-    if jail.name not in names:
-        pytest.skip(f"only {', '.join(names)} promises that, not {jail.name}")
 
 
 class Inside:
@@ -118,24 +112,66 @@ def inside(jail: Jail, tmp_path: Path) -> Iterator[Inside]:
     inside.pool.close()
 
 
-def test_a_worker_in_a_jail_has_what_it_needs_and_is_the_first_to_end_where_memory_runs_out(inside: Inside) -> None:
+Question = tuple[object, ...]
+
+
+class Told:
+    """What one worker in a jail answers to all that is asked, beside another worker of its pool.
+
+    places: where it tried to write.
+    """
+
+    def __init__(self, jail: Jail, folder: Path, secret: str) -> None:
+        inside, here = Inside(jail, folder), os.getpid()
+        rooms = [inside.submission, inside.pool.runtime, ROOT, Path(sys.prefix), Path("/usr"), Path("/etc")]
+        self.jail, self.places = jail, [room / "x" for room in rooms]
+        asked = self._questions(inside, secret, here)
+        with inside.pool.take():
+            answers = iter(inside.ask(*(one for many in asked.values() for one in many)))
+        inside.pool.close()
+        self._answers = {about: [next(answers) for _ in many] for about, many in asked.items()}
+
+    def _questions(self, inside: Inside, secret: str, judge: int) -> dict[str, list[Question]]:
+        """By what they are about; in a weaker jail only what it promises: without one a question would spoil the machine."""
+        paths = [inside.submission / "probe.py", "/etc/ld.so.cache", "/etc/alternatives"]
+        needs: list[Question] = [("write", "file"), ("read", "/proc/self/oom_score_adj")]
+        needs += [("size", str(path)) for path in paths]
+        asked: dict[str, list[Question]] = {"needs": needs, "files": [("open_files",)]}
+        asked["processes"] = [("processes",), ("kill", judge)]
+        if self.jail.name != "none":
+            folders = [inside.pool.runtime.parent, inside.pool.runtime.parent / "scratch"]
+            asked["others"] = [("listdir", str(folder)) for folder in folders]
+            asked["places"] = [("write", str(path)) for path in self.places]
+            asked["rights"] = [("user",), ("capabilities",), ("no_new_privileges",), ("mount",)]
+        if self.jail.name == "bubblewrap":
+            parts = ("reference/softmax.py", "assignments/softmax/mistakes.py", "grader/judge/state.py")
+            asked["course"] = [("read", path) for path in [*(str(ROOT / part) for part in parts), secret]]
+            asked["network"] = [("interfaces",), ("connect", "1.1.1.1", 53)]
+        return asked
+
+    def about(self, what: str) -> list[dict[str, object]]:
+        if what not in self._answers:
+            pytest.skip(f"{self.jail.name} does not promise that")
+        return self._answers[what]
+
+
+@pytest.fixture(scope="module")
+def told(jail: Jail, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("told")
+    open_to_workers(folder)
+    with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
+        return Told(jail, folder, secret.name)
+
+
+def test_a_worker_in_a_jail_has_what_it_needs_and_is_the_first_to_end_where_memory_runs_out(told: Told) -> None:
     """Triton asks ldconfig for libcuda, and nvcc is often a link through /etc/alternatives."""
-    scratch, score, *others = inside.ask(
-        ("write", "file"),
-        ("read", "/proc/self/oom_score_adj"),
-        ("read", str(inside.submission / "probe.py")),
-        ("size", "/etc/ld.so.cache"),
-        ("size", "/etc/alternatives"),
-    )
+    scratch, score, *others = told.about("needs")
     assert (scratch, score) == ({"ok": 4}, {"ok": "1000\n"})
     assert all("ok" in one for one in others), others
 
 
-def test_a_worker_does_not_find_the_folders_of_others(inside: Inside, jail: Jail) -> None:
-    within(jail, "bubblewrap", "uid")
-    with inside.pool.take():
-        folders = [inside.pool.runtime.parent, inside.pool.runtime.parent / "scratch"]
-        answers = inside.ask(*(("listdir", str(folder)) for folder in folders))
+def test_a_worker_does_not_find_the_folders_of_others(told: Told) -> None:
+    answers = told.about("others")
     for answer in answers:
         found = answer.get("ok", [])
         assert isinstance(found, list)
@@ -144,19 +180,16 @@ def test_a_worker_does_not_find_the_folders_of_others(inside: Inside, jail: Jail
         )  # its own
 
 
-def test_a_worker_does_not_see_the_course(inside: Inside, jail: Jail) -> None:
-    within(jail, "bubblewrap")
-    secrets = [ROOT / "reference/softmax.py", ROOT / "assignments/softmax/mistakes.py", ROOT / "grader/judge/state.py"]
-    with tempfile.NamedTemporaryFile(dir=Path.home()) as secret:
-        answers = inside.ask(*(("read", str(path)) for path in [*secrets, secret.name]))
-    assert [one.get("error") for one in answers] == ["FileNotFoundError"] * 4
+def test_a_worker_does_not_see_the_course(told: Told) -> None:
+    assert [one.get("error") for one in told.about("course")] == ["FileNotFoundError"] * 4
 
 
 @pytest.mark.skipif(BWRAP is None, reason="bubblewrap is not installed")
-@pytest.mark.parametrize("named", ["PYTHONPATH", "LD_LIBRARY_PATH", "PATH"])
+@pytest.mark.parametrize("which", ["the course", "a link to it", "its parent"])
 def test_a_course_that_lies_where_tools_are_looked_for_is_not_seen(
-    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
+    """By the paths of Python, of libraries and of programs: who reads the secret by one of them has all points."""
     course.add("task")
     (course.folder / "bin").mkdir()
     (tmp_path / "link").symlink_to(course.folder)
@@ -164,14 +197,15 @@ def test_a_course_that_lies_where_tools_are_looked_for_is_not_seen(
     folder.mkdir()
     secret = course.folder / "reference" / "task.py"
     (folder / "task.py").write_text(f"exec(open({str(secret)!r}).read())\n")
-    before = os.environ.get(named, "")
-    for entry in (course.folder, tmp_path / "link", course.folder.parent):
-        monkeypatch.setenv(named, f"{before}:{entry}")
-        monkeypatch.setattr("tests.conftest.IMPORTS", f"{IMPORTS}:{entry}" if named == "PYTHONPATH" else IMPORTS)
-        ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
-        assert ran.report is not None, ran.errors
-        assert (ran.report.isolation.jail, ran.report.score.earned) == ("bubblewrap", 0)
-        assert "FileNotFoundError" in ran.case("task", "plain").message
+    places = {"the course": course.folder, "a link to it": tmp_path / "link", "its parent": course.folder.parent}
+    entry = places[which]
+    for named in ("PATH", "LD_LIBRARY_PATH"):
+        monkeypatch.setenv(named, f"{os.environ.get(named, '')}:{entry}")
+    monkeypatch.setattr("tests.conftest.IMPORTS", f"{IMPORTS}:{entry}")
+    ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
+    assert ran.report is not None, ran.errors
+    assert (ran.report.isolation.jail, ran.report.score.earned) == ("bubblewrap", 0)
+    assert "FileNotFoundError" in ran.case("task", "plain").message
 
 
 def test_a_grader_that_is_installed_among_other_packages_has_a_jail_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,13 +271,10 @@ def test_an_installed_course_that_cannot_be_closed_is_told(tmp_path: Path, monke
     assert course.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_worker_writes_nowhere_but_in_its_scratch_folder(inside: Inside, jail: Jail) -> None:
-    within(jail, "bubblewrap", "uid")
-    folders = [inside.submission, inside.pool.runtime, ROOT, Path(sys.prefix), Path("/usr"), Path("/etc")]
-    places = [folder / "x" for folder in folders]
-    answers = inside.ask(*(("write", str(path)) for path in places))
+def test_a_worker_writes_nowhere_but_in_its_scratch_folder(told: Told) -> None:
+    answers = told.about("places")
     assert all("error" in one for one in answers), answers
-    assert not any(path.exists() for path in places)
+    assert not any(path.exists() for path in told.places)
 
 
 AS_ANYBODY = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if ROOT_HERE else []
@@ -280,9 +311,8 @@ def test_bubblewrap_leaves_the_graders_own_user_nothing_to_write_to_but_the_scra
     assert written == [folder]
 
 
-def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
-    within(jail, "bubblewrap", "uid")
-    user, capabilities, privileges, mount = inside.ask(("user",), ("capabilities",), ("no_new_privileges",), ("mount",))
+def test_a_worker_has_no_rights(told: Told) -> None:
+    user, capabilities, privileges, mount = told.about("rights")
     if ROOT_HERE:
         assert user == {"ok": [worker_uid(), worker_uid(), []]}
     assert all(int(one, 16) == 0 for one in capabilities["ok"])  # type: ignore[attr-defined]
@@ -290,53 +320,30 @@ def test_a_worker_has_no_rights(inside: Inside, jail: Jail) -> None:
     assert "error" in mount
 
 
-def test_a_worker_sees_no_process_but_its_own(inside: Inside, jail: Jail) -> None:
-    processes, kill = inside.ask(("processes",), ("kill", os.getpid()))
+def test_a_worker_sees_no_process_but_its_own(told: Told, jail: Jail) -> None:
+    processes, kill = told.about("processes")
     if jail.name == "bubblewrap":
         assert len(processes["ok"]) <= 3  # type: ignore[arg-type]
     if jail.name != "none":
         assert "error" in kill
 
 
-def test_a_worker_has_no_network(inside: Inside, jail: Jail) -> None:
-    within(jail, "bubblewrap")
-    interfaces, connect = inside.ask(("interfaces",), ("connect", "1.1.1.1", 53))
+def test_a_worker_has_no_network(told: Told) -> None:
+    interfaces, connect = told.about("network")
     assert interfaces == {"ok": ["lo"]}
     assert "error" in connect
 
 
-def test_a_worker_finds_no_files_of_the_judge_open(inside: Inside) -> None:
-    (files,) = inside.ask(("open_files",))
+def test_a_worker_finds_no_files_of_the_judge_open(told: Told) -> None:
+    (files,) = told.about("files")
     names = [name for name in files["ok"] if not name.startswith("/proc/")]  # type: ignore[attr-defined]
     assert len([name for name in names if name.startswith("socket:")]) == 1, names
     assert not [name for name in names if str(ROOT) in name], names
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        ("os._exit(7)", "exit code 7"),
-        ("os._exit(0)", "exit code 0"),
-        ("os.kill(os.getpid(), 11)", "segmentation fault (SIGSEGV)"),
-        ("os.kill(os.getpid(), 9)", "killed (SIGKILL)"),
-    ],
-)
-def test_how_a_worker_ended_is_told_alike(inside: Inside, end: str, words: str) -> None:
-    assert words in inside.fault(f"import os\n{end}\n").message
-
-
-def test_a_time_out_kills_all_that_a_worker_started(inside: Inside) -> None:
-    name = f"left-behind-{uuid4()}"  # the same test in another jail may run beside this one
-    source = (
-        "import subprocess, time\n"
-        "for session in (False, True):\n"
-        f"    subprocess.Popen(['/bin/sh', '-c', 'sleep 600; exit', '{name}'], start_new_session=session)\n"
-        "time.sleep(600)\n"
-    )
-    fault = inside.fault(source, time_s=1)
-    assert fault.outcome == "timed_out", fault.message
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert name not in listed
+def test_an_exit_code_is_told_alike(inside: Inside) -> None:
+    """Other ends, and what a killed worker has started: tests/command/test_conformance.py, in each jail."""
+    assert "exit code 7" in inside.fault("import os\nos._exit(7)\n").message
 
 
 def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:

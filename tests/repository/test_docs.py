@@ -15,7 +15,10 @@ import typer
 
 from grader import cli
 from grader.assignment import load_course
+from grader.report.model import CaseResult
 from tests.conftest import IMPORTS, ROOT, StartRun
+from tests.support.corpus import cases
+from tests.support.warm_judge import judge
 
 pytestmark = pytest.mark.grading
 
@@ -64,12 +67,16 @@ def test_contributing_adds_a_fifth_assignment(course_with_a_fifth: Path, start_r
     assert stub.case("elu", "test_positive_values_pass_through").outcome == "not_implemented"
 
 
-def test_contributings_mistake_is_named(course_with_a_fifth: Path, start_run: StartRun, tmp_path: Path) -> None:
+def graded(submission: Path, course: Path, assignment: str) -> dict[str, CaseResult]:
+    """Its cases by name."""
+    return {one.name: one for one in cases(judge(submission, course, assignment, "cpu"))}
+
+
+def test_contributings_mistake_is_named(course_with_a_fifth: Path, tmp_path: Path) -> None:
     kernel = (course_with_a_fifth / "reference" / "elu.py").read_text()
     (tmp_path / "elu.py").write_text(kernel.replace("tl.exp(tl.minimum(x, 0.0)) - 1", "tl.exp(tl.minimum(x, 0.0))"))
-    ran = start_run(tmp_path, "--course", course_with_a_fifth, "--device", "cpu", "--assignment", "elu").finish()
     words = "y is what comes out without the − 1: consistent with a term that is missing"
-    assert words in ran.case("elu", "n-1025").diagnosis
+    assert words in graded(tmp_path, course_with_a_fifth, "elu")["n-1025"].diagnosis
 
 
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
@@ -102,14 +109,12 @@ def test_a_cuda_assignment_with_another_signature_is_added_by_its_files_alone(
         folder.mkdir()
         assert old in source
         (folder / "row_sum.cu").write_text(source.replace(old, new))
-        case = start_run(folder, *arguments).finish().case("row_sum", "33x1025")
+        case = graded(folder, course, "row_sum")["33x1025"]
         assert case.outcome in ("failed", "build_failed"), case
         assert all(one in " ".join([case.outcome, case.message, *case.diagnosis]) for one in words), case
 
 
-def test_contributing_check_fails_a_wrong_kernel(
-    course_with_a_fifth: Path, start_run: StartRun, tmp_path: Path
-) -> None:
+def test_contributing_check_fails_a_wrong_kernel(course_with_a_fifth: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.mkdir()
     kernel = (
@@ -118,11 +123,11 @@ def test_contributing_check_fails_a_wrong_kernel(
         .replace("tl.where(x > 0, x,", "tl.where(x > 0, x + 1,")
     )
     (wrong / "elu.py").write_text(kernel)
-    ran = start_run(wrong, "--course", course_with_a_fifth, "--device", "cpu", "--assignment", "elu").finish()
-    check = ran.case("elu", "test_positive_values_pass_through")
+    found = graded(wrong, course_with_a_fifth, "elu")
+    check = found["test_positive_values_pass_through"]
     assert check.outcome == "failed"
     assert "a positive x was changed" in check.message
-    assert ran.case("elu", "n-1025").outcome == "failed"
+    assert found["n-1025"].outcome == "failed"
 
 
 def test_the_readme_test_command_is_what_ci_runs() -> None:

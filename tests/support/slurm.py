@@ -89,6 +89,7 @@ class Cluster:
         for one in victims:
             with suppress(psutil.Error):
                 one.kill()
+        (self._folder / f"{name}.pid").unlink()  # which a daemon that ends by itself removes
 
     def start_node(self, name: str) -> None:
         subprocess.run(["slurmd", "-f", self._folder / "slurm.conf", "-N", name], env=self.environment, check=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import re
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +29,12 @@ from grader.worker.cuda_cpu.build import (
     Library,
     Unsupported,
     compile_library,
-    compile_runtime,
     find_compiler,
     refuse_unsupported,
 )
 from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite
 from grader.worker.windows import repeated
+from tests.support.cpu_runtime import place_runtime
 
 COMPILER = find_compiler() or ""
 if not COMPILER:
@@ -218,18 +216,10 @@ LIMITS = {
 }
 
 
-@functools.cache
-def runtime_object(compiler: str) -> bytes:
-    """The part that is the same for every source; a judge has it ready too."""
-    with tempfile.TemporaryDirectory() as folder:
-        compile_runtime(compiler, Path(folder, "runtime.o"))
-        return Path(folder, "runtime.o").read_bytes()
-
-
 def build(folder: Path, source: str, compiler: str = COMPILER) -> Library:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    (folder / "runtime.o").write_bytes(runtime_object(os.path.realpath(shutil.which(compiler) or "")))
+    place_runtime(compiler, folder)
     (folder / "student.cu").write_text(source)
     return compile_library(folder / "student.cu", folder, compiler, limit_s=120)
 
@@ -586,7 +576,7 @@ def test_without_nvcc_the_words_about_doubles_are_gccs(
     monkeypatch.delattr(doubles, "in_ptx")
     if compiler is None:
         monkeypatch.delattr(nvcc, "Trial")
-    (tmp_path / "runtime.o").write_bytes(runtime_object(os.path.realpath(COMPILER)))
+    place_runtime(COMPILER, tmp_path)
     (tmp_path / "student.cu").write_text(
         '__global__ void k(float* y) {\n  y[0] = 0.1 * y[1];\n}\nextern "C" void f(cudaStream_t s) {}\n'
     )
@@ -1179,7 +1169,7 @@ def test_what_an_image_brings_is_not_built_again(tmp_path: Path, monkeypatch: py
 def test_without_a_cache_it_is_built_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    provide_runtime(staged := stage_runtime(tmp_path / "runtime"), COMPILER)
+    provide_runtime(staged := stage_short_runtime(tmp_path / "runtime"), COMPILER)
     assert (staged / "grader/worker/cuda_cpu/runtime.o").exists()
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from grader.protocol import Build, Parameter, Returned
 from grader.worker.cuda_cpu import program
-from grader.worker.cuda_cpu.build import Library, compile_library, compile_runtime, find_compiler
+from grader.worker.cuda_cpu.build import Library, compile_library, find_compiler
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature
 from grader.worker.torch_form import binding
 from grader.worker.windows import Floats
+from tests.support.cpu_runtime import place_runtime
 
 COMPILER = find_compiler() or ""
 if not COMPILER:
@@ -86,7 +87,7 @@ BODIES = [*RIGHT.values(), *WRONG, *RETURNED, HALF]
 def library() -> Library:
     """One file with all bodies, a line each, bound as f0, f1, …"""
     folder = Path(tempfile.mkdtemp())
-    compile_runtime(COMPILER, folder / "runtime.o")
+    place_runtime(COMPILER, folder)
     functions = "".join(
         f"torch::Tensor g{i}(torch::Tensor x, double alpha) {{ {body} }}\n" for i, body in enumerate(BODIES)
     )
