@@ -14,7 +14,7 @@ DECOY_SHARE, LIBRARY_SHARE = 0.1, 0.9
 LIBRARYS_NAMESPACE = re.compile(r"^(at|c10|cub|thrust|at_cuda_detail)::")
 # Whole names of kernels of PyTorch, NVIDIA's libraries and torch.compile.
 LIBRARY = re.compile(
-    r"cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|\(anonymous namespace\)::softmax_warp_|"
+    r"cublas|cudnn|cutlass|cute::|pytorch_flash|flash_(fwd|bwd)|fmha|nvjet|xmma|\(anonymous namespace\)::\w{1,20}_warp_(for|back)ward|"
     r"^triton_(poi|red|per|tem|for|mm)_|^(volta|turing|ampere|hopper|sm\d+)_"
 )
 # Kernels that only fill or copy are plumbing, as PyTorch's operators of that kind are (`grader/verdict/policy.py`).
