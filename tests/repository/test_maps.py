@@ -55,3 +55,15 @@ def test_elements_and_batch_entries_are_found_in_their_maps() -> None:
     batch = a_map("11", leading=(3,), at=(1,), matrices=".1.")
     assert contradictions(case(batch, message=message, diagnosis=("only batch entry 1 of 3 is wrong",))) == []
     assert contradictions(case(batch, message=message, diagnosis=("only batch entries 1–2 of 3 are wrong",)))
+
+
+def test_a_map_of_a_piece_begins_where_the_piece_does() -> None:
+    """The message counts from the output's first element, the map from the piece's."""
+    message = "y[2147483712] is the first wrong element: expected 1, got 0; of y[2147483648:2147483714] 2 of 66 elements (3%) are wrong"
+    folded = a_map("." * 64, "11" + " " * 62, folded=True, first=2**31)
+    assert contradictions(case(folded, message=message, diagnosis=())) == []
+    assert contradictions(case(folded.model_copy(update={"first": 2**31 - 64}), message=message, diagnosis=()))
+    message = (
+        "y[7, 1] is the first wrong element: expected 1, got never written; of y[5:9] 2 of 12 elements (17%) are wrong"
+    )
+    assert contradictions(case(RIGHT.model_copy(update={"first": 5}), message=message, diagnosis=())) == []

@@ -55,12 +55,13 @@ def _of_the_message(found: ErrorMap, told: re.Match[str]) -> Iterator[str]:
         return
     wrong = marked(found)
     *leading, row, column = [0, *map(int, told["index"].split(", "))]
-    if found.folded:
-        row, column = divmod(column, found.columns)
+    row, column = divmod(column - found.first, found.columns) if found.folded else (row - found.first, column)
     leading = leading[1:] if len(leading) > len(found.at) else leading
     if tuple(leading) == found.at:
         place = row // found.cell_rows, column // found.cell_columns
-        mark = found.cells[place[0]][place[1]]
+        mark = "".join(
+            line[place[1] : place[1] + 1] for line in found.cells[place[0] : place[0] + 1]
+        )  # "" beyond the map
         if place not in wrong or wrong[0][0] < place[0] or (found.cell_rows == 1 and wrong[0] != place):
             yield f"the first marked cell is {wrong[0] if wrong else None}, not {place}"
         if (told["got"] == "never written" and mark != UNWRITTEN) or (
@@ -91,7 +92,8 @@ def _of_the_place(found: ErrorMap, diagnosis: Sequence[str]) -> Iterator[str]:
                 own = [number for number, mark in enumerate(found.matrices) if mark != FINE]
             case _:
                 continue
-        seen, said = (min(own), max(own)), (first // step, last // step)
+        before = 0 if noun == "column" else found.first
+        seen, said = (min(own), max(own)), ((first - before) // step, (last - before) // step)
         within = bool(found.leading) and noun in ("row", "column")
         if not (said[0] <= seen[0] <= seen[1] <= said[1] if within else seen == said):
             yield f"the {noun}s of cells {seen[0]}–{seen[1]} are marked, the diagnosis says {first}–{last}"
