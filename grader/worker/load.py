@@ -27,6 +27,7 @@ LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's 
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # CUDA's errors for a launch of a wrong shape
 LATE_CYCLES = 20_000_000  # of the GPU, about 10 ms: longer than any launch takes, even one that loads its kernel first
 LATE_ELEMENTS = 1 << 28  # inputs with more elements are not copied, and so are never late
+CUDA_FLAGS = ["-O3", "-lineinfo"]  # compute-sanitizer names lines, and only reports with a student's line are told
 
 
 class Loaded(NamedTuple):
@@ -230,7 +231,7 @@ def _build_torch_extension(path: Path, entry: str, signature: Signature, name: s
         sources.append(str(folder / "binding.cpp"))
     try:
         module: ModuleType = cpp_extension.load(
-            name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=["-O3"]
+            name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=CUDA_FLAGS
         )
     except RuntimeError as error:
         raised_by: RaisedBy = "submission" if nvcc.blames(str(error), folder) else "toolchain"
