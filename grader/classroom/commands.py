@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -124,7 +125,7 @@ def new_(
         )
         with console.status("reading ..."):
             told = new_class(run, facts, order, roster)
-        _tell([*told, f"made: {run}"])
+        _tell([*told, f"made: {run}; `grader class run {shlex.quote(str(run))}` grades it"])
 
 
 @classes.command("add")

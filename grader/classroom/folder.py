@@ -101,9 +101,8 @@ class RunFolder:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ClassError(
-                f"{self.path}: there is no {name} in it; `grader class new` makes the folder of a class"
-            ) from None
+            why = f"there is no {name} in it" if self.path.is_dir() else "there is no such folder"
+            raise ClassError(f"{self.path}: {why}; `grader class new` makes the folder of a class") from None
         except (OSError, ValueError) as error:
             raise ClassError(f"{path}: cannot be read ({error})") from None
         return self._parsed(text, str(path), kind)

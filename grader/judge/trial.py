@@ -116,7 +116,8 @@ class Trials:
         """
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
-        hint = f"with {elements:,} elements, more than an int can count: consistent with an index or a length kept in 32 bits, int or float"
+        cause = "consistent with an index or a length kept in 32 bits, int or float"
+        hint = f"with {elements:,} elements, more than an int can count: where the smaller cases pass, {cause}"
         try:
             (got,) = self._answers(case, contender, [call], evidence, windows=windows)
         except ContenderFault as fault:

@@ -67,7 +67,7 @@ def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
     [
         (("show", "RUN", "nobody"), "no student has the key, name, email or id 'nobody'"),
         (("show", "RUN", "First"), "'First' may be s0 (First0 Last0) or s1 (First1 Last1)"),
-        (("show", "elsewhere", "s0"), "there is no students.json in it; `grader class new` makes the folder"),
+        (("show", "elsewhere", "s0"), "there is no such folder; `grader class new` makes the folder"),
         (("decide", "RUN", "s0", "--reason", "x"), "one of --points, --counts and --withdraw is wanted"),
         (("decide", "RUN", "s0", "--points", "1", "--withdraw", "--reason", "x"), "one of --points, --counts and"),
         (("decide", "RUN", "s0", "--points", "nan", "--reason", "x"), "a number from 0 on is wanted"),

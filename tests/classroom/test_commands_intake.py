@@ -50,7 +50,7 @@ def test_new_makes_a_class_with_the_options_of_run(tmp_path: Path, export: Path)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0].startswith("recognised: Canvas' submissions")
     assert "lovelaceada: a[bold]\N{REPLACEMENT CHARACTER}.py: ignored, an odd name" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"made: {tmp_path / 'run'}"
+    assert done.stdout.splitlines()[-1] == f"made: {tmp_path / 'run'}; `grader class run {tmp_path / 'run'}` grades it"
     run = RunFolder(tmp_path / "run").run()
     assert (run.grader, run.fingerprint, run.course) == (grader.__version__, fingerprint(course), "")
     assert (run.assignments, run.device, run.speed, run.effort, run.seed) == (("softmax",), "cpu", False, "quick", 7)
@@ -88,7 +88,7 @@ def test_new_draws_a_seed_for_the_class_and_notes_another_course(tmp_path: Path,
         (["new", "run", "--from", "export.zip", "--roster", "gone.csv"], "gone.csv: cannot be read"),
         (["new", "run", "--from", "export.zip", "--platform", "moodle"], "export: it has lovelaceada_1001_"),
         (["new", ".", "--from", "export.zip"], "exists and is not empty"),
-        (["add", "run", "--from", "export.zip"], "run: there is no run.json in it; `grader class new` makes"),
+        (["add", "run", "--from", "export.zip"], "run: there is no such folder; `grader class new` makes"),
     ],
 )
 @pytest.mark.usefixtures("export")

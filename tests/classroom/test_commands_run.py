@@ -56,8 +56,9 @@ def test_a_class_that_the_machine_spoilt(made: Scripted) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["run", "nowhere"], "nowhere: there is no run.json in it; `grader class new` makes the folder of a class"),
-        (["status", "nowhere"], "nowhere: there is no students.json in it"),
+        (["run", "nowhere"], "nowhere: there is no such folder; `grader class new` makes the folder of a class"),
+        (["status", "nowhere"], "nowhere: there is no such folder"),
+        (["status", "."], ": there is no students.json in it; `grader class new` makes the folder of a class"),
         (["run", "RUN", "--only", "nina"], "nina: no hand-in that counts"),
         (["run", "RUN", "--gpu", "GPU-1"], "--gpu: run.json says that this class is graded on the CPU"),
         (["run", "RUN", "--limit", "0"], "--limit"),
