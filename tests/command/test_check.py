@@ -58,7 +58,7 @@ def test_one_mistake_of_each_assignment_is_shown_and_the_rest_is_not_run(course:
     assert "✗ bad.py  two" not in done.stdout
     assert re.search(r"bad.py printed:\s+\[one\] tripling", done.stdout), "a student looks for their prints"
     assert done.stdout.count("tripling") == 1, "the other cases did not run"
-    assert "without a GPU: speed" in done.stdout
+    assert "not part of this check: speed, which needs a GPU" in done.stdout
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -268,7 +268,7 @@ def test_a_file_that_cannot_be_loaded_needs_no_seed(course: Course, tmp_path: Pa
     assert done.returncode == 1, done.stdout + done.stderr
     assert all(f"✗ {name}.py" in done.stdout for name in files), done.stdout
     assert "--seed" not in done.stdout
-    assert "without a GPU" not in done.stdout
+    assert "needs a GPU" not in done.stdout
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -339,7 +339,7 @@ def watching(course: Course, tmp_path: Path) -> Iterator[Watching]:
 
 def test_what_was_saved_is_checked_again_and_nothing_else(watching: Watching, tmp_path: Path) -> None:
     watching.shows("✓ beta.py  2 cases passed")
-    watching.shows("without a GPU")
+    watching.shows("not part of this check")
     (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
     watching.shows("beta.py saved at")
     assert "alpha" not in watching.shows("✗ beta.py  one")
@@ -348,7 +348,7 @@ def test_what_was_saved_is_checked_again_and_nothing_else(watching: Watching, tm
     watching.shows("✓ beta.py  2 cases passed")
     (tmp_path / "mine" / "helper.py").write_text("anyone may import this")
     watching.shows("helper.py saved at")
-    both = watching.shows("without a GPU")
+    both = watching.shows("not part of this check")
     assert "✓ alpha.py" in both
     assert "✓ beta.py" in both
 
@@ -359,7 +359,7 @@ def test_a_folder_around_the_files_is_watched(course: Course, tmp_path: Path) ->
     hand_in(tmp_path / "unpacked", alpha=RIGHT, beta=RIGHT)
     running = Watching(tmp_path, tmp_path / "unpacked", "--course", course.folder)
     try:
-        running.shows("without a GPU")
+        running.shows("not part of this check")
         (tmp_path / "unpacked" / "mine" / "beta.py").write_text(TRIPLES)
         running.shows("beta.py saved at")
         assert "alpha" not in running.shows("the same inputs again"), "what was saved is known for its assignment's"
@@ -372,7 +372,7 @@ def test_a_folder_around_the_files_is_watched(course: Course, tmp_path: Path) ->
 
 def test_a_save_ends_the_check_that_is_out_of_date(watching: Watching, tmp_path: Path) -> None:
     slow = "import time\ndef double(x):\n    time.sleep(2)\n    return x * 2\n"
-    watching.shows("without a GPU")
+    watching.shows("not part of this check")
     (tmp_path / "mine" / "beta.py").write_text(slow)
     watching.shows("beta.py saved at")
     time.sleep(0.7)
@@ -406,7 +406,7 @@ def test_watching_stubs_says_what_it_waits_for_and_how_it_ends(course: Course, t
 
 
 def test_ctrl_c_ends_it_and_leaves_nothing(watching: Watching, tmp_path: Path) -> None:
-    watching.shows("without a GPU")
+    watching.shows("not part of this check")
     time.sleep(0.5)  # the next judge is on its way
     watching.process.send_signal(signal.SIGINT)
     assert watching.process.wait(timeout=30) == 0
