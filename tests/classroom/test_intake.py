@@ -350,7 +350,7 @@ def test_a_later_export_takes_no_hand_in_away(made: Class) -> None:
 
 
 def test_a_later_export_goes_into_a_class_only(made: Class) -> None:
-    with pytest.raises(ClassError, match=r"run: there is no students\.json in it; `grader class new`"):
+    with pytest.raises(ClassError, match=r"run: there is no such folder; `grader class new`"):
         made.add(exports.folders([of(ADA)]))
     assert not made.run.path.exists()
 
