@@ -44,7 +44,7 @@ constexpr unsigned char POISON = 0x7B;
 constexpr uint64_t SAMPLED_BLOCKS = 16;            // a launch of more blocks is sampled
 constexpr uint64_t THREAD_ACCESSES = 100'000;      // of a sampled thread: enough for a grid-stride loop over 2^31 elements
 constexpr uint64_t LAUNCH_ACCESSES = 100'000'000;  // of a sampled launch
-constexpr size_t LARGE_BYTES = 256 << 20;          // in a sample, copies and fills of so much are left out
+constexpr size_t LARGE_BYTES = 256 << 20;          // in a sample, copies and fills end after so much, which is many windows
 constexpr size_t TOTAL_BYTES = size_t(16) << 30;   // of the device
 constexpr size_t KEPT_BYTES = 1 << 30;             // of memory from earlier calls, and of mappings kept for the next call
 
@@ -969,6 +969,9 @@ struct Side {
     size_t pitch, width, height;
     bool write;
     size_t span() const { return pitch * (height - 1) + width; }
+    // What is copied or filled: all, or of a sample the first LARGE_BYTES.
+    size_t rows() const { return sample ? std::min(height, std::max<size_t>(1, LARGE_BYTES / std::max<size_t>(1, width))) : height; }
+    size_t row_bytes() const { return sample ? std::min(width, LARGE_BYTES) : width; }
 };
 
 sigjmp_buf no_such_memory;
@@ -1025,10 +1028,9 @@ cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, 
     bool from_device = kind == cudaMemcpyDefault ? on_device(from.start) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (cudaError_t error = check_side(function, from, from_device, place)) return last_error = error;
     if (cudaError_t error = check_side(function, to, to_device, place)) return last_error = error;
-    if (sample && to.width * to.height >= LARGE_BYTES) return cudaSuccess;
     bool there = guarded([&] {
-        for (size_t row = 0; row < to.height; row++)
-            memmove(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, static_cast<const char*>(from.start) + row * from.pitch, to.width);
+        for (size_t row = 0; row < to.rows(); row++)
+            memmove(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, static_cast<const char*>(from.start) + row * from.pitch, to.row_bytes());
     });
     return there ? cudaSuccess : last_error = wrong_side(function, to_device ? from : to, "host memory that is not there", place);
 }
@@ -1038,8 +1040,7 @@ cudaError_t fill(const char* function, Side to, int value, uintptr_t place) {
     if (to.pitch < to.width) return last_error = cudaErrorInvalidPitchValue;
     if (!to.width || !to.height) return cudaSuccess;
     if (cudaError_t error = check_side(function, to, true, place)) return last_error = error;
-    if (sample && to.width * to.height >= LARGE_BYTES) return cudaSuccess;
-    for (size_t row = 0; row < to.height; row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.width);
+    for (size_t row = 0; row < to.rows(); row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.row_bytes());
     return cudaSuccess;
 }
 
