@@ -17,6 +17,7 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.cleanup import is_over
+from grader.course import ROOMS
 from grader.fingerprint import fingerprint
 from grader.sandbox.docker import COURSE, FOLDER, OWNER_LABEL, RUN_LABEL
 
@@ -54,7 +55,8 @@ def image_with(course: Path) -> str:
     tag = f"grader-test:{hashlib.sha256(fingerprint(course).encode() + IMAGE.encode()).hexdigest()[:20]}"
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as archive:
-        archive.add(course, "course")
+        for room in ROOMS:  # a course may lie in a checkout, with much else
+            archive.add(course / room, f"course/{room}")
         text = WITH_COURSE.encode()
         entry = tarfile.TarInfo("Dockerfile")
         entry.size = len(text)
