@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from grader.assignment import Device
+from grader.background import later
 from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.asking import answer
@@ -54,6 +56,19 @@ class Scale:
         """A mask of the output's elements whose error exceeds `limit`."""
         expected, scale = self.expected[name], self.scales[name]
         return tolerance.beyond(outputs[name], expected, scale, self._spec.scale[name], limit)
+
+
+class Right(NamedTuple):
+    """What the outputs of a call are held against.
+
+    Attributes:
+        pytorch: PyTorch's errors, by the names of the outputs.
+        trivial: a trivial answer within the budgets that follow from them, or None; not sought for a drawn input.
+    """
+
+    scale: Scale
+    pytorch: dict[str, Errors]
+    trivial: str | None
 
 
 def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Errors]) -> dict[str, Errors]:
@@ -108,6 +123,19 @@ class Comparison:
     run: Run
     reference: Reference
 
+    def begin(self, case: BoundCase, call: Call) -> Future[Right] | None:
+        """Compute what a call is held against while a worker answers it. On a GPU the two would share its memory: None."""
+        return later(lambda: self._right(case, call)) if self.run.device_name == "cpu" else None
+
+    def _right(self, case: BoundCase, call: Call, drawn: bool = False) -> Right:
+        scale = Scale(case, call)
+        pytorch = scale.measure(case.problem.baseline(call))
+        if drawn:
+            return Right(scale, pytorch, None)
+        return Right(
+            scale, pytorch, _trivial_answer(case, call, scale, budgets_of(self.run.device_name, case, pytorch))
+        )
+
     def compare(
         self,
         case: BoundCase,
@@ -115,6 +143,7 @@ class Comparison:
         got: Outputs,
         evidence: Evidence,
         *,
+        right: Future[Right] | None = None,
         drawn: bool = False,
         before: int | None = None,
     ) -> None:
@@ -122,6 +151,7 @@ class Comparison:
 
         Args:
             evidence: gets the errors and budgets.
+            right: what `begin` computes of this call; None to compute it now.
             drawn: the input was drawn at random, so a trivial answer may be right.
             before: for a piece, the number of entries of dimension 0 before it, all of them right; None for a whole
                 call.
@@ -130,9 +160,8 @@ class Comparison:
             CheckFailed: an output is wrong.
             CaseRefused: a trivial answer would pass, or the reference is wrong.
         """
-        scale = Scale(case, call)
+        scale, pytorch, trivial = self._right(case, call, drawn) if right is None else right.result()
         expected = scale.expected
-        pytorch = scale.measure(case.problem.baseline(call))
         budgets = budgets_of(self.run.device_name, case, pytorch)
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
@@ -142,8 +171,9 @@ class Comparison:
             _check_reference(case, reference, budgets, case.assignment.spec.tolerance.reference_cap)
             larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
             budgets = budgets_of(self.run.device_name, case, larger)
+            trivial = None if drawn else _trivial_answer(case, call, scale, budgets)
         if not drawn:
-            _refuse_trivial(case, call, scale, budgets)
+            _refuse_trivial(case, trivial)
         evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
         bad = {
             name: scale.beyond(got, name, budgets[name].worst)
@@ -244,10 +274,14 @@ def _check_reference(
             raise CaseRefused(f"the reference kernel is wrong in {case.id}: {off}")
 
 
-def _refuse_trivial(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> None:
-    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need."""
+def _trivial_answer(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> str | None:
+    """A trivial answer that passes, or None."""
     answers = _trivial_answers(case, call, scale.expected)
-    passing = next((name for name, outputs in answers if within(scale.measure(outputs), budgets)), None)
+    return next((name for name, outputs in answers if within(scale.measure(outputs), budgets)), None)
+
+
+def _refuse_trivial(case: BoundCase, passing: str | None) -> None:
+    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need."""
     if passing is not None and case.case.degenerate is None:
         mend = "change it, or say why in its key `degenerate`"
         raise CaseRefused(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")

@@ -64,8 +64,9 @@ class Trials:
             self._run_together(case, contender, [call, call, *others], evidence)
             return
         calls_after, repeats = case.case.calls - 1 - number, case.case.repeats
+        right = self.comparison.begin(case, call)
         (got,) = self._answers(case, contender, [call], evidence, keep=calls_after + repeats > 1)
-        self.comparison.compare(case, call, got, evidence)
+        self.comparison.compare(case, call, got, evidence, right=right)
         if number:
             _check_kept(evidence)
         check_launches(evidence.launches, got.values(), case.assignment)

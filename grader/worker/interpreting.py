@@ -167,9 +167,10 @@ def compute_as_a_gpu_does() -> None:
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, patches
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, patches, shortcuts
 
     patches.check()
+    shortcuts.provide()
     bfloat16.provide()
     arguments.provide()
     descriptors.provide()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grader.protocol import EARLY_VALUE, Build, RaisedBy, missing_function
+from grader.protocol import EARLY_VALUE, Build, missing_function
 from grader.worker import builds, nvcc, torch_form
 from grader.worker.entries import missing_in_library, missing_in_module, undefined
 from grader.worker.errors import LoadError, set_root
@@ -202,38 +202,46 @@ def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Calla
     """Load a PyTorch extension, whose entry takes inputs and options and returns the output (`torch_form.py`)."""
     if len(signature.outputs) > 1:
         raise LoadError("failed", f'{path.name} has {len(signature.outputs)} outputs: write {entry} as extern "C"')
-    name = f"submission_{path.stem}"
     major, minor = torch.cuda.get_device_capability()
-    kept = builds.folder_of(path, "torch", f"{major}.{minor}", entry)
-    try:
-        module = _import(name, kept / builds.LIBRARY)
-    except (OSError, ImportError):  # the library is missing or damaged
-        module = _build_torch_extension(path, entry, signature, name, f"{major}.{minor}")
-        builds.keep(kept, Path(str(module.__file__)))
+    module = torch_extension(path, entry, signature, f"{major}.{minor}")
     if not hasattr(module, entry):
         bound = [name for name in vars(module) if not name.startswith("_")]
         raise LoadError("failed", missing_function(f"{path.name} was built, but", entry, bound, "binds"))
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 
-def _build_torch_extension(path: Path, entry: str, signature: Signature, name: str, arch: str) -> ModuleType:
-    """Build the extension in a new folder, because a killed build leaves a lock in its folder."""
+def _build_with_pytorch(name: str, sources: list[str], folder: str) -> ModuleType:
     from torch.utils import cpp_extension
 
-    folder = Path(os.environ["TMPDIR"], f"extension-{os.getpid()}")
-    folder.mkdir()
-    source = path.read_text(encoding="utf-8-sig", errors="replace")
+    return cpp_extension.load(name, sources, build_directory=folder, extra_cuda_cflags=CUDA_FLAGS)  # type: ignore[no-any-return]
+
+
+def torch_extension(
+    path: Path, entry: str, signature: Signature, arch: str, build: Callable[..., ModuleType] = _build_with_pytorch
+) -> ModuleType:
+    """The extension of a `.cu` file for a GPU of the capability `arch`, built by another worker or here."""
+    forms = torch_form.extensions(path, entry, signature)
+    kept = {form.name: builds.folder_of(path, "torch", arch, entry, form.name) for form in forms}
+    for name, library in kept.items():
+        with suppress(OSError, ImportError):  # the library is missing or damaged
+            return _import(name, library / builds.LIBRARY)
     os.environ["TORCH_CUDA_ARCH_LIST"] = arch
-    (folder / path.name).write_text(f'#line 1 "{path.name}"\n{source}', encoding="utf-8")
-    sources = [str(folder / path.name)]
-    if binding := torch_form.binding(source, entry, signature):
-        (folder / "binding.cpp").write_text(f"#include <torch/extension.h>\n{binding}", encoding="utf-8")
-        sources.append(str(folder / "binding.cpp"))
+
+    def built(form: torch_form.Extension) -> ModuleType:
+        folder = Path(os.environ["TMPDIR"], f"{form.name}-{os.getpid()}")  # a new one: a killed build leaves a lock
+        folder.mkdir()
+        for name, text in form.texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        module = build(form.name, [str(folder / name) for name in form.texts], str(folder))
+        builds.keep(kept[form.name], Path(str(module.__file__)))
+        return module
+
+    *narrow, own = forms
+    for form in narrow:
+        with suppress(RuntimeError, ImportError):
+            return built(form)
     try:
-        module: ModuleType = cpp_extension.load(
-            name=name, sources=sources, build_directory=str(folder), extra_cuda_cflags=CUDA_FLAGS
-        )
+        return built(own)
     except RuntimeError as error:
-        raised_by: RaisedBy = "submission" if nvcc.blames(str(error), folder) else "toolchain"
-        raise LoadError("build_failed", str(error), raised_by) from None
-    return module
+        blamed = nvcc.blames(str(error), Path(os.environ["TMPDIR"], f"{own.name}-{os.getpid()}"))
+        raise LoadError("build_failed", str(error), "submission" if blamed else "toolchain") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +69,22 @@ def test_calls_made_together_keep_the_map(monkeypatch: pytest.MonkeyPatch) -> No
     failed = failure(monkeypatch, TOGETHER, answers, Refusing())
     assert failed.message.startswith("of call 1")
     assert failed.map == TELLING
+
+
+def test_the_oracle_computes_while_the_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    def oracle(call: Any) -> Any:
+        begun.set()
+        return CASE.problem.oracle(call)
+
+    def answers(*_: Any, **__: Any) -> Any:
+        assert begun.wait(20), "nobody computes what this worker's answer will be held against"
+        return [{"y": torch.zeros(3, 1000)}]
+
+    problem: Any = SimpleNamespace(**vars(CASE.problem) | {"oracle": oracle})
+    failed = failure(monkeypatch, replace(CASE, problem=problem), answers, comparison(CASE.problem.baseline))
+    assert failed.message.startswith("y[0, 0] is the first wrong element")
 
 
 @pytest.mark.parametrize("law", ["conclude", "hold"])

@@ -35,9 +35,13 @@ def _is_one(dtype: Any) -> bool:
 
 def _keep_float32() -> None:
     dtype_of, fits, complete = interpreter._get_np_dtype, interpreter._validate_np_data_size, TensorHandle.__post_init__
+    known: dict[str, Any] = {"bf16": FLOAT32}
 
     def numpy_dtype(dtype: Any) -> Any:
-        return FLOAT32 if _is_one(dtype) else dtype_of(dtype)
+        name = dtype.scalar.name
+        if name not in known:
+            known[name] = dtype_of(dtype)  # which makes a table of all types each time
+        return known[name]
 
     def is_of_its_size(data: Any, dtype: Any) -> bool:
         return data.dtype.itemsize <= FLOAT32.itemsize if _is_one(dtype) else bool(fits(data, dtype))

@@ -109,6 +109,12 @@ PATCHES = (
         "no plan",
     ),
     Patch(
+        ("_patch_lang", "_LangPatchScope.restore", "interpreter_builder.options"),
+        "triton_cpu/shortcuts",
+        "each call of a device function looks through all of the language, and each sum of integers for an overflow that is not told",
+        "no plan",
+    ),
+    Patch(
         ("TensorDescHandle.materialize_pointers",),
         "triton_cpu/descriptors",
         "the interpreter has no create_descriptor_reduce",
