@@ -26,6 +26,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 MAX_CALLS = 1000  # in a timed batch; each call's tensors take up to 900 bytes of a frame
 MAX_FRAME_BYTES = 1 << 20
 MAX_FILES = 4
+MAX_PACKED = 200_000  # characters of a compiled text in a frame
+MAX_RAN = 64  # kernels of a traced call on a GPU that are told one by one
 MATRIX = 8192  # rows and columns of the factors of the yardstick `matmul`
 # The guard bytes read as NaN in every floating-point type. The poison fills outputs, and memory that a worker newly
 # allocates. In every type the poison is finite (1.3e36; 61280 in float16) and unlike any answer: arithmetic would keep
@@ -233,6 +235,9 @@ class Call(Frame):
         profiled: whether the reply names the kernels that ran on the GPU.
         keep: whether the results stay in use until the next call has returned. A later result in the same memory is
             then `kept`.
+        traced: on a CPU, run a few blocks of each launch and record what they access, in place of checking it; on a GPU,
+            make the call under PyTorch's profiler. The reply has a `trace`. With a `target`, the reply has the compiler's
+            output too.
     """
 
     arena: Memory
@@ -245,6 +250,7 @@ class Call(Frame):
     apart: bool = False
     profiled: bool = False
     keep: bool = False
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -358,13 +364,28 @@ class WorkerError:
 
 
 @dataclass(frozen=True)
+class CompiledText:
+    """A text that a compiler made, compressed by zlib and encoded in base64.
+
+    Attributes:
+        kind: the language, which is the suffix of its file.
+    """
+
+    kind: Literal["ttgir", "ptx", "sass", "json"]
+    packed: Annotated[str, Bound(max_length=MAX_PACKED)]
+
+
+@dataclass(frozen=True)
 class CompiledKernel:
-    """A Triton kernel that a worker has compiled: `shared_bytes` of a block, and the output of `ptxas -v`."""
+    """A kernel that a worker has compiled: `shared_bytes` of a block, and the output of `ptxas -v`. `texts` if the call
+    is traced.
+    """
 
     name: Annotated[str, Bound(max_length=200, pattern=r"^\w+$")]
     warps: Annotated[int, Bound(ge=0, le=64)]
     shared_bytes: Annotated[int, Bound(ge=0, le=1 << 31)]
     ptxas: Annotated[str, Bound(max_length=2000)]
+    texts: Annotated[tuple[CompiledText, ...], Bound(max_length=3)] = ()
 
 
 @dataclass(frozen=True)
@@ -384,6 +405,176 @@ class CompiledCall:
 
 
 @dataclass(frozen=True)
+class TracedAccess:
+    """All accesses of a launch in one line of the source, in one direction, to one tensor. Counts are of the blocks (in
+    Triton: programs) that ran.
+
+    A request is one access by all lanes at once: by the threads of a warp in CUDA, by a block of pointers in Triton. A
+    lane is then a thread or a pointer. Counts that nobody knows are 0.
+
+    Attributes:
+        line: in the submission's file of name `file`; 0 if it is not known.
+        tensor: name of the kernel's parameter, of the shared variable, or "" if it is not known.
+        width_bytes: of one lane's access: 16 for a float4, 4 for a float.
+        lanes: lanes that took part; `lanes_of_all` counts those that a branch or a mask turned off, too.
+        sectors: of 32 bytes in global memory, for each request; `least_sectors` if its lanes' bytes lay side by side.
+        passes: in shared memory, how often the banks were asked; `least_passes` without bank conflicts.
+        steps: in Triton, the distance in bytes of neighbouring pointers along each axis of the block, whose lengths are
+            `block`; both are empty if the distances vary.
+        atomic: whether the accesses are atomic.
+    """
+
+    file: Name
+    line: Count
+    verb: Literal["reads", "writes"]
+    space: Literal["global", "shared"]
+    tensor: Name
+    width_bytes: Count
+    requests: Count
+    lanes: Count
+    lanes_of_all: Count
+    sectors: Count = 0
+    least_sectors: Count = 0
+    passes: Count = 0
+    least_passes: Count = 0
+    steps: Annotated[tuple[Annotated[int, Bound(ge=-(1 << 62), le=1 << 62)], ...], Bound(max_length=8)] = ()
+    block: Annotated[tuple[Count, ...], Bound(max_length=8)] = ()
+    atomic: bool = False
+
+
+@dataclass(frozen=True)
+class TracedTensor:
+    """A tensor in global memory that a launch accessed.
+
+    Attributes:
+        name: of the kernel's parameter.
+        bytes: its size.
+        is_of_call: whether it is an input or an output of the call; otherwise the submission allocated it.
+        read_once_bytes, written_once_bytes: of different bytes that each block that ran has read or written, summed over these
+            blocks. Two reads of a byte by one block count once, by two blocks twice.
+    """
+
+    name: Name
+    bytes: Size
+    is_of_call: bool
+    read_once_bytes: Size = 0
+    written_once_bytes: Size = 0
+
+
+@dataclass(frozen=True)
+class TracedDot:
+    """Products of tiles (`tl.dot`) in one line, with the inputs' dtype, and the floating-point operations of the programs
+    that ran.
+    """
+
+    line: Count
+    dtype: Annotated[str, Bound(max_length=40)]
+    flops: Size
+
+
+@dataclass(frozen=True)
+class TracedLaunch:
+    """A launch of which `ran` blocks ran.
+
+    All counts of accesses and bytes are of so many blocks. Where `ran` is less than the grid, CUDA's first and last block
+    count as two of all blocks, so that counts times blocks over `ran` are the launch's.
+
+    Attributes:
+        kernel: its function's name.
+        line: of the launch; 0 if it is not known.
+        grid: blocks along x, y and z.
+        threads: of a block; of a Triton program, 32 for each of its warps.
+        shared_bytes, static_shared_bytes: dynamic and static shared memory of a block, in CUDA.
+        barriers: waits at __syncthreads() by blocks that ran, each counted once for a block.
+        cut: whether a block was stopped, because it made too many accesses: its counts are too low.
+        launches: how many launches in a row were alike (kernel, line, grid and threads): this one stands for all.
+    """
+
+    kernel: Name
+    line: Count
+    grid: Annotated[tuple[Count, ...], Bound(min_length=3, max_length=3)]
+    threads: Count
+    ran: Count
+    accesses: Annotated[tuple[TracedAccess, ...], Bound(max_length=64)] = ()
+    tensors: Annotated[tuple[TracedTensor, ...], Bound(max_length=32)] = ()
+    dots: Annotated[tuple[TracedDot, ...], Bound(max_length=16)] = ()
+    shared_bytes: Count = 0
+    static_shared_bytes: Count = 0
+    barriers: Count = 0
+    cut: bool = False
+    launches: Annotated[int, Bound(ge=1, le=1 << 40)] = 1
+
+
+@dataclass(frozen=True)
+class TracedOperator:
+    """Calls of an ATen operator that moved data: the bytes of tensors that it read, and of new or changed ones.
+
+    Attributes:
+        name: as `zeros`.
+        place: as in `RanOperator`.
+    """
+
+    name: Annotated[str, Bound(max_length=100)]
+    place: Name
+    calls: Count
+    read_bytes: Size
+    written_bytes: Size
+
+
+@dataclass(frozen=True)
+class RanLaunch:
+    """A kernel, a copy or a fill that PyTorch's profiler saw on a GPU.
+
+    Attributes:
+        grid, block: blocks, and threads of a block, along x, y and z; zeros for copies and fills.
+        registers: of a thread. shared_bytes: of a block.
+        start_s: since the first one began. time_s: until it ended.
+    """
+
+    name: Annotated[str, Bound(max_length=300)]
+    grid: Annotated[tuple[Count, ...], Bound(min_length=3, max_length=3)]
+    block: Annotated[tuple[Count, ...], Bound(min_length=3, max_length=3)]
+    registers: Count
+    shared_bytes: Count
+    start_s: Seconds
+    time_s: Seconds
+
+
+@dataclass(frozen=True)
+class GpuTrace:
+    """One call on a GPU, after others that compiled and tuned.
+
+    Attributes:
+        ran: in the order of their starts, at most `MAX_RAN`; `ran_of_all` counts the others, too.
+        host_s: until the function has returned to the host; 0 if it waits for the GPU.
+        device_s: from the start of the first kernel to the end of the last one. busy_s: of it, while a kernel ran.
+        chrome: the profiler's trace.json; None if it is too long for a frame.
+    """
+
+    ran: Annotated[tuple[RanLaunch, ...], Bound(max_length=MAX_RAN)] = ()
+    ran_of_all: Count = 0
+    host_s: Seconds = 0.0
+    device_s: Seconds = 0.0
+    busy_s: Seconds = 0.0
+    allocated_bytes: Size = 0
+    chrome: CompiledText | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The work of a traced call, in its order: launches, and PyTorch's operators beside them. On a GPU `gpu` alone.
+
+    Attributes:
+        allocated_bytes: most memory beside inputs and outputs of the call that was in use at once.
+    """
+
+    launches: Annotated[tuple[TracedLaunch, ...], Bound(max_length=32)] = ()
+    operators: Annotated[tuple[TracedOperator, ...], Bound(max_length=64)] = ()
+    allocated_bytes: Size = 0
+    gpu: GpuTrace | None = None
+
+
+@dataclass(frozen=True)
 class Reply(Frame):
     """The answer to a request: the fields that belong to the request, or `error`.
 
@@ -395,6 +586,7 @@ class Reply(Frame):
         ptxas: after `Load`, ptxas's words about the kernels.
         off_stream: after `Call` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
         compiled: after `Call`, by a worker that compiles.
+        trace: after a traced `Call`.
         broken: whether the process can take no further requests.
     """
 
@@ -407,6 +599,7 @@ class Reply(Frame):
     ptxas: Words = ""
     off_stream: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()
     compiled: CompiledCall | None = None
+    trace: Trace | None = None
     error: WorkerError | None = None
     broken: bool = False
 

@@ -27,8 +27,10 @@ from grader.protocol import (
     Collect,
     CompiledCall,
     CompiledKernel,
+    CompiledText,
     Frame,
     Gpu,
+    GpuTrace,
     Load,
     Memory,
     Operands,
@@ -36,6 +38,7 @@ from grader.protocol import (
     Prepare,
     ProtocolError,
     RanKernel,
+    RanLaunch,
     RanOperator,
     Reader,
     Ref,
@@ -45,6 +48,12 @@ from grader.protocol import (
     Returned,
     Tidy,
     Time,
+    Trace,
+    TracedAccess,
+    TracedDot,
+    TracedLaunch,
+    TracedOperator,
+    TracedTensor,
     WorkerError,
     Yardstick,
     encode,
@@ -55,7 +64,30 @@ X, Y = Ref("float32", 0, (2, 3), (3, 1)), Ref("float32", 64, (), ())
 CALLS = (Operands((X, Y), None, (Y,)), Operands((X,), X, (X, Y, Y)))
 BUILD = Build("g++", 1.5, None, "sm_90", (Parameter("const float*", "x"), Parameter("int64_t", "n", "x", 0)))
 GPU = Gpu("NVIDIA X", (9, 0), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-KERNEL = CompiledKernel("k", 4, 0, "words")
+TEXT = CompiledText("ptx", "eJwDAAAAAAE=")
+KERNEL = CompiledKernel("k", 4, 0, "words", (TEXT,))
+ACCESS = TracedAccess("k.py", 7, "reads", "global", "x_ptr", 4, 2, 60, 64, 9, 8, 7, 6, (4,), (32,), True)
+TENSOR = TracedTensor("x_ptr", 4096, True, 240, 120)
+DOT = TracedDot(9, "bfloat16", 1 << 40)
+LAUNCH = TracedLaunch(
+    "k",
+    11,
+    (2, 1, 1),
+    128,
+    1,
+    (ACCESS,),
+    (TENSOR,),
+    (DOT,),
+    shared_bytes=1024,
+    barriers=3,
+    cut=True,
+    launches=5,
+    static_shared_bytes=64,
+)
+RAN = RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
+TRACE = Trace(
+    (LAUNCH,), (TracedOperator("zeros", "k.py:3", 1, 0, 4096),), 8192, GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT)
+)
 ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
 RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
 # At least one of each kind, with every field at something else than its default.
@@ -64,7 +96,7 @@ FRAMES: list[Frame] = [
     Load("/s/x.cu", "f", BUILD, False, 1.0, GPU),
     Yardstick("null", id=2**53),
     Call(Memory(1), CALLS, (), 1.5, id=3),
-    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True),
+    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True, True),
     Prepare(Memory(1), CALLS, (), None),
     Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
     Time(1000, 1, True, 7),
@@ -83,6 +115,7 @@ FRAMES: list[Frame] = [
         "ptxas",
         ("kernel.cu:12: the launch of scale",),
         CompiledCall("sm_90a", (KERNEL,), "k", ERROR, True),
+        TRACE,
     ),
 ]
 

@@ -83,6 +83,8 @@ class Arena:
         dtype: of the outputs.
         device: `cpu` or `cuda`.
         starts: distance of an output from an aligned address in elements, by name; 0 by default.
+        sparse: the memory is zero everywhere and takes none of the machine's until somebody touches it; nothing is
+            copied, poisoned or guarded. On a CPU.
 
     Attributes:
         address: names the memory in a request.
@@ -99,6 +101,7 @@ class Arena:
         dtype: torch.dtype,
         device: torch.device,
         starts: dict[str, int] | None = None,
+        sparse: bool = False,
     ) -> None:
         self._originals = inputs
         self._end = GUARD_BYTES
@@ -106,9 +109,11 @@ class Arena:
         empty = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape in outputs.items()}
         self.outputs = {name: self._slot(name, one, (starts or {}).get(name, 0)) for name, one in empty.items()}
         length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
-        self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length)
+        self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length, sparse)
         self._device = device
         self.bytes, self.address, self.files = self._memory.bytes, self._memory.address, self._memory.files
+        if sparse:
+            return
         self.wipe()
         self.fill(self.copies(name for name, tensor in inputs.items() if tensor.device.type != "meta"))
         self.settle()
@@ -290,10 +295,13 @@ def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
 class _HostMemory:
     """An anonymous file of fixed size that the judge and the worker map."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, sparse: bool) -> None:
         self._file = os.memfd_create("grader-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.posix_fallocate(self._file, 0, length)
+            if sparse:
+                os.ftruncate(self._file, length)
+            else:
+                os.posix_fallocate(self._file, 0, length)
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             self._map = mmap.mmap(self._file, length)
         except OSError as error:

@@ -97,7 +97,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     device = "cuda" if kind == "cuda" else "cpu"
     gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
     _set_up_torch(kind, device)
-    from grader.worker import absent_gpu, load, run, timing, yardsticks
+    from grader.worker import absent_gpu, gpu_trace, load, run, timing, tracing, yardsticks
 
     gc.enable()
     gc.freeze()  # gc.collect() after a call then looks at the student's objects only
@@ -136,6 +136,10 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case Call():
                 if compiler is not None:
                     return compiler.answer(function, request, files)
+                if request.traced and device == "cuda":
+                    return gpu_trace.call(function, request, files)
+                if request.traced:
+                    return tracing.call(function, request, files)
                 return run.call(function, request, files, device)
         return protocol.Reply()
 

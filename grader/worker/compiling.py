@@ -20,22 +20,24 @@ import torch
 from triton import knobs
 from triton.compiler.errors import CompilationError
 from triton.errors import TritonError
-from triton.runtime import driver
+from triton.runtime import driver, jit
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import JITFunction, _triton_jit_function_registry
+from triton.runtime.jit import JITFunction
 
 from grader import protocol
 from grader.protocol import CompiledKernel, Gpu, WorkerError
-from grader.worker import absent_gpu, run
+from grader.worker import absent_gpu, run, tracing
 from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
 from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
+from grader.worker.texts import texts_of
 
 # Messages of other exceptions than TritonError with which Triton refuses a kernel.
 REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
 MAX_TOLD = 1500  # characters of ptxas about one kernel
 MAX_KERNELS = 16  # of one call and architecture
+MAX_TEXTS = 800_000  # characters of packed texts in a frame
 
 
 class Compiler:
@@ -50,7 +52,7 @@ class Compiler:
         knobs.nvidia.dump_ptxas_log = True
         # By a kernel's identity; holds the kernel too, so that no later kernel can get the same identity.
         self._told: dict[int, tuple[Any, CompiledKernel]] = {}
-        self._launched: list[CompiledKernel] = []
+        self._launched: list[tuple[Any, CompiledKernel]] = []
         self.failures: list[tuple[str, WorkerError, WorkerError]] = []
         self._gpu: Gpu | None = None
         self._caches: dict[
@@ -100,27 +102,33 @@ class Compiler:
         _, noted = self._told[id(kernel)]
         if self._gpu is not None and noted.shared_bytes > self._gpu.shared_bytes:
             raise OutOfResources(noted.shared_bytes, self._gpu.shared_bytes, "shared memory")
-        if noted not in self._launched:
-            self._launched.append(noted)
+        if all(noted != other for _, other in self._launched):
+            self._launched.append((kernel, noted))
 
     def answer(self, function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
         """Compile the launches of the calls for the GPU `request.target`.
 
         The reply reports a failed launch only if its error ended the call: a submission may try a launch and catch the
-        error. Another error of the call is not reported, because it may come from results that mean nothing.
+        error. Another error of the call is not reported, because it may come from results that mean nothing. If the
+        call is traced, its tensors may be sparse memory, and the kernels have `texts`.
         """
         assert request.target is not None
         self._gpu, arch = request.target, request.target.arch
         self._launched, self.failures = [], []
         absent_gpu.provide(request.target)
-        ended = run.call(function, request, files, "cpu").error
+        reply = tracing.call(function, request, files) if request.traced else run.call(function, request, files, "cpu")
+        ended = reply.error
         failed, error = "", None
         for name, original, described in self.failures:
             if ended and (original.type, original.message) == (ended.type, ended.message):
                 failed = name
                 error = replace(described, traceback=described.traceback or ended.traceback)  # where it was launched
-        launched = tuple(self._launched[:MAX_KERNELS])
-        return protocol.Reply(compiled=protocol.CompiledCall(arch, launched, failed, error, ended is None))
+        launched, left = [], MAX_TEXTS if request.traced else 0
+        for kernel, noted in self._launched[:MAX_KERNELS]:
+            texts = texts_of(kernel, left) if left else ()
+            left -= sum(len(one.packed) for one in texts)
+            launched.append(replace(noted, texts=texts))
+        return protocol.Reply(compiled=protocol.CompiledCall(arch, tuple(launched), failed, error, ended is None))
 
 
 def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +161,8 @@ def _where(error: BaseException, described: WorkerError) -> WorkerError:
 
 def _line_of(source: str, line: int) -> str:
     """A kernel's line, counted from its `def`, as `"kernel.py", line 7`; "" if the kernel is not the student's."""
-    for function in list(_triton_jit_function_registry.values()):
+    known = getattr(jit, "_triton_jit_function_registry", {})  # Triton 3.6 has none
+    for function in list(known.values()):
         if function.src == source:
             before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))
             return place_in(function.fn.__code__.co_filename, function.starting_line_number + before + line - 1)

@@ -64,6 +64,11 @@ def place_of(frame: FrameType) -> str:
     return clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
 
 
+def name_in(file: str) -> str:
+    """A student's file as the student knows it, as `kernel.py`; "" if the file is not the student's."""
+    return clean(file.removeprefix(_root + os.sep))[:200] if is_own_file(file) else ""
+
+
 def place_in(file: str, line: int) -> str:
     """A line of a student's file as in tracebacks: `"kernel.py", line 7`; "" if the file is not the student's."""
     if not is_own_file(file):
@@ -114,6 +119,11 @@ def _needs_gpu(error: BaseException) -> str:
         return ""
     name = last.filename.removeprefix(f"{_root}{os.sep}")
     return f"needs a GPU: {name}, line {last.lineno}: {asked}"
+
+
+def without_root(text: str) -> str:
+    """The text with paths of the submission's files as the student knows them."""
+    return text.replace(f"{_root}{os.sep}", "") if _root else text
 
 
 def clean(text: str) -> str:
@@ -169,7 +179,7 @@ def _own_traceback(error: BaseException) -> str:
         text = "".join(traceback.format_exception_only(error)[:-1])  # without the message, which stands elsewhere
     else:
         text = "".join(traceback.format_list(frames[-SUBMISSION_FRAMES:]))
-    return text.replace(f"{_root}{os.sep}", "")
+    return without_root(text)
 
 
 def _submission_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:

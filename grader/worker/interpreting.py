@@ -98,9 +98,17 @@ class MemoryChecks:
             self._checking.begin_call(arena, tensors)
 
     @property
-    def after_operator(self) -> Callable[..., None] | None:
-        """The function to call after each PyTorch operator of the call (see `OperatorWatch`); None before `install`."""
-        return None if self._checking is None else self._checking.memory.after_operator
+    def run_operator(self) -> Callable[..., Any] | None:
+        """The function to call in place of each PyTorch operator of the call (see `OperatorWatch`); None before `install`."""
+        return None if self._checking is None else self._checking.memory.run_operator
+
+    def tracer(self, arena: Any, traffic: Any) -> Any:
+        """A `triton_cpu.tracing.Tracer` for the call; None before `install`."""
+        if self._checking is None:
+            return None
+        from grader.worker.triton_cpu.tracing import Tracer
+
+        return Tracer(arena, traffic)
 
     def raise_fault(self) -> None:
         """Raise the call's first KernelFault again, because the submission may have caught it."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 TOOL_LIMIT_S = 20.0
+MAX_ARGUMENTS = 1000  # of a program
 
 
 class Frame(NamedTuple):
@@ -28,11 +29,23 @@ def frames(library: Path, offset: int) -> list[Frame]:
     """The functions and lines at an offset in the library, the innermost inlined function first; empty without
     binutils.
     """
-    told = output_of("addr2line", "-f", "-C", "-i", "-e", str(library), hex(offset)).splitlines()
-    places = [
-        (function, re.match(r"(.*):(\d+)", place)) for function, place in zip(told[::2], told[1::2], strict=False)
-    ]
-    return [Frame(function, Path(place[1]), int(place[2])) for function, place in places if place]
+    return frames_of_all(library, [offset]).get(offset, [])
+
+
+def frames_of_all(library: Path, offsets: Sequence[int]) -> dict[int, list[Frame]]:
+    """`frames` of each of these offsets."""
+    found = dict[int, list[Frame]]()
+    for start in range(0, len(offsets), MAX_ARGUMENTS):
+        some = map(hex, offsets[start : start + MAX_ARGUMENTS])
+        told = output_of("addr2line", "-a", "-f", "-C", "-i", "-e", str(library), *some)
+        for offset, *lines in (
+            one.splitlines() for one in re.split(r"^0x(?=[0-9a-f]+$)", told, flags=re.MULTILINE)[1:]
+        ):
+            places = [
+                (name, re.match(r"(.*):(\d+)", place)) for name, place in zip(lines[::2], lines[1::2], strict=False)
+            ]
+            found[int(offset, 16)] = [Frame(name, Path(place[1]), int(place[2])) for name, place in places if place]
+    return found
 
 
 def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) -> str:

@@ -33,13 +33,13 @@ class OperatorWatch(TorchDispatchMode):
 
     Args:
         seen: the record of another watch, to be shared.
-        after: called after each operator with the operator, its arguments and options, and its result.
+        run: called in place of each operator with the operator, its arguments and its options; returns the result.
     """
 
-    def __init__(self, seen: dict[str, str] | None = None, after: Callable[..., None] | None = None) -> None:
+    def __init__(self, seen: dict[str, str] | None = None, run: Callable[..., Any] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen: dict[str, str] = {} if seen is None else seen
-        self._after = after
+        self._run = run
 
     @property
     def seen(self) -> tuple[RanOperator, ...]:
@@ -57,11 +57,8 @@ class OperatorWatch(TorchDispatchMode):
         name = getattr(packet, "__name__", "")
         with torch._C.DisableTorchFunction():  # the modes of PyTorch's functions: what runs here is an operator
             if getattr(func, "namespace", "aten") == "aten" and name not in self._seen and not _is_logic(name, args):
-                self.note(name, _caller())
-            result = func(*args, **(kwargs or {}))
-            if self._after is not None:
-                self._after(func, args, kwargs or {}, result)
-        return result
+                self.note(name, caller())
+            return func(*args, **(kwargs or {})) if self._run is None else self._run(func, args, kwargs or {})
 
     def note(self, name: str, place: str | None) -> None:
         """Record a name once; does nothing if `place` is None."""
@@ -70,7 +67,7 @@ class OperatorWatch(TorchDispatchMode):
 
     def another(self) -> OperatorWatch:
         """A watch for another thread, with the same record."""
-        return OperatorWatch(self._seen, self._after)
+        return OperatorWatch(self._seen, self._run)
 
 
 @contextlib.contextmanager
@@ -118,7 +115,7 @@ def _host_values(watch: OperatorWatch) -> Iterator[None]:
             # PyTorch's own printing makes lists, so only the student's own calls count; NumPy calls `__array__` from
             # its own code.
             caller: Any = sys._getframe(1)
-            watch.note(name, _caller() if name.startswith("__") else place_of(caller) or None)
+            watch.note(name, caller() if name.startswith("__") else place_of(caller) or None)
             return method(*arguments, **options)
 
         return get
@@ -140,7 +137,7 @@ def _is_logic(name: str, args: tuple[Any, ...]) -> bool:
     return name == "mul" and all(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in args)
 
 
-def _caller() -> str | None:
+def caller() -> str | None:
     """The student's innermost line on the stack; "" if there is none; None if Triton's code calls."""
     frame: Any = sys._getframe(1).f_back  # None in autograd's own threads
     for _ in range(MAX_DEPTH):

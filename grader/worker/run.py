@@ -48,14 +48,14 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
     _earlier.clear()
     with mapped(request.arena, files, device) as memory:
         apart = request.apart
-        calls = _calls(memory, request)
+        calls = calls_of(memory, request)
         slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
         checks = MemoryChecks(
             memory, [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
         )
-        watch, launches = OperatorWatch(after=checks.after_operator), LaunchWatch()
+        watch, launches = OperatorWatch(run=checks.run_operator), LaunchWatch()
         profile = device == "cuda" and request.profiled
         try:
             if hasattr(function, "on_stream"):
@@ -75,11 +75,11 @@ def call(function: Callable[..., Any], request: protocol.Call, files: list[int],
                 check_signature(function, calls[0].arguments)
                 if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                     with watching(watch):
-                        _answers(function, calls)
+                        answers_of(function, calls)
                     for tensor in calls[0].inputs:
                         tensor.grad = None
                 with profiled(profile) as kernels, launches, watching(watch, absent_gpu.asking):
-                    results = _answers(function, calls, reverse=request.reverse)
+                    results = answers_of(function, calls, reverse=request.reverse)
                 inputs = [one.inputs for one in calls for _ in one.slots]
                 returned = deliver(list(zip(results, slots, inputs, strict=True)))
                 in_use = earlier
@@ -104,7 +104,7 @@ def failure(error: BaseException, device: str) -> protocol.Reply:
     return protocol.Reply(error=describe(error), broken=device == "cuda" and context_is_lost())
 
 
-def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
+def calls_of(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
     """The calls of a request. A tensor that several calls refer to is one object."""
     known: dict[protocol.Ref, torch.Tensor] = {}
 
@@ -124,7 +124,7 @@ def _calls(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
     return calls
 
 
-def _answers(function: Callable[..., Any], calls: Sequence[_Call], reverse: bool = False) -> list[Any]:
+def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bool = False) -> list[Any]:
     """The results of all calls, in their order. Every forward pass runs before the first backward pass.
 
     Args:

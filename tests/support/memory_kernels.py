@@ -347,7 +347,7 @@ def a_grid_of_nothing():
 def _said(call) -> str:
     checks = MemoryChecks(ARENA, [X, NEXT])
     try:
-        with watching(OperatorWatch(after=checks.after_operator)):
+        with watching(OperatorWatch(run=checks.run_operator)):
             call()
         checks.raise_fault()
     except Exception as error:

@@ -64,8 +64,8 @@ def resources(cubin: bytes) -> tuple[int, int]:
 class Launcher:
     """Launches a compiled kernel by interpreting its twin; does nothing for a kernel without one."""
 
-    def __init__(self, src: Any, _metadata: Any) -> None:
-        self._src = src
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self._src, self._options = src, {"num_warps": metadata.num_warps}
 
     def __call__(self, *arguments: Any) -> None:
         x, y, z, _stream, _function, _packed, _metadata, _enter, _exit, *given = arguments
@@ -79,7 +79,7 @@ class Launcher:
             )
         constants = {place[0]: value for place, value in self._src.constants.items() if len(place) == 1}
         fixed = {names[number]: getattr(value, "interpreted", value) for number, value in constants.items()}
-        interpreted.run(grid=(x, y, z), warmup=False, **dict(zip(names, given, strict=True)) | fixed)
+        interpreted.run(grid=(x, y, z), warmup=False, **self._options | dict(zip(names, given, strict=True)) | fixed)
 
 
 class AbsentGpu:

@@ -22,7 +22,7 @@ from typing import Any
 from grader.worker import doubles, torch_form
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
 from grader.worker.entries import undefined
-from grader.worker.lines import Frame, frames, line_of
+from grader.worker.lines import Frame, frames, frames_of_all, line_of
 
 HERE = Path(__file__).parent
 RUNTIME = HERE / "runtime.o"  # built by the judge beforehand
@@ -261,20 +261,20 @@ class Library:
             if told := undefined(str(error), origin):
                 raise BuildFailed(told) from None
             raise
-        words = ("fault_kind", "fault_text", "refusal", "off_stream_what")
+        words = ("fault_kind", "fault_text", "refusal", "off_stream_what", "trace")
         for name in (*(f"cuda_cpu_{word}" for word in words), "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        sizes = ("place", "base", "launches", "unwritten_end", "traced", "reached_for", "off_stream_place")
+        sizes = ("place", "base", "launches", "unwritten_end", "stack", "reached_for", "off_stream_place")
         for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
-    def begin(self, order: int = 0, sample: bool = False) -> None:
+    def begin(self, order: int = 0, sample: bool = False, traced: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
         With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their
-        results.
+        results. With `traced` too; their accesses are counted (see `trace`).
         """
-        self.functions.cuda_cpu_begin(order, int(sample))
+        self.functions.cuda_cpu_begin(order, int(sample), int(traced))
 
     def array(self, address: int, length_bytes: int, name: str, element_bytes: int, output: bool = False) -> None:
         """Declare device memory that a kernel may touch; bytes of an `output` must be written before they are read."""
@@ -300,7 +300,7 @@ class Library:
 
     def ended_at(self) -> list[Frame]:
         """The student's functions and lines at which a signal ended a call, innermost first."""
-        addresses = [self.functions.cuda_cpu_traced(i) for i in range(self.functions.cuda_cpu_traced_count())]
+        addresses = [self.functions.cuda_cpu_stack(i) for i in range(self.functions.cuda_cpu_stack_depth())]
         found = [one for address in addresses if address for one in self._frames(address)]
         return list(dict.fromkeys(one for one in found if one.file.name in self._own))[:MAX_PLACES]
 
@@ -330,6 +330,18 @@ class Library:
             what = self.functions.cuda_cpu_off_stream_what(number).decode(errors="replace")
             found += [f"{one.file.name}:{one.line}: {what}" for one in stack if one.file.name in self._own][:1]
         return found
+
+    def trace(self) -> str:
+        """What the traced call has done, in the text of tracing.h."""
+        text: bytes = self.functions.cuda_cpu_trace()
+        return text.decode(errors="replace")
+
+    def lines(self, addresses: Sequence[int]) -> dict[int, Frame]:
+        """The student's innermost function and line at each of these addresses of code, where there is one."""
+        base = int(self.functions.cuda_cpu_base())
+        found = frames_of_all(self.path, [address - base for address in addresses])
+        own = {at: [one for one in stack if one.file.name in self._own] for at, stack in found.items()}
+        return {at + base: stack[0] for at, stack in own.items() if stack}
 
     def unwritten_end_bytes(self) -> int:
         """The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import mmap
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from grader import protocol
 from grader.worker import nvcc, torch_form, windows
 from grader.worker.cuda_cpu.build import NO_LIBRARY, BuildFailed, Library, Unsupported, compile_library
+from grader.worker.cuda_cpu.tracing import Reader, has_vectors, sources_of
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
@@ -51,8 +53,8 @@ class Kernel:
         given, written = arguments[: len(inputs)], arguments[-len(outputs) :]
         return dict(zip(inputs, given, strict=True)), dict(zip(outputs, written, strict=True))
 
-    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False) -> None:
-        self._library.begin(order, sample)
+    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False, traced: bool = False) -> None:
+        self._library.begin(order, sample, traced)
         inputs, outputs = self._tensors(arguments)
         self._declare(inputs, outputs, sample)
         if number := self._call(arguments):
@@ -129,6 +131,13 @@ class Kernel:
                 "failed", f"{words} of {name}, up to {name}[{end}], were never written: the blocks end before them"
             )
 
+    def trace(self, arguments: Sequence[Any]) -> protocol.Trace:
+        """Run a few blocks of each launch, and count what they access. Raises LoadError."""
+        sources = sources_of(self._folder / self._library.source)
+        self._library.functions.cuda_cpu_trace_vectors(has_vectors(sources))
+        self._run(arguments, traced=True)
+        return Reader(self._library, sources, self.signature.outputs[-1]).trace()
+
 
 class Value(ctypes.Structure):
     """`cuda_cpu_value` of torch_tensor.h."""
@@ -183,8 +192,8 @@ class TorchForm(Kernel):
         addresses = (ctypes.addressof(entry), ctypes.addressof(values), len(given), ctypes.addressof(result))
         return self._library.call(self._library.functions.cuda_cpu_torch, *addresses)
 
-    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False) -> None:
-        super()._run(arguments, order, sample)
+    def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False, traced: bool = False) -> None:
+        super()._run(arguments, order, sample, traced)
         self.off_stream = []  # the current stream of PyTorch is a default stream
         if told := self._result.told.decode(errors="replace"):
             raise (
@@ -270,6 +279,8 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
     """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
     try:
         with told_where(request.limit_s, kernel.place):
+            if request.traced:
+                return protocol.Reply(trace=_trace(kernel, request, files))
             launches = _call(kernel, request, files)
     except Ended as error:
         return protocol.Reply(error=describe(error), broken=True)
@@ -278,22 +289,34 @@ def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protoc
     return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream)
 
 
+def _trace(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Trace:
+    """Trace the first call."""
+    inputs, options = len(request.calls[0].args), request.options
+    with _floats(request, files) as (floats, *_):
+        return kernel.trace([*floats[:inputs], *options, *floats[inputs:]])
+
+
 def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
     """Make the calls. Returns how many kernels were launched; None if large launches ran in part."""
-    calls = [(*one.args, *one.outputs) for one in request.calls]
     inputs, options = len(request.calls[0].args), request.options
     if request.windows > 1:
-        with windows.repeated(files[0], calls[0], request.windows, protocol.SAMPLE_CUT) as floats:
+        first = request.calls[0]
+        with windows.repeated(files[0], (*first.args, *first.outputs), request.windows, protocol.SAMPLE_CUT) as floats:
             kernel.sample([*floats[:inputs], *options, *floats[inputs:]])
         return None
+    with _floats(request, files) as calls:
+        return sum(kernel.call([*floats[:inputs], *options, *floats[inputs:]]) for floats in calls)
+
+
+@contextlib.contextmanager
+def _floats(request: protocol.Call, files: Sequence[int]) -> Iterator[list[list[Floats]]]:
+    """The tensors of each call in the arena: inputs, then outputs."""
     memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)
     try:
-        launches = 0
-        for refs in calls:
-            floats = [Floats.at(ctypes.addressof(view) + ref.start_bytes, ref) for ref in refs]
-            launches += kernel.call([*floats[:inputs], *options, *floats[inputs:]])
-        return launches
+        start = ctypes.addressof(view)
+        refs = [(*one.args, *one.outputs) for one in request.calls]
+        yield [[Floats.at(start + ref.start_bytes, ref) for ref in one] for one in refs]
     finally:
         del view
         memory.close()

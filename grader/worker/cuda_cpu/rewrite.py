@@ -109,6 +109,45 @@ def device_code(source: str) -> dict[int, str]:
     return lines
 
 
+def parameters(source: str) -> dict[str, list[str]]:
+    """The names of each kernel's parameters, by the kernel's name; of kernels with one name, the last."""
+    tokens, found = tokenize(source), dict[str, list[str]]()
+    for index, token in enumerate(tokens):
+        if token.text != "__global__":
+            continue
+        with contextlib.suppress(RewriteError):
+            at = _next(tokens, index)
+            while at is not None and tokens[at].text not in (";", "{"):
+                name = _previous(tokens, at)
+                if tokens[at].text == "(" and name is not None:
+                    end = _closing_of(tokens, at)
+                    if not tokens[name].text.startswith("__"):  # __launch_bounds__(...)
+                        found[tokens[name].text] = [_declared(tokens, one) for one in _split(tokens, at + 1, end)]
+                        break
+                    at = end
+                at = _next(tokens, at)
+    return found
+
+
+def _declared(tokens: list[Token], positions: list[int]) -> str:
+    """The name that a parameter declares."""
+    texts = [tokens[at].text for at in positions]
+    end = next((at for at, text in enumerate(texts) if text in ("=", "[")), len(texts))
+    return next((tokens[at].text for at in reversed(positions[:end]) if tokens[at].kind == "name"), "")
+
+
+def dynamic_shared(source: str) -> list[str]:
+    """The names of variables in dynamic shared memory."""
+    tokens, found = tokenize(source), []
+    for index, token in enumerate(tokens):
+        if token.text == "__shared__":
+            start = _statement_start(tokens, index)
+            kept = [at for at in range(start, _semicolon(tokens, index)) if at != index]
+            if any(tokens[at].text == "extern" for at in kept):
+                found += [name for name, _ in _declaration(tokens, kept, token.line)[1]]
+    return found
+
+
 def _rewrite_each(tokens: list[Token], word: str, rewrite_at: Callable[[list[Token], int], int]) -> None:
     """Call `rewrite_at`, which returns the position of its last token, at every token `word`."""
     index = 0

@@ -10,7 +10,8 @@
 // two threads, one of them a write and not both atomic, in no order.
 //
 // Work on billions of elements is sampled if the worker asks for that: a few blocks of a launch run, with the first and the last, and
-// each thread makes a limited number of accesses. Only the addresses of the accesses are checked then, not the results.
+// each thread makes a limited number of accesses. Only the addresses of the accesses are checked then, not the results. A traced call is
+// sampled too; its accesses are counted (tracing.h).
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
@@ -29,6 +30,7 @@
 #define CUDA_CPU_RUNTIME
 #include "cuda_runtime.h"
 #include "launch.h"
+#include "tracing.h"
 
 using launch_shape::count;
 using launch_shape::triple;
@@ -45,6 +47,8 @@ constexpr uint64_t SAMPLED_BLOCKS = 16;            // a launch of more blocks is
 constexpr uint64_t THREAD_ACCESSES = 100'000;      // of a sampled thread: enough for a grid-stride loop over 2^31 elements
 constexpr uint64_t LAUNCH_ACCESSES = 100'000'000;  // of a sampled launch
 constexpr size_t LARGE_BYTES = 256 << 20;          // in a sample, copies and fills end after so much, which is many windows
+constexpr size_t TRACED_LARGE_BYTES = 1 << 20;     // in a trace, copies, fills and poison of so much are left out
+constexpr int ALLOCATION_FRAMES = 16;
 constexpr size_t TOTAL_BYTES = size_t(16) << 30;   // of the device
 constexpr size_t KEPT_BYTES = 1 << 30;             // of memory from earlier calls, and of mappings kept for the next call
 
@@ -98,6 +102,7 @@ struct Region {
     uint32_t written_in, read_in;  // first stretch of the last launch that did
     Touches touches;
     std::vector<uint8_t> written;  // for each word of an output: whether it was written
+    int tensor;                    // its number in a trace
 };
 
 struct Fault {
@@ -402,6 +407,7 @@ bool release_barrier() {
     }
     for (Thread& t : threads) t.value = sum, t.state = t.state == AT_BARRIER ? READY : t.state;
     epoch++;
+    if (tracing::on) tracing::part->barriers++;
     return true;
 }
 
@@ -420,6 +426,18 @@ void stuck() {
                 (missing ? "; thread " + triple(missing->index) + " waits at " + (missing->state == AT_BARRIER ? "the __syncthreads()" : missing->what) + " in line {other}" : "") +
                 ": every thread that the mask names must call it",
             waits->place, missing ? missing->place : 0);
+}
+
+// The memory of an address in a trace.
+int traced_memory(uintptr_t address) {
+    size_t offset = address - uintptr_t(shared);
+    if (offset < SHARED_BYTES) {
+        for (auto& [key, v] : shared_variables)
+            if (offset >= v.offset && offset < v.offset + v.bytes) return tracing::shared_number(v.name);
+        return tracing::DYNAMIC_SHARED;
+    }
+    const Region* r = find_region(address);
+    return r ? r->tensor : tracing::NO_TENSOR;
 }
 
 void run_block() {
@@ -444,6 +462,7 @@ void run_block() {
         for (int i = 0; i < count && !fault.is; i++) {
             Thread& t = threads[order % 2 ? count - 1 - i : i];
             if (t.state == READY) run_thread(t);
+            if (tracing::on && (i % 32 == 31 || i == count - 1)) tracing::close_warp(i % 32 + 1, traced_memory);
         }
         if (fault.is) break;
         more = release_warps();
@@ -579,6 +598,26 @@ void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uint
     }
 }
 
+void cut_thread() {
+    self->state = DONE, cut = true, end_known = false;
+    yield();
+}
+
+bool in_modules(uintptr_t address) {
+    for (auto& [low, high] : modules)
+        if (address >= low && address < high) return true;  // __device__ and __constant__ variables, string literals
+    return false;
+}
+
+// Counts an access of a traced call, where there is memory.
+__attribute__((noinline)) void trace(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
+    if (address - stack_low < STACK_BYTES || (address >= host_low && address < host_high)) return;  // local memory; the launch's own arguments
+    if (address - uintptr_t(shared) >= SHARED_BYTES && !find_region(address) && !in_modules(address)) return out_of_bounds(address, write, place);
+    if (++thread_accesses > tracing::thread_accesses()) tracing::launch->cut = true;
+    else if (tracing::note(place, address, bytes, write, atomic, self->number % 32)) return;
+    cut_thread();
+}
+
 void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place, bool reads) {
     if (!running) {
         const Region* r = find_region(address);
@@ -587,9 +626,9 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         return;
     }
     if (!self || fault.is) return;
-    if (sample && (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES)) {
-        self->state = DONE, cut = true, end_known = false;
-        return yield();
+    if (sample) {
+        if (tracing::on) return trace(address, bytes, write, atomic, place);
+        if (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES) return cut_thread();
     }
     if (address - stack_low < STACK_BYTES) return;
     if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
@@ -605,9 +644,7 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         return;
     }
     if (address >= host_low && address < host_high) return;  // the launch's own arguments
-    for (auto& [low, high] : modules)
-        if (address >= low && address < high) return;  // __device__ and __constant__ variables, string literals
-    out_of_bounds(address, write, place);
+    if (!in_modules(address)) out_of_bounds(address, write, place);
 }
 
 int add_module(dl_phdr_info* info, size_t, void* wanted) {
@@ -628,11 +665,12 @@ int add_module(dl_phdr_info* info, size_t, void* wanted) {
 Region& add_region(const void* start, size_t bytes, const char* name, int element, size_t mapped = 0, Kind kind = DEVICE) {
     uintptr_t low = uintptr_t(start);
     recent[0] = recent[1] = nullptr;
-    return regions[low + bytes] = Region{low, low + bytes, name, element, mapped, kind, 0, 0, {}, {}};
+    return regions[low + bytes] = Region{low, low + bytes, name, element, mapped, kind, 0, 0, {}, {}, tracing::NO_TENSOR};
 }
 
 auto remove_region(std::map<uintptr_t, Region>::iterator at) {
     give_back_touches(at->second.touches);
+    if (tracing::on) tracing::remove_tensor(at->second.tensor);
     if (at->second.mapped) munmap(reinterpret_cast<void*>(at->second.start), at->second.mapped);
     recent[0] = recent[1] = nullptr;
     return regions.erase(at);
@@ -640,14 +678,14 @@ auto remove_region(std::map<uintptr_t, Region>::iterator at) {
 
 // Ends of calls in the host's code: a signal such as SIGSEGV ends a call, and another thread may ask for the place of a call that does
 // not end.
-constexpr int TRACED = 48;
+constexpr int STACK_DEPTH = 48;
 constexpr int ENDING[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 constexpr int SIGNAL_FRAMES = 2;  // the handler and its caller; the interrupted function comes after them
 struct sigaction earlier[4];
 sigjmp_buf before_call;
 pthread_t caller;
-volatile sig_atomic_t calling, traced;
-void* trace[TRACED];
+volatile sig_atomic_t calling, stack_depth;
+void* call_stack[STACK_DEPTH];
 const volatile void* reached_for;
 uintptr_t call_began;  // on the stack
 
@@ -661,10 +699,10 @@ bool is_here(const void* code) {
 // locks that the worker needs: its signal goes to the handler before this one.
 void end_call(int number, siginfo_t* info, void*) {
     if (calling && pthread_equal(pthread_self(), caller)) {
-        int count = backtrace(trace, TRACED);
+        int count = backtrace(call_stack, STACK_DEPTH);
         for (int i = SIGNAL_FRAMES; i < std::min(count, SIGNAL_FRAMES + 2); i++)
-            if (is_here(trace[i])) {
-                traced = count, reached_for = info->si_code == SI_KERNEL ? &calling : info->si_addr;  // SI_KERNEL: the address is unknown
+            if (is_here(call_stack[i])) {
+                stack_depth = count, reached_for = info->si_code == SI_KERNEL ? &calling : info->si_addr;  // SI_KERNEL: the address is unknown
                 siglongjmp(before_call, number);
             }
     }
@@ -672,7 +710,16 @@ void end_call(int number, siginfo_t* info, void*) {
         if (ENDING[i] == number) sigaction(number, &earlier[i], nullptr);
 }
 
-void note_place(int) { traced = calling ? backtrace(trace, TRACED) : 0; }
+// The student's code that called, the innermost first.
+std::vector<uintptr_t> callers() {
+    void* all[ALLOCATION_FRAMES];
+    std::vector<uintptr_t> found;
+    for (int i = 0, count = backtrace(all, ALLOCATION_FRAMES); i < count; i++)
+        if (is_here(all[i])) found.push_back(uintptr_t(all[i]) - 1);
+    return found;
+}
+
+void note_place(int) { stack_depth = calling ? backtrace(call_stack, STACK_DEPTH) : 0; }
 
 cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind);
 
@@ -697,7 +744,7 @@ int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* 
     struct sigaction ending = {}, noting = {};
     ending.sa_sigaction = end_call, noting.sa_handler = note_place;
     ending.sa_flags = SA_SIGINFO | SA_ONSTACK, noting.sa_flags = SA_ONSTACK | SA_RESTART;
-    backtrace(trace, 1), traced = 0, reached_for = nullptr;  // the first call of backtrace loads a library
+    backtrace(call_stack, 1), stack_depth = 0, reached_for = nullptr;  // the first call of backtrace loads a library
     sigaltstack(&own, &other);
     sigaction(SIGUSR2, &noting, nullptr);
     for (int i = 0; i < 4; i++) sigaction(ENDING[i], &ending, &earlier[i]);
@@ -710,25 +757,26 @@ int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* 
     sigaltstack(&other, nullptr);
     return number;
 }
-// Locates the call that another thread makes. Returns how many addresses of its stack `cuda_cpu_traced` has now; 0 without a call.
+// Locates the call that another thread makes. Returns how many addresses of its stack `cuda_cpu_stack` has now; 0 without a call.
 int cuda_cpu_locate() {
-    traced = -1;
+    stack_depth = -1;
     if (!calling || pthread_kill(caller, SIGUSR2)) return 0;
-    for (int i = 0; i < 1000 && traced < 0; i++) usleep(1000);
-    return traced < 0 ? 0 : traced;
+    for (int i = 0; i < 1000 && stack_depth < 0; i++) usleep(1000);
+    return stack_depth < 0 ? 0 : stack_depth;
 }
 // The i-th address of a located or ended call's stack, the innermost first; 0 outside the student's code, or after the last.
-uintptr_t cuda_cpu_traced(int i) {
+uintptr_t cuda_cpu_stack(int i) {
     i += SIGNAL_FRAMES;
-    if (i >= traced || !is_here(trace[i])) return 0;
-    return uintptr_t(trace[i]) - (i > SIGNAL_FRAMES);  // a caller's address is that of its next instruction
+    if (i >= stack_depth || !is_here(call_stack[i])) return 0;
+    return uintptr_t(call_stack[i]) - (i > SIGNAL_FRAMES);  // a caller's address is that of its next instruction
 }
-int cuda_cpu_traced_count() { return std::max(0, int(traced) - SIGNAL_FRAMES); }
+int cuda_cpu_stack_depth() { return std::max(0, int(stack_depth) - SIGNAL_FRAMES); }
 uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
 // Whether the address was so far below the call's beginning on the stack that the stack must have been full.
 int cuda_cpu_stack_was_full() { return call_began - uintptr_t(reached_for) - (256 << 10) < (1 << 30); }
-void cuda_cpu_begin(int new_order, int may_sample) {
-    sample = may_sample;
+void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
+    tracing::begin(false);
+    sample = may_sample || is_traced;
     std::vector<size_t> sizes;  // scratch memory may be kept from call to call, but leaks must not fill the machine
     for (auto& [end, r] : regions) sizes.push_back(r.mapped);
     std::sort(sizes.begin(), sizes.end());
@@ -749,10 +797,20 @@ void cuda_cpu_begin(int new_order, int may_sample) {
     order = new_order;
     base = cuda_cpu_base();
     if (modules.empty()) dl_iterate_phdr(add_module, reinterpret_cast<void*>(shared));
+    tracing::begin(is_traced);
+    if (is_traced)
+        for (auto& [end, r] : regions) r.tensor = tracing::add_tensor(r.name.c_str(), r.end - r.start, false, {});
+}
+void cuda_cpu_trace_vectors(int has_vectors) { tracing::vectors = has_vectors; }
+// The trace of the last call, which tracing.py reads.
+const char* cuda_cpu_trace() {
+    static std::string text;
+    return (text = tracing::text()).c_str();
 }
 void cuda_cpu_array(const void* start, size_t bytes, const char* name, int element, int output) {
     if (!bytes) return void(empties.emplace_back(uintptr_t(start), name));
     Region& r = add_region(start, bytes, name, element);
+    if (tracing::on) r.tensor = tracing::add_tensor(name, bytes, true, {});
     if (output && !sample) r.written.resize((bytes + 3) / 4);
     if (output && sample) output_low = r.start, output_high = r.end;
 }
@@ -768,8 +826,9 @@ void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
 }
 // Copies a returned tensor into the judge's output. Bytes that were never written are not copied.
 void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
-    if (sample || fault.is) return;
     const Region* r = find_region(uintptr_t(tensor));
+    if (tracing::on && r && r->mapped) tracing::returned = r->tensor;
+    if (sample || fault.is) return;
     auto copy_word = [&](size_t at, size_t size) { memcpy(static_cast<char*>(output) + at, static_cast<const char*>(tensor) + at, size); };
     if (!r || r->written.empty()) return copy_word(0, bytes);
     for (size_t at = 0, first = uintptr_t(tensor) - r->start; at < bytes; at += 4)
@@ -936,7 +995,21 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
         output_end = std::max(output_end, block_end);
     };
     launch_accesses = 0;
-    if (sample && blocks > SAMPLED_BLOCKS) {
+    if (tracing::on) {
+        bool runs = tracing::begin_launch({wanted->name, place, uintptr_t(wanted->kernel), {g.x, g.y, g.z}, {b.x, b.y, b.z}, dynamic_bytes, 0, {}, 0, 0, 0, false, {}});
+        if (runs) {
+            auto& arguments = tracing::launch->arguments;
+            for (int i = 0; i < wanted->argument_count && !tracing::launch->runs; i++)
+                if (const Region* r = find_region(uintptr_t(wanted->arguments[i]))) arguments.emplace_back(i, r->tensor);
+            tracing::launch->runs++;
+        }
+        for (uint64_t number : runs ? tracing::sampled(blocks) : std::vector<uint64_t>()) {
+            if (tracing::has_enough() && number) break;
+            tracing::begin_block(number == 0 || number == blocks - 1);
+            run(number);
+            tracing::launch->static_bytes = std::max(tracing::launch->static_bytes, static_bytes);
+        }
+    } else if (sample && blocks > SAMPLED_BLOCKS) {
         std::set<uint64_t> some = {0, 1, blocks - 2, blocks - 1};
         for (double part : {0.236, 0.382, 0.5, 0.618, 0.854}) some.insert(uint64_t(double(blocks) * part));
         // If each block wrote further than the blocks before it, and all threads ended, the last block's end is the launch's.
@@ -1019,6 +1092,9 @@ cudaError_t check_side(const char* function, const Side& side, bool device, uint
     return cudaSuccess;
 }
 
+// Whether a copy or a fill is not made.
+bool left_out(size_t bytes) { return sample && bytes >= (tracing::on ? TRACED_LARGE_BYTES : LARGE_BYTES); }
+
 cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, uintptr_t place) {
     if (sticky != cudaSuccess) return sticky;
     if (to.pitch < to.width || from.pitch < from.width) return last_error = cudaErrorInvalidPitchValue;
@@ -1028,6 +1104,9 @@ cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, 
     bool from_device = kind == cudaMemcpyDefault ? on_device(from.start) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (cudaError_t error = check_side(function, from, from_device, place)) return last_error = error;
     if (cudaError_t error = check_side(function, to, to_device, place)) return last_error = error;
+    if (tracing::on)
+        tracing::note_operator(function, callers(), on_device(from.start) ? from.width * from.height : 0, on_device(to.start) ? to.width * to.height : 0);
+    if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
     bool there = guarded([&] {
         for (size_t row = 0; row < to.rows(); row++)
             memmove(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, static_cast<const char*>(from.start) + row * from.pitch, to.row_bytes());
@@ -1040,6 +1119,8 @@ cudaError_t fill(const char* function, Side to, int value, uintptr_t place) {
     if (to.pitch < to.width) return last_error = cudaErrorInvalidPitchValue;
     if (!to.width || !to.height) return cudaSuccess;
     if (cudaError_t error = check_side(function, to, true, place)) return last_error = error;
+    if (tracing::on) tracing::note_operator(function, callers(), 0, to.width * to.height);
+    if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
     for (size_t row = 0; row < to.rows(); row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.row_bytes());
     return cudaSuccess;
 }
@@ -1052,9 +1133,10 @@ cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind) 
     size_t length = bytes > SIZE_MAX - 8191 ? 0 : (bytes + 8191) / 4096 * 4096;
     void* memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return last_error = cudaErrorMemoryAllocation;
-    if (!sample || bytes < LARGE_BYTES) memset(memory, POISON, bytes);
+    if (!left_out(bytes)) memset(memory, POISON, bytes);
     *pointer = memory;
-    add_region(memory, bytes, name, 1, length, kind);
+    Region& r = add_region(memory, bytes, name, 1, length, kind);
+    if (tracing::on && (kind == DEVICE || kind == MANAGED)) r.tensor = tracing::add_tensor(name, bytes, false, callers());
     return cudaSuccess;
 }
 

@@ -37,22 +37,26 @@ class Memory:
         self._arena = allocation(arena)
         self._inputs = [Region(*extent(one), is_input=True) for one in inputs if one.numel()]
 
-    def after_operator(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
-        """Note memory that an operator of PyTorch has allocated or written. Memory from `torch.empty` is filled with
-        poison.
+    def run_operator(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+        """Run an operator of PyTorch, and note memory that it has allocated or written. Memory from `torch.empty` is
+        filled with poison.
         """
-        if self.in_launch:
-            return
+        result = operator(*arguments, **options)
+        if not self.in_launch:
+            self._note(operator, arguments, options, result)
+        return result
+
+    def _note(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
         schema = operator._schema
         for number, parameter in enumerate(schema.arguments):
             if parameter.alias_info is not None and parameter.alias_info.is_write:
-                for tensor in _tensors(arguments[number] if number < len(arguments) else options.get(parameter.name)):
+                for tensor in tensors_of(arguments[number] if number < len(arguments) else options.get(parameter.name)):
                     if (region := self._regions.get(allocation(tensor)[0])) is not None:
                         region.is_touched = True
         if any(one.alias_info is not None for one in schema.returns):
             return  # the results are views, or tensors that existed before
         is_empty = operator.overloadpacket.__name__ in EMPTY
-        for tensor in _tensors(result):
+        for tensor in tensors_of(result):
             start, end = allocation(tensor)
             self._regions.pop(start, None)  # a freed allocation
             if is_empty and end > start:
@@ -80,7 +84,7 @@ class Memory:
         known = [*((one.start, one.end) for one in (*self._inputs, *self._regions.values()))]
         if not _inside(addresses, known):
             known += [
-                allocation(one) for one in _tensors([one for one in gc.get_objects() if type(one) is torch.Tensor])
+                allocation(one) for one in tensors_of([one for one in gc.get_objects() if type(one) is torch.Tensor])
             ]
             if not _inside(addresses, known):
                 return None
@@ -96,7 +100,7 @@ def _inside(addresses: Addresses, known: Iterable[tuple[int, int]]) -> bool:
     return False
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: Any) -> list[torch.Tensor]:
     """The tensors of a value or list that lie in CPU memory."""
     values = value if isinstance(value, list | tuple) else [value]
     tensors = [one for one in values if isinstance(one, torch.Tensor)]

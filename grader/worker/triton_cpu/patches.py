@@ -85,6 +85,12 @@ PATCHES = (
         "no plan: the interpreter runs any grid",
     ),
     Patch(
+        ("GridExecutor.__call__", *_builder("create_dot")),
+        "triton_cpu/tracing",
+        "in a traced call, a few programs of a launch run, and products of tiles are counted",
+        "no plan: the interpreter runs every program",
+    ),
+    Patch(
         ("_patch_lang_tensor", "ReduceOps.generic_reduce", "ScanOps.generic_scan"),
         "triton_cpu/combining",
         "a combine function of the student's is called for each element",

@@ -1,0 +1,125 @@
+"""Traces one call on a GPU with PyTorch's profiler: every kernel with its shape and its time, and the gaps between them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from grader.protocol import MAX_PACKED, MAX_RAN, Call, CompiledText, GpuTrace, RanLaunch, Reply, Trace
+from grader.worker import run
+from grader.worker.memory import mapped
+
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+CALLS_BEFORE = 2  # they load, compile and tune
+MAX_NAME = 300
+
+
+def call(function: Callable[..., Any], request: Call, files: list[int]) -> Reply:
+    """Map the arena and make the one call of a request several times, at last under the profiler."""
+    with mapped(request.arena, files, "cuda") as memory:
+        calls = run.calls_of(memory, request)
+        try:
+            waits = hasattr(function, "on_stream")  # a CUDA entry's call here returns when the GPU is done
+            return Reply(trace=Trace(gpu=_gpu_trace(partial(_make, function, calls), waits)))
+        except BaseException as error:
+            return run.failure(error, "cuda")
+        finally:
+            del calls
+
+
+def _make(function: Callable[..., Any], calls: list[Any]) -> Any:
+    if hasattr(function, "on_stream"):
+        (one,) = calls
+        return function(*one.arguments, *one.slots, late=False)
+    for tensor in calls[0].inputs:
+        tensor.grad = None
+    return run.answers_of(function, calls)
+
+
+def _gpu_trace(make: Callable[[], Any], waits: bool) -> GpuTrace:
+    """Make the call a few times, then once under the profiler. Raises what the call raises, and RuntimeError if the
+    profiler saw nothing.
+    """
+    for _ in range(CALLS_BEFORE):
+        make()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    host_s = _host_seconds(make)
+    allocated = torch.cuda.max_memory_allocated() - before
+    chrome = _profiled(make)
+    return trace_of(chrome, 0.0 if waits else host_s, max(0, allocated))
+
+
+def _host_seconds(make: Callable[[], Any]) -> float:
+    """Until the function returns, without the profiler, which would slow each launch."""
+    start = time.perf_counter()
+    result = make()
+    host_s = time.perf_counter() - start
+    torch.cuda.synchronize()
+    del result
+    return host_s
+
+
+def _profiled(make: Callable[[], Any]) -> str:
+    """The profiler's trace of a call, as the JSON text that chrome://tracing and Perfetto read."""
+    # Not `torch.profiler.profile`, which is built on this and imports all of torch.compile: that takes seconds.
+    from torch.autograd.profiler import profile
+
+    with profile(use_cpu=True, use_device="cuda", use_kineto=True) as profiler:
+        make()
+        torch.cuda.synchronize()
+    handle, path = tempfile.mkstemp(suffix=".json")
+    os.close(handle)
+    try:
+        profiler.export_chrome_trace(path)
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            return file.read()
+    finally:
+        os.unlink(path)  # noqa: PTH108
+
+
+def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
+    """The trace in the profiler's JSON text. Raises RuntimeError if it has no kernel."""
+    events = [one for one in json.loads(chrome)["traceEvents"] if one.get("cat") in ON_GPU and one.get("ph") == "X"]
+    if not events:
+        raise RuntimeError("PyTorch's profiler saw no kernel: another tool may be using the GPU's counters")
+    events.sort(key=lambda one: float(one["ts"]))
+    first = float(events[0]["ts"])
+    spans = [((float(one["ts"]) - first) / 1e6, float(one["dur"]) / 1e6) for one in events]
+    ran = [_launch(one, *span) for one, span in zip(events, spans, strict=True)]
+    packed = base64.b64encode(zlib.compress(chrome.encode(), 9)).decode()
+    return GpuTrace(
+        ran=tuple(ran[:MAX_RAN]),
+        ran_of_all=len(ran),
+        host_s=host_s,
+        device_s=max(start + length for start, length in spans),
+        busy_s=_covered(spans),
+        allocated_bytes=allocated_bytes,
+        chrome=CompiledText("json", packed) if len(packed) <= MAX_PACKED else None,
+    )
+
+
+def _launch(event: dict[str, Any], start_s: float, time_s: float) -> RanLaunch:
+    facts = event.get("args", {})
+    grid, block = (tuple(int(length) for length in facts.get(name, (0, 0, 0))) for name in ("grid", "block"))
+    registers, shared = int(facts.get("registers per thread", 0)), int(facts.get("shared memory", 0))
+    return RanLaunch(str(event["name"])[:MAX_NAME], grid, block, registers, shared, start_s, time_s)
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in which at least one of the spans, which are sorted by their starts, lasts."""
+    covered, until = 0.0, 0.0
+    for start, length in spans:
+        covered += max(0.0, start + length - max(start, until))
+        until = max(until, start + length)
+    return covered
