@@ -1,0 +1,255 @@
+"""The profile of a submission: what its kernels do with the GPU, case by case, and why they are slow.
+
+All of it comes from the student's process. A profile is shown and never graded.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from grader.report.model import SpeedMeasurement
+
+MAX_REMARKS = 3  # of a case
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LineTraffic(Record):
+    """The accesses in one line of a kernel, in one direction, to one tensor; counts are for the whole launch.
+
+    Attributes:
+        tensor: name of the kernel's parameter or shared variable; "" if it is not known.
+        width_bytes: of one lane's access, 0 if it is not known.
+        bytes: asked for by all lanes.
+        sectors_ratio: sectors of 32 bytes that are moved, by the fewest possible; None if they are not known.
+        idle_share: of the lanes, those that a branch or a mask turned off.
+        conflicts: passes through the banks of shared memory, by the fewest possible; None in global memory.
+    """
+
+    file: str
+    line: int
+    source: str = ""
+    verb: Literal["reads", "writes"]
+    space: Literal["global", "shared"]
+    tensor: str
+    width_bytes: int
+    bytes: float
+    sectors_ratio: float | None = None
+    idle_share: float = 0.0
+    conflicts: float | None = None
+    atomic: bool = False
+
+
+class TensorTraffic(Record):
+    """What a launch moves of one tensor in global memory.
+
+    Attributes:
+        bytes: the tensor's size.
+        read_bytes, written_bytes: asked for by all lanes of the launch.
+        read_once_bytes: as `read_bytes`, where no block reads a byte twice.
+        is_of_call: whether it is an input or an output; otherwise the submission allocated it.
+    """
+
+    name: str
+    bytes: float
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
+    read_once_bytes: float = 0.0
+    is_of_call: bool = True
+
+
+class Occupancy(Record):
+    """How many blocks of a kernel a multiprocessor runs at once.
+
+    Attributes:
+        blocks: at once.
+        share: of the warps that a multiprocessor can hold.
+        limits: what allows no further block.
+    """
+
+    blocks: int
+    share: float
+    limits: tuple[Literal["registers", "shared memory", "threads", "blocks"], ...]
+
+
+class Waves(Record):
+    """How the blocks of a launch fill the GPU: `waves` times all its slots.
+
+    Attributes:
+        slots: blocks that the GPU runs at once.
+        last: blocks of the last wave.
+    """
+
+    slots: int
+    waves: float
+    last: int
+
+
+class LaunchProfile(Record):
+    """A launch of a case.
+
+    Attributes:
+        threads: of a block.
+        sampled: of its blocks, those that ran for the profile.
+        launches: how many launches in a row were alike.
+        registers, spilled_bytes: of a thread; None if the kernel was not compiled here. shared_bytes: of a block.
+        occupancy, waves: None where registers are not known.
+        flops: of products of tiles (`tl.dot`).
+        dot_dtypes: of their inputs.
+        notes: what the compiled code shows, as `tanh is a call`.
+        predicted_ms: of all its `launches`; None if it cannot be told.
+    """
+
+    kernel: str
+    line: int
+    grid: tuple[int, int, int]
+    threads: int
+    sampled: int
+    launches: int = 1
+    registers: int | None = None
+    spilled_bytes: int | None = None
+    shared_bytes: int = 0
+    occupancy: Occupancy | None = None
+    waves: Waves | None = None
+    barriers: float = 0.0
+    flops: float = 0.0
+    dot_dtypes: tuple[str, ...] = ()
+    lines: tuple[LineTraffic, ...] = ()
+    tensors: tuple[TensorTraffic, ...] = ()
+    notes: tuple[str, ...] = ()
+    predicted_ms: float | None = None
+
+
+class OperatorTraffic(Record):
+    """An operator of PyTorch that moved data in the call."""
+
+    name: str
+    place: str
+    calls: int
+    read_bytes: float
+    written_bytes: float
+
+
+class Remark(Record):
+    """One cause of a kernel's time.
+
+    Attributes:
+        cause: names the rule, as `uncoalesced`.
+        sentence: for the student, with its number.
+        file, line: where; line 0 if it is the launch as a whole.
+        costs_ms: by how much the predicted time would be shorter without it; None if that cannot be computed.
+    """
+
+    cause: str
+    sentence: str
+    file: str = ""
+    line: int = 0
+    costs_ms: float | None = None
+
+
+class RanLine(Record):
+    """A kernel, copy or fill of a call on the GPU; several in a row that are alike count as one line.
+
+    Attributes:
+        own: whether it is the submission's own kernel; a library's otherwise.
+        calls: how many there were. time_ms: of all of them together.
+        share: of the time in which the GPU worked.
+        threads: of a block. occupancy: by its registers, threads and shared memory; None for copies and fills.
+    """
+
+    name: str
+    own: bool
+    calls: int
+    time_ms: float
+    share: float
+    grid: tuple[int, int, int]
+    threads: int
+    registers: int
+    shared_bytes: int
+    occupancy: float | None = None
+
+
+class GpuRun(Record):
+    """A case's call on a GPU, traced by PyTorch's profiler.
+
+    Attributes:
+        gpu: the GPU that it ran on.
+        host_ms: until the function returned. device_ms: from the first kernel's start to the last one's end; busy_ms: of
+            it, while a kernel ran.
+        missing: kernels that are not in `kernels`, because there were so many.
+    """
+
+    gpu: str
+    kernels: tuple[RanLine, ...]
+    host_ms: float
+    device_ms: float
+    busy_ms: float
+    allocated_bytes: float
+    missing: int = 0
+
+
+class TimedSize(Record):
+    """A speed case at one of its sizes, timed in rounds beside the other contenders.
+
+    Attributes:
+        size: in words. bytes_moved, flops: the least work of a call.
+        unknown: why it was not timed; "" if it was.
+    """
+
+    size: str
+    bytes_moved: float
+    flops: float
+    measured: SpeedMeasurement | None = None
+    unknown: str = ""
+
+
+class CaseProfile(Record):
+    """A speed case of a part, profiled.
+
+    Attributes:
+        size: the case's parameters, in words.
+        gpu: the GPU that the profile is for.
+        unknown: why there is no profile, or what is missing in it; "" otherwise.
+        needed_bytes, needed_flops: the least work of the case (`cost` of problem.py).
+        moved_bytes: what all launches and operators move, by the profile.
+        least_ms: the time that the GPU needs for the least work.
+        predicted_ms: the time that it needs for what the submission does; None if it cannot be told.
+        ran, timed: on a machine with a GPU, a traced call and the times at every size.
+        bound: what takes the largest part of the predicted time, as `DRAM`, `latency` or `products`.
+        prediction_error: the median error of predictions for kernels of this kind, as a share of the measured time.
+    """
+
+    assignment: str
+    part: str
+    case: str
+    size: str
+    dtype: str
+    gpu: str
+    unknown: str = ""
+    needed_bytes: float = 0.0
+    needed_flops: float = 0.0
+    moved_bytes: float = 0.0
+    least_ms: float = 0.0
+    predicted_ms: float | None = None
+    bound: str = ""
+    prediction_error: float | None = None
+    allocated_bytes: float = 0.0
+    launches: tuple[LaunchProfile, ...] = ()
+    operators: tuple[OperatorTraffic, ...] = ()
+    ran: GpuRun | None = None
+    timed: tuple[TimedSize, ...] = ()
+    remarks: Annotated[tuple[Remark, ...], Field(max_length=MAX_REMARKS)] = ()
+
+
+class Profile(Record):
+    """The profile of a submission, as profile.json has it."""
+
+    schema_version: Literal[1] = 1
+    submission: str
+    grader_version: str
+    cases: tuple[CaseProfile, ...] = ()
+    refused: dict[str, str] = {}

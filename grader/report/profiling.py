@@ -1,0 +1,254 @@
+"""The terminal views of a profile: its progress, and one screen for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from grader.job import CaseNote, CaseStarted, Event, Planned, Profiled
+from grader.report.profile import CaseProfile, GpuRun, LaunchProfile, LineTraffic, OperatorTraffic, Profile, Remark
+from grader.report.speed import name_of
+from grader.report.style import counted, headline, plain, shortened
+
+MAX_LAUNCHES, MAX_LINES, MAX_OPERATORS, MAX_RAN, MAX_NOTES = 5, 7, 3, 6, 3  # of a case on its screen
+NAME_LETTERS, SOURCE_LETTERS = 24, 34
+
+
+class ProfileProgress:
+    """A line that says which case is profiled; plain lines if the output is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
+        self._spinner = Spinner("dots", "starting the judge ...")
+        self._live = Live(self._spinner, console=console, refresh_per_second=10, transient=True)
+        self._now, self._done = "", 0
+
+    def __enter__(self) -> ProfileProgress:
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Planned() if event.isolation.note:
+                self._console.print(plain(f"warning: {event.isolation.note}", "bold yellow"), soft_wrap=True)
+            case CaseStarted():
+                self._now = f"{event.assignment} {event.part} {event.case}"
+                self._say("is traced")
+            case CaseNote():
+                self._say(event.text)
+            case Profiled():
+                self._done += 1
+                if not self._is_live:
+                    self._console.print(plain(f"{title(event.profile)}: profiled"), soft_wrap=True)
+            case _:
+                pass
+
+    def _say(self, words: str) -> None:
+        done = f"{counted(self._done, 'case')} profiled; " if self._done else ""
+        self._spinner.update(text=plain(f"{done}{self._now} {words}", "dim"))
+
+
+def print_profile(profile: Profile, console: Console) -> None:
+    """Print a screen for each case, and why others have none."""
+    for case in profile.cases:
+        console.print(case_view(case))
+    for name, reason in profile.refused.items():
+        console.print(plain(f"– {name}: {reason}", "bright_black"), soft_wrap=True)
+
+
+def title(case: CaseProfile) -> str:
+    """As `scale: long`; with the part's name where it is another."""
+    part = "" if case.part == case.assignment else f" {case.part}"
+    return f"{case.assignment}{part}: {case.case}"
+
+
+def case_view(case: CaseProfile) -> RenderableType:
+    """A case on a screen: what it moves and takes, why, its launches, and its costliest lines."""
+    blocks: list[RenderableType] = [plain(f"{case.size}, {case.dtype}; for {case.gpu}", "dim")]
+    if case.launches or case.operators:
+        blocks.append(headline(plain(moved_words(case)), plain(time_words(case))))
+    if case.unknown:
+        blocks.append(plain(case.unknown, "yellow"))
+    blocks += [_remark(number, one) for number, one in enumerate(case.remarks, 1)]
+    if case.launches and not case.remarks and not case.unknown:
+        blocks.append(plain("nothing here takes much more time than it must", "green"))
+    if case.launches:
+        blocks += ["", _launches(case.launches)]
+        blocks += [plain(f"{one.kernel}: {note}", "dim") for one in case.launches for note in one.notes][:MAX_NOTES]
+    if case.operators:
+        blocks += ["", _operators(case.operators)]
+    if lines := costliest(case):
+        blocks += ["", _lines(lines[:MAX_LINES])]
+    if case.ran is not None:
+        blocks += ["", *_ran(case.ran)]
+    blocks += [plain(words, "dim") for words in timed_words(case)]
+    return Panel(Group(*blocks), title=plain(title(case), "bold"), title_align="left", border_style="blue")
+
+
+def moved_words(case: CaseProfile) -> str:
+    """As `moves 4.29 GB where 2.15 GB are needed: 2.0 ×`."""
+    times = f": {case.moved_bytes / case.needed_bytes:.1f} ×" if case.needed_bytes else ""
+    return f"moves {bytes_words(case.moved_bytes)}, needs {bytes_words(case.needed_bytes)}{times}"
+
+
+def time_words(case: CaseProfile) -> str:
+    least = f"at best {ms_words(case.least_ms)} ms"
+    if case.predicted_ms is None:
+        return least
+    error = f" ± {case.prediction_error:.0%}" if case.prediction_error is not None else ""
+    return f"predicted {ms_words(case.predicted_ms)} ms{error}, {least}"
+
+
+def bytes_words(size: float) -> str:
+    """As `2.15 GB`."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}" if size < 1000 * factor else f"{size / factor:.0f} {unit}"
+    return f"{size:.0f} B"
+
+
+def ms_words(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def place_words(remark: Remark) -> str:
+    return f"{remark.file}:{remark.line}" if remark.line else remark.file
+
+
+def _remark(number: int, remark: Remark) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=2)
+    table.add_column()
+    where = plain(f"{place_words(remark)} ", "bold") if remark.file else Text()
+    table.add_row(f"{number}.", Text.assemble(where, plain(remark.sentence)))
+    return table
+
+
+def _table(*columns: tuple[str, bool]) -> Table:
+    """A table with these headings; those with True hold numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
+    for heading, is_number in columns:
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _launches(launches: Iterable[LaunchProfile]) -> RenderableType:
+    table = _table(
+        ("kernel", False), ("grid × block", True), ("regs", True), ("shared", True), ("occupancy", True), ("waves", True), ("ms", True)
+    )  # fmt: skip
+    every = list(launches)
+    for one in every[:MAX_LAUNCHES]:
+        table.add_row(plain(shortened(kernel_words(one), NAME_LETTERS)), *map(plain, launch_words(one)))
+    more = len(every) - MAX_LAUNCHES
+    return Group(table, plain(f"and {counted(more, 'launch')} more", "dim")) if more > 0 else table
+
+
+def kernel_words(one: LaunchProfile) -> str:
+    times = f"{one.launches} × " if one.launches > 1 else ""
+    return f"{times}{one.kernel}"
+
+
+def launch_words(one: LaunchProfile) -> tuple[str, ...]:
+    """Grid and block, registers with spills, shared memory, occupancy with its limit, waves, predicted milliseconds."""
+    grid = "×".join(str(number) for number in one.grid[: 1 + max(i for i in range(3) if i == 0 or one.grid[i] > 1)])
+    spills = f"+{one.spilled_bytes}B" if one.spilled_bytes else ""
+    return (
+        f"{grid} × {one.threads}",
+        "?" if one.registers is None else f"{one.registers}{spills}",
+        bytes_words(one.shared_bytes) if one.shared_bytes else "0",
+        "?" if one.occupancy is None else f"{one.occupancy.share:.0%}",
+        "?" if one.waves is None else f"{one.waves.waves:.3g}",
+        "?" if one.predicted_ms is None else ms_words(one.predicted_ms),
+    )
+
+
+def _operators(operators: tuple[OperatorTraffic, ...]) -> RenderableType:
+    table = _table(("PyTorch", False), ("where", False), ("calls", True), ("reads", True), ("writes", True))
+    costly = sorted(operators, key=lambda one: -(one.read_bytes + one.written_bytes))
+    for one in costly[:MAX_OPERATORS]:
+        moved = bytes_words(one.read_bytes), bytes_words(one.written_bytes)
+        table.add_row(plain(shortened(one.name, NAME_LETTERS)), plain(one.place), str(one.calls), *moved)
+    return table
+
+
+def costliest(case: CaseProfile) -> list[tuple[LaunchProfile, LineTraffic]]:
+    """Lines of all launches; first those that move the most."""
+    found = [(launch, line) for launch in case.launches for line in launch.lines]
+    return sorted(found, key=lambda one: -line_cost(one[1]))
+
+
+def line_cost(line: LineTraffic) -> float:
+    return line.bytes * max(line.sectors_ratio or 1.0, 1.0) * (line.conflicts or 1.0)
+
+
+def line_notes(line: LineTraffic) -> str:
+    """What is bad about a line: sectors, idle lanes, bank conflicts."""
+    notes = []
+    if line.sectors_ratio is not None and line.sectors_ratio >= 1.05:
+        notes.append(f"{line.sectors_ratio:.1f} × the sectors")
+    if line.conflicts is not None and line.conflicts >= 1.05:
+        notes.append(f"{line.conflicts:.1f} × the passes")
+    if line.idle_share >= 0.005:
+        notes.append(f"{line.idle_share:.0%} idle")
+    if line.atomic:
+        notes.append("atomic")
+    return ", ".join(notes)
+
+
+def line_words(line: LineTraffic) -> str:
+    """As `reads x`; `writes tile (shared)`."""
+    where = " (shared)" if line.space == "shared" else ""
+    return f"{line.verb} {line.tensor or 'memory'}{where}"
+
+
+def _lines(found: Iterable[tuple[LaunchProfile, LineTraffic]]) -> Table:
+    table = _table(("line", True), ("", False), ("bytes", True), ("", False), ("", False))
+    table.expand, table.columns[-1].ratio = True, 1  # what the other columns leave is for the source
+    for _, one in found:
+        source = plain(shortened(one.source, SOURCE_LETTERS), "dim")
+        number = str(one.line) if one.line else "?"
+        cells = (
+            plain(shortened(line_words(one), NAME_LETTERS)),
+            bytes_words(one.bytes),
+            plain(line_notes(one), "yellow"),
+        )
+        table.add_row(number, *cells, source)
+    return table
+
+
+def _ran(ran: GpuRun) -> Iterator[RenderableType]:
+    table = _table(("ran on the GPU", False), ("calls", True), ("ms", True), ("share", True), ("whose", False))
+    for one in ran.kernels[:MAX_RAN]:
+        cells = str(one.calls), ms_words(one.time_ms), f"{one.share:.0%}", "yours" if one.own else "a library's"
+        table.add_row(plain(shortened(one.name, NAME_LETTERS)), *cells)
+    yield table
+    yield plain(ran_words(ran), "dim")
+
+
+def ran_words(ran: GpuRun) -> str:
+    words = f"{ran.gpu}: {ms_words(ran.device_ms)} ms on the GPU, busy for {ms_words(ran.busy_ms)} of them"
+    if not ran.host_ms:
+        return words
+    bound = ": the host is what takes the time" if ran.host_ms > ran.device_ms else ""
+    return f"{words}; {ms_words(ran.host_ms)} ms on the host{bound}"
+
+
+def timed_words(case: CaseProfile) -> Iterator[str]:
+    """A line for each size that was timed, or why it was not."""
+    for one in case.timed:
+        if one.measured is None:
+            yield f"{one.size}: {one.unknown}"
+            continue
+        times = (f"{name_of(it.name)} {ms_words(it.time_s.median * 1e3)} ms" for it in one.measured.contenders)
+        yield f"{one.size}: {', '.join(times)}"

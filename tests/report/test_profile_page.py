@@ -1,0 +1,111 @@
+"""The page of a profile: what it says, and that no word of a student's becomes markup."""
+
+from __future__ import annotations
+
+import re
+
+from grader.protocol import Trace
+from grader.report.profile import CaseProfile, Profile
+from grader.report.profile_page import MAX_LINES, lines_plot, page
+from grader.verdict.profile import case_profile
+from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed
+from tests.report.test_profiling import three_passes
+from tests.support.traces import H200, bare_case, elementwise
+from tests.support.validator import mistakes, needs_tidy
+
+
+def profile(*cases: CaseProfile, submission: str = "/home/ada/mine") -> Profile:
+    return Profile(submission=submission, grader_version="1.0", cases=cases, refused={"cuda_gelu": "no file"})
+
+
+def full() -> Profile:
+    unseen = case_profile(bare_case(unknown="there is no nvcc here"), Trace((elementwise(32),)), (), H200, {})
+    return profile(three_passes(), unseen, bare_case(case="small", unknown="it crashed"))
+
+
+def test_everything_of_the_profile_is_there() -> None:
+    text = Parsed(page(full())).text
+    for said in (
+        "mine",
+        "shown, never graded",
+        "softmax: wide",
+        "moves 6.44 GB, needs 2.15 GB: 3.0 ×",
+        "each block reads its part of x_ptr three times",
+        "kernel.py:20",
+        "softmax_kernel",
+        "40+16B",
+        "registers",
+        "What each line moves",
+        "x = tl.load(x_ptr + columns",
+        "kernel.py:60",
+        "there is no nvcc here",
+        "blocks of 32 threads",
+        "it crashed",
+        "Not profiled",
+        "cuda_gelu: no file",
+    ):
+        assert said in text, said
+
+
+def test_bars_are_as_long_as_what_is_moved() -> None:
+    (case,) = profile(three_passes()).cases
+    lines = case.launches[0].lines
+    wasteful = lines[1].model_copy(update={"bytes": lines[0].bytes / 2, "sectors_ratio": 8.0, "line": 99})
+    plot = lines_plot(
+        case.model_copy(update={"launches": (case.launches[0].model_copy(update={"lines": (lines[0], wasteful)}),)}),
+        "p",
+    )
+    assert plot is not None
+    bars = [
+        (mark.attributes["class"], float(str(mark.attributes["width"]))) for mark in plot.marks if mark.tag == "rect"
+    ]
+    (whole, widest), (asked, half), (other, quarter) = bars
+    assert (whole, asked, other) == ("bar so-far", "bar", "bar")
+    assert (round(widest / half, 1), round(widest / quarter, 1)) == (8.0, 4.0)
+    assert [row[1] for row in plot.rows] == ["kernel.py:99", "kernel.py:20"]
+
+
+def test_a_plot_has_not_more_lines_than_there_is_room_for() -> None:
+    case = three_passes()
+    line = case.launches[0].lines[0]
+    many = tuple(line.model_copy(update={"line": number}) for number in range(100))
+    plot = lines_plot(case.model_copy(update={"launches": (case.launches[0].model_copy(update={"lines": many}),)}), "p")
+    assert plot is not None
+    assert len(plot.rows) == MAX_LINES
+    assert lines_plot(bare_case(), "p") is None
+
+
+def hostile() -> Profile:
+    case = three_passes()
+    launch = case.launches[0]
+    line = launch.lines[0].model_copy(update={"source": HOSTILE, "tensor": HOSTILE, "file": HOSTILE})
+    own = launch.model_copy(update={"kernel": HOSTILE, "lines": (line,), "notes": (HOSTILE,)})
+    operator = case.operators[0].model_copy(update={"name": HOSTILE, "place": HOSTILE})
+    remark = case.remarks[0].model_copy(update={"sentence": HOSTILE, "file": HOSTILE})
+    update = {"launches": (own,), "operators": (operator,), "remarks": (remark,), "unknown": HOSTILE}
+    return profile(case.model_copy(update=update), submission=f"/home/{HOSTILE}")
+
+
+def test_a_students_words_stay_words() -> None:
+    found = page(hostile())
+    parsed = Parsed(found)
+    assert {name for name, _ in parsed.elements} <= TAGS
+    assert {name for _, attributes in parsed.elements for name in attributes} <= ATTRIBUTES
+    assert parsed.comments == []
+    assert parsed.text.count("<script>alert(1)</script>") >= 6
+    assert not re.search("[\u202e\u2066\x1b\x9b\x07\x85\ufeff]", found)
+
+
+def test_the_page_loads_nothing() -> None:
+    found = page(full())
+    (policy,) = (
+        one["content"] for one in Parsed(found).all("meta") if "content" in one and "default-src" in one["content"]
+    )
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert not re.search(r"(?:src|href)=|url\(|@import", found)
+
+
+@needs_tidy
+def test_the_page_is_valid() -> None:
+    assert mistakes(page(full())) == []
+    assert mistakes(page(hostile())) == []

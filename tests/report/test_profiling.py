@@ -1,0 +1,182 @@
+"""A profile on a terminal: one screen a case, and no word of a student's as markup."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from grader.job import CaseNote, CaseStarted, Profiled
+from grader.protocol import Trace, TracedOperator
+from grader.report.profile import CaseProfile, GpuRun, Profile, RanLine, TimedSize
+from grader.report.profiling import ProfileProgress, bytes_words, launch_words, line_notes, print_profile, title
+from grader.verdict.profile import case_profile
+from tests.report.test_speed import measured
+from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
+
+SOURCE = "\n" * 19 + "    x = tl.load(x_ptr + columns, mask=columns < n_columns)\n" * 20
+COPY = TracedOperator("clone", "kernel.py:60", 1, 4 * N, 4 * N)
+KERNEL = triton_kernel("softmax_kernel", 4, registers=40, spilled=16)
+
+
+def three_passes(**fields: object) -> CaseProfile:
+    blank = bare_case(assignment="softmax", part="softmax", case="wide", size="shape 16384 × 16384", gpu="NVIDIA H200")
+    found = case_profile(blank, Trace((rows(3, warps=4),), (COPY,)), (KERNEL,), H200, {"kernel.py": SOURCE})
+    return found.model_copy(update=fields)
+
+
+def shown(*cases: CaseProfile, width: int = 80, **fields: object) -> str:
+    out = io.StringIO()
+    profile = Profile(submission="/home/ada/mine", grader_version="1.0", cases=cases, **fields)  # type: ignore[arg-type]
+    print_profile(profile, Console(file=out, width=width, color_system=None))
+    return out.getvalue()
+
+
+def words(text: str) -> str:
+    """The text without its frame and line breaks."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_a_case_is_on_one_screen_with_its_reasons_first() -> None:
+    text = shown(three_passes())
+    lines = text.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    said = words(text)
+    order = (
+        "softmax: wide",
+        "shape 16384 × 16384, float32; for NVIDIA H200",
+        "moves 6.44 GB, needs 2.15 GB: 3.0 ×",
+        "predicted 1.5",
+        "at best 0.51 ms",
+        "1. kernel.py:",
+        "kernel.py:20 each block reads its part of x_ptr three times",
+        "kernel grid × block",
+        "softmax_kernel 16384 × 128 40+16B",
+        "clone kernel.py:60",
+        "20 reads x_ptr 1.07 GB x = tl.load(",
+    )
+    places = [said.find(one) for one in order]
+    assert -1 not in places, order[places.index(-1)]
+    assert places == sorted(places)
+
+
+def test_the_costliest_lines_come_first_and_the_rest_is_left_out() -> None:
+    (line,) = three_passes().launches[0].lines[:1]
+    many = [line.model_copy(update={"line": number, "bytes": 1e9 / number}) for number in range(20, 40)]
+    launch = three_passes().launches[0].model_copy(update={"lines": tuple(reversed(many))})
+    text = shown(three_passes(launches=(launch,), operators=(), remarks=()))
+    assert [f" {number} " in text for number in (20, 26, 27, 39)] == [True, True, False, False]
+    wasteful = many[-1].model_copy(update={"sectors_ratio": 8.0, "bytes": 0.9e9})
+    text = shown(
+        three_passes(launches=(launch.model_copy(update={"lines": (*many, wasteful)}),), operators=(), remarks=())
+    )
+    rows_of_table = [one for one in text.splitlines() if "reads x_ptr" in one]
+    assert "8.0 × the sectors" in rows_of_table[0], "what it moves counts"
+
+
+def test_what_is_not_known_is_a_question_mark_with_the_reason() -> None:
+    blank = bare_case(unknown="there is no nvcc here")
+    text = shown(case_profile(blank, Trace((elementwise(width=16),)), (), H200, {}))
+    assert "there is no nvcc here" in text
+    assert "262144 × 256 ? 0 ? ? 0.51" in words(text)
+    assert "nothing here takes" not in text, "registers are not known"
+
+
+def test_a_fast_kernel_is_told_so() -> None:
+    found = case_profile(bare_case(), Trace((rows(1),)), (triton_kernel("softmax_kernel", 8),), H200, {})
+    assert "nothing here takes much more time than it must" in shown(found)
+
+
+def test_no_time_and_an_error_of_the_prediction() -> None:
+    assert "predicted" not in words(shown(three_passes(predicted_ms=None, remarks=())))
+    assert "±" not in shown(three_passes())
+    assert "predicted 1.5 ms ± 12%, at best" in words(shown(three_passes(predicted_ms=1.5, prediction_error=0.12)))
+
+
+def test_a_case_without_a_trace_says_why() -> None:
+    text = shown(bare_case(unknown="it could not be traced: it crashed"), refused={"softmax": "no file"})
+    assert "it could not be traced: it crashed" in text
+    assert "moves" not in text
+    assert "– softmax: no file" in text
+
+
+def test_what_ran_on_a_gpu_is_there() -> None:
+    kernel = RanLine(
+        name="softmax_kernel",
+        own=True,
+        calls=2,
+        time_ms=0.9,
+        share=0.9,
+        grid=(4, 1, 1),
+        threads=128,
+        registers=40,
+        shared_bytes=0,
+    )
+    ran = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=3.0, device_ms=1.0, busy_ms=0.95, allocated_bytes=0)
+    timed = (
+        TimedSize(size="shape 4", bytes_moved=1, flops=1, measured=measured()),
+        TimedSize(size="shape 8", bytes_moved=1, flops=1, unknown="no memory"),
+    )
+    said = words(shown(three_passes(ran=ran, timed=timed)))
+    assert "softmax_kernel 2 0.9 90% yours" in said
+    assert "the host is what takes the time" in said
+    assert re.search(r"shape 4: .*PyTorch 0\.812 ms", said)
+    assert "shape 8: no memory" in said
+
+
+HOSTILE = "[red]x[/red] [link=http://x]\x1b[31m\u202e\x9b"
+
+
+def test_a_students_words_are_neither_markup_nor_control_characters() -> None:
+    case = three_passes()
+    launch = case.launches[0]
+    line = launch.lines[0].model_copy(update={"source": HOSTILE, "tensor": HOSTILE, "file": HOSTILE})
+    hostile = case.model_copy(
+        update={
+            "launches": (launch.model_copy(update={"kernel": HOSTILE, "lines": (line,), "notes": (HOSTILE,)}),),
+            "operators": (case.operators[0].model_copy(update={"name": HOSTILE, "place": HOSTILE}),),
+            "remarks": (case.remarks[0].model_copy(update={"sentence": HOSTILE, "file": HOSTILE}),),
+            "unknown": HOSTILE,
+        }
+    )
+    text = shown(hostile, width=300)
+    assert text.count("[red]x[/red]") >= 7
+    assert not {"\x1b", "\u202e", "\x9b"} & set(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB")]
+)
+def test_bytes_are_in_units_of_a_thousand(size: float, said: str) -> None:
+    assert bytes_words(size) == said
+
+
+def test_titles_grids_and_notes() -> None:
+    assert title(bare_case()) == "cuda_gelu gelu: large"
+    launch = three_passes().launches[0]
+    assert launch_words(launch.model_copy(update={"grid": (64, 1, 48)}))[0] == "64×1×48 × 128"
+    line = launch.lines[0].model_copy(update={"idle_share": 0.69, "atomic": True, "conflicts": 2.0})
+    assert line_notes(line) == "2.0 × the passes, 69% idle, atomic"
+
+
+def test_progress_names_the_case_on_a_plain_terminal() -> None:
+    out = io.StringIO()
+    with ProfileProgress(Console(file=out, width=80)) as progress:
+        progress(CaseStarted(assignment="softmax", part="softmax", case="wide"))
+        progress(CaseNote(text="is being compiled"))
+        progress(Profiled(profile=three_passes()))
+    assert out.getvalue() == "softmax: wide: profiled\n"
+
+
+def test_progress_on_a_terminal_says_what_is_done() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    with ProfileProgress(console) as progress:
+        progress(Profiled(profile=three_passes()))
+        progress(CaseStarted(assignment="softmax", part="softmax", case="wide"))
+        progress(CaseNote(text="is being compiled [red]"))
+        console.print("")
+    assert "1 case profiled; softmax softmax wide is being compiled [red]" in out.getvalue()

@@ -1,0 +1,324 @@
+"""What the compiler's texts say of a kernel's lines, and how a warp's requests coalesce by a layout: numbers known by hand."""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import base64
+import math
+import random
+import time
+import zlib
+from typing import Any, Literal
+
+import pytest
+
+from grader.protocol import CompiledKernel, CompiledText, TracedAccess
+from grader.verdict.compiled import MAX_TEXT, Compiled, Layout, coalescing, read, unpack
+
+FILE = "kernel.py"
+# As Triton 3.7.1 writes them for sm_90.
+TTGIR = """
+#blocked = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [2, 16], warpsPerCTA = [4, 1], order = [1, 0]}>
+#blocked1 = #ttg.blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [8], order = [0]}>
+#mma = #ttg.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 128, 16]}>
+#loc = loc("kernel.py":5:0)
+#loc30 = loc("x"(#loc9))
+module attributes {"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:90", "ttg.threads-per-warp" = 32 : i32} {
+  tt.func public @kernel(%x_ptr: !tt.ptr<f32> {tt.divisibility = 16 : i32} loc("x_ptr"(#loc))) attributes {noinline = false} {
+    %x_7 = tt.load %x_6, %x_4 : tensor<1024x!tt.ptr<f32>, #blocked1> loc(#loc30)
+    %s_6 = tt.load %s_4 : tensor<64x!tt.ptr<f32>, #ttg.slice<{dim = 1, parent = #blocked}>> loc(#loc11)
+    %s_7 = tt.load %s_5 : tensor<64x!tt.ptr<f32>, #blocked1> loc(#loc11)
+    %m = tt.load %s_5 : tensor<64x!tt.ptr<f32>, #ttg.slice<{dim = 1, parent = #mma}>> loc(#loc12)
+    %n = tt.load %n_ptr : !tt.ptr<i32> loc(#loc12)
+    %x_14 = ttg.async_copy_global_to_local %x_11, %x_12 mask %a {contiguity = 8 : i32} : tensor<128x64x!tt.ptr<bf16>, #blocked> -> <128x64xbf16, #shared, #smem, mutable> loc(#loc13)
+    ttng.async_tma_copy_global_to_local %k[%1, %c0] %tile, %2, %true : !tt.tensordesc<tensor<64x64xbf16, #shared>>, !ttg.memdesc<1xi64> -> !ttg.memdesc<64x64xbf16> loc(#loc14)
+    ttng.async_tma_copy_local_to_global %o[%1, %c0] %9 : !tt.tensordesc<tensor<64x64xbf16, #shared>>, !ttg.memdesc<64x64xbf16> loc(#loc15)
+    %y = tt.extern_elementwise %x_7 {libname = "", libpath = "", pure = true, symbol = "__nv_tanhf"} : (tensor<1024xf32, #blocked1>) -> tensor<1024xf32, #blocked1> loc(#loc16)
+    %acc:3 = ttng.warp_group_dot %x_39, %acc_40, %arg5 {inputPrecision = 0 : i32} : !ttg.memdesc<128x64xbf16> * !ttg.memdesc<64x128xbf16> -> tensor<128x128xf32, #mma> loc(#loc17)
+    %2 = tt.atomic_rmw fadd, acq_rel, gpu, %1, %s_7, %c : (tensor<64x!tt.ptr<f32>, #blocked1>, tensor<64xf32, #blocked1>) -> tensor<64xf32, #blocked1> loc(#loc18)
+    tt.store %1, %2, %x_4 : tensor<1024x!tt.ptr<f32>, #blocked1> loc(#loc19)
+    tt.return loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc9 = loc("/scratch/kernel.py":9:16)
+#loc10 = loc("/usr/lib/triton/language/standard.py":43:17)
+#loc11 = loc(callsite(#loc10 at #loc20))
+#loc12 = loc("kernel.py":12:16)
+#loc13 = loc("kernel.py":13:16)
+#loc14 = loc("kernel.py":14:16)
+#loc15 = loc("kernel.py":15:16)
+#loc16 = loc("kernel.py":16:16)
+#loc17 = loc("kernel.py":17:16)
+#loc18 = loc("kernel.py":18:16)
+#loc19 = loc("kernel.py":19:16)
+#loc20 = loc("kernel.py":11:16)
+"""
+PTX = """
+.visible .entry kernel(
+	.param .u64 .ptr .global .align 1 kernel_param_0
+)
+{
+	.loc	1 9 16                          // kernel.py:9:16
+	// begin inline asm
+	mov.u32 %r1, %r5;
+	@%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+	// end inline asm
+	@!%p2 ld.global.L1::evict_last.L2::cache_hint.v2.b16 { %rs1, %rs2 }, [ %rd13 + 0 ], %rd12;
+	.loc	2 43 17                         // standard.py:43:17 @[ kernel.py:11:28 ]
+	ld.global.b32 %r9, [ %rd13 + 0 ];
+	add.f64 	%fd1, %fd2, %fd3;
+	mov.f64 	%fd1, %fd2;
+	.loc	1 13 16                         // kernel.py:13:16
+	cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r5;
+	cp.async.ca.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 4;
+	cp.async.wait_group 0;
+	.loc	1 14 16
+	@%p95 cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes [%r696], [%rd5, {%r658}], [%r695];
+	.loc	1 15 16                         // kernel.py:15:16
+	@%p96 cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%rd57, {%r468, %r470, %r471}], [%r469];
+	.loc	1 16 16                         // kernel.py:16:16
+	call.uni (retval0),
+	__nv_sinf,
+	(
+	param0
+	);
+	.loc	1 17 16                         // kernel.py:17:16
+	wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%r286,%r287}, %rd1, %rd2, p, 1, 1, 0, 0;
+	.loc	1 19 16                         // kernel.py:19:16
+	@%p1 st.global.b8 [ %rd2 + 0 ], { %r6 };
+	st.shared.b32 [ %r2 + 0 ], { %r6 };
+	ret;
+}
+	.file	1 "/scratch/kernel.py"
+	.file	2 "/usr/lib/triton/language/standard.py"
+"""
+SASS = """
+	//## File "kernel.py", line 9
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0130*/              @!P0 LDG.E.128 R4, desc[UR4][R10.64] ;
+	//## File "/usr/lib/triton/language/standard.py", line 43 inlined at "kernel.py", line 11
+        /*0140*/                   STL.64 [R1+0x8], R2 ;
+        /*0150*/              @P1  LDL R3, [R1+0x8] ;
+	//## File "kernel.py", line 19
+        /*0160*/                   STG.E.128 desc[UR4][R10.64], R4 ;
+"""
+BLOCKED_2D = Layout((1, 4), (2, 16), (4, 1), (1, 0))
+BLOCKED_1D = Layout((4,), (32,), (8,), (0,))
+
+
+def packed(kind: Literal["ttgir", "ptx", "sass"], text: str) -> CompiledText:
+    return CompiledText(kind, base64.b64encode(zlib.compress(text.encode())).decode())
+
+
+def kernel(*texts: CompiledText) -> CompiledKernel:
+    return CompiledKernel("kernel", 4, 0, "", texts)
+
+
+@pytest.fixture(scope="module")
+def found() -> Compiled:
+    return read(kernel(packed("ttgir", TTGIR), packed("ptx", PTX), packed("sass", SASS)), FILE)
+
+
+def test_each_access_has_its_width(found: Compiled) -> None:
+    assert dict(found.widths) == {
+        ("reads", 9): [16, 4],
+        ("reads", 11): [4],  # inlined from Triton's own file
+        ("reads", 13): [16, 4],
+        ("writes", 19): [1],
+    }
+
+
+def test_each_block_of_pointers_has_its_layouts(found: Compiled) -> None:
+    assert dict(found.layouts) == {
+        ("reads", 9): [BLOCKED_1D],
+        ("reads", 11): [Layout((1, 4), (2, 16), (4, 1), (1, 0), (1,)), BLOCKED_1D],
+        ("reads", 13): [BLOCKED_2D],
+        ("writes", 18): [BLOCKED_1D],
+        ("writes", 19): [BLOCKED_1D],
+    }
+
+
+def test_copies_by_the_copy_engine_are_told(found: Compiled) -> None:
+    assert found.bulk == {("reads", 14), ("writes", 15)}
+
+
+def test_functions_doubles_and_local_memory_have_their_lines(found: Compiled) -> None:
+    assert dict(found.functions) == {16: ["tanhf", "sinf"]}
+    assert dict(found.doubles) == {11: 1}
+    assert dict(found.spills) == {11: 2}
+
+
+@pytest.mark.parametrize("instruction", ["wgmma.mma_async.sync", "mma.sync.aligned", "tcgen05.mma.cta_group::1"])
+def test_tensor_cores_show_in_instructions(instruction: str) -> None:
+    ptx = PTX.replace("wgmma.mma_async.sync", instruction)
+    assert read(kernel(packed("ttgir", TTGIR), packed("ptx", ptx)), FILE).has_tensor_cores
+
+
+def test_a_dot_without_tensor_cores_shows() -> None:
+    ptx = PTX.replace("wgmma.mma_async", "fma")
+    found = read(kernel(packed("ttgir", TTGIR.replace("ttng.warp_group_dot", "tt.dot")), packed("ptx", ptx)), FILE)
+    assert found.has_dot
+    assert not found.has_tensor_cores
+    assert not read(kernel(packed("ttgir", TTGIR.replace("ttng.warp_group_dot", "tt.trans"))), FILE).has_dot
+
+
+@pytest.mark.parametrize(
+    "packed_text",
+    ["", "!!", "QUJD", base64.b64encode(zlib.compress(b"\xff\xfe")[:-5]).decode(), "ä"],
+)
+@pytest.mark.parametrize("kind", ["ttgir", "ptx", "sass"])
+def test_a_text_of_another_form_gives_nothing(kind: Any, packed_text: str) -> None:
+    assert read(kernel(CompiledText(kind, packed_text)), FILE) == Compiled()
+
+
+def test_a_text_is_cut() -> None:
+    assert len(unpack(packed("ptx", "a" * (3 * MAX_TEXT)))) == MAX_TEXT
+
+
+HOSTILE = {
+    "locations that double": "\n".join(f"#loc{n} = loc(callsite(#loc{n - 1} at #loc{n - 1}))" for n in range(1, 3000))
+    + "\n%x = tt.load %y : tensor<4x!tt.ptr<f32>, #b> loc(#loc2999)",
+    "a location of itself": "#loc1 = loc(callsite(#loc1 at #loc1))\n%x = tt.load %y : tensor<4x!tt.ptr<f32>, #b> loc(#loc1)",
+    "a layout of itself": "#b = #b\n%x = tt.load %y : tensor<4x!tt.ptr<f32>, #b> loc(#loc1)",
+    "deep slices": "%x = tt.load %y : tensor<4x!tt.ptr<f32>, " + "#ttg.slice<{dim = 1, parent = " * 5000,
+    "a long line": "x" * MAX_TEXT,
+    "quotes": '"' * MAX_TEXT,
+    "comments": (".loc 1 2 3 // " + "a" * 3000 + "\n") * 1300,
+    "places": ('//## File "' + "a" * 3900 + "\n") * 1000,
+    "colons": (".loc 1 2 3 //" + ":1" * 1900 + "\n") * 1000,
+    "lines of their own": "".join(f".loc 1 {n} 1\nld.global.b32 x;\nadd.f64 x;\n" for n in range(100_000)),
+    "empty lines": "\n" * MAX_TEXT,
+}
+
+
+@pytest.mark.parametrize("kind", ["ttgir", "ptx", "sass"])
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_texts_take_little_time_and_memory(kind: Any, text: str) -> None:
+    one = packed(kind, text)
+    began = time.process_time()
+    found = read(kernel(one), FILE)
+    assert time.process_time() - began < 5
+    assert len(found.widths) <= 2000
+    assert not found.layouts
+
+
+def access(steps: tuple[int, ...], block: tuple[int, ...], width: int = 4) -> TracedAccess:
+    return TracedAccess(FILE, 9, "reads", "global", "x_ptr", width, 1, 1, 1, steps=steps, block=block)
+
+
+@pytest.mark.parametrize(
+    ("steps", "block", "width", "layout", "instruction", "expected"),
+    [
+        # Neighbouring floats, four to a thread: 512 bytes in 16 sectors.
+        ((4,), (1024,), 4, BLOCKED_1D, 0, 1.0),
+        # The same layout with an access for each float: a warp's 32 floats lie in 16 sectors of 4.
+        ((4,), (1024,), 4, BLOCKED_1D, 4, 4.0),
+        ((2,), (1024,), 2, Layout((1,), (32,), (4,), (0,)), 0, 1.0),
+        # Every second float; every eighth and more: a sector each.
+        ((8,), (1024,), 4, Layout((1,), (32,), (4,), (0,)), 0, 2.0),
+        ((64,), (1024,), 4, Layout((1,), (32,), (4,), (0,)), 0, 8.0),
+        ((64,), (1024,), 2, Layout((1,), (32,), (4,), (0,)), 0, 16.0),
+        # Backwards from the start of a sector: a thread's four floats need four accesses, the first of which touches 17.
+        ((-4,), (1024,), 4, BLOCKED_1D, 0, 65 / 16),
+        ((-4,), (1024,), 4, Layout((1,), (32,), (4,), (0,)), 0, 5 / 4),
+        # A row of 64 floats to half a warp.
+        ((256, 4), (16, 64), 4, BLOCKED_2D, 0, 1.0),
+        # A transposed block under the same layout: 16 columns of two floats each, under the right layout none.
+        ((4, 4096), (64, 64), 4, BLOCKED_2D, 0, 4.0),
+        ((4, 4096), (64, 64), 4, Layout((4, 1), (16, 2), (1, 4), (0, 1)), 0, 1.0),
+        # All lanes at one address.
+        ((0,), (1024,), 4, Layout((1,), (32,), (4,), (0,)), 0, 1.0),
+        # A block smaller than a warp's tile: lanes beyond it repeat others.
+        ((4,), (16,), 4, Layout((1,), (32,), (4,), (0,)), 0, 1.0),
+        # A slice of two axes: threads along the lacking axis read the same.
+        ((4,), (64,), 4, Layout((1, 4), (2, 16), (4, 1), (1, 0), (1,)), 0, 1.0),
+        # Three axes, as the staff's softmax.
+        ((16384, 16, 2), (2, 1024, 8), 2, Layout((1, 1, 8), (1, 32, 1), (1, 32, 1), (2, 1, 0)), 0, 1.0),
+        # Unknown, or of another shape.
+        ((), (), 4, BLOCKED_1D, 0, None),
+        ((4,), (1024,), 4, BLOCKED_2D, 0, None),
+        ((4,), (1000,), 4, BLOCKED_1D, 0, None),
+        ((4,), (1024,), 4, Layout((4,), (16,), (8,), (0,)), 0, None),
+        ((4,), (1 << 30,), 4, BLOCKED_1D, 0, None),
+        ((4,), (1024,), 4, Layout((4,), (32,), (8,), (1,)), 0, None),
+    ],
+)
+def test_sectors_of_a_warps_requests(
+    steps: tuple[int, ...], block: tuple[int, ...], width: int, layout: Layout, instruction: int, expected: float | None
+) -> None:
+    found = coalescing(access(steps, block, width), layout, instruction)
+    assert found == (expected if expected is None else pytest.approx(expected))
+
+
+def test_rows_that_start_inside_a_sector_cost_more() -> None:
+    # Two rows of 256 bytes a request, 260 bytes apart: the sector between them counts once, and 17 are touched, not 16.
+    assert coalescing(access((260, 4), (16, 64)), BLOCKED_2D) == pytest.approx(17 / 16)
+
+
+def by_definition(steps: tuple[int, ...], block: tuple[int, ...], width: int, layout: Layout) -> float:
+    """The same, element by element: which element of a block each lane's register holds, by Triton's definition."""
+    axes, first = range(len(block)), layout.order[0]
+    vector = min(layout.size_per_thread[first], block[first], 16 // width) if steps[first] == width else 1
+    by_order = [layout.order.index(axis) for axis in axes]
+
+    def spread(number: int, lengths: tuple[int, ...]) -> list[int]:
+        parts = []
+        for axis in layout.order:
+            parts.append(number % lengths[axis])
+            number //= lengths[axis]
+        return [parts[place] for place in by_order]
+
+    tile = [layout.size_per_thread[a] * layout.threads_per_warp[a] * layout.warps[a] for a in axes]
+    repeats = tuple(max(1, block[a] // tile[a]) for a in axes)
+    moved = fewest = 0
+    seen = set()
+    for repeat in range(math.prod(repeats)):
+        for warp in range(math.prod(layout.warps)):
+            for register in range(math.prod(layout.size_per_thread)):
+                request = set()
+                for lane in range(32):
+                    r, w, t, s = (
+                        spread(number, lengths)
+                        for number, lengths in (
+                            (repeat, repeats),
+                            (warp, layout.warps),
+                            (lane, layout.threads_per_warp),
+                            (register, layout.size_per_thread),
+                        )
+                    )
+                    index = [
+                        (
+                            ((r[a] * layout.warps[a] + w[a]) * layout.threads_per_warp[a] + t[a])
+                            * layout.size_per_thread[a]
+                            + s[a]
+                        )
+                        % block[a]
+                        for a in axes
+                    ]
+                    index[first] -= index[first] % vector
+                    start = sum(one * step for one, step in zip(index, steps, strict=True))
+                    request |= set(range(start, start + vector * width))
+                if frozenset(request) not in seen:  # other registers of a vector, or warps that hold the same
+                    seen.add(frozenset(request))
+                    moved += len({byte // 32 for byte in request})
+                    fewest += -(-len(request) // 32)
+    return moved / fewest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sectors_are_those_of_the_definition(seed: int) -> None:
+    draw = random.Random(seed)
+    order = draw.choice([(0, 1), (1, 0)])
+    split = draw.randrange(6)
+    layout = Layout(
+        (draw.choice([1, 2, 4, 8]), draw.choice([1, 2, 4])),
+        (1 << split, 32 >> split),
+        draw.choice([(1, 4), (4, 1), (2, 2)]),
+        order,
+    )
+    width = draw.choice([2, 4])
+    block = (draw.choice([8, 32, 64]), draw.choice([16, 32]))
+    row = draw.choice([block[1] * width, 4096, 100 * width, 36])
+    steps = (row, width) if draw.random() < 0.6 else (width, row)
+    found = coalescing(access(steps, block, width), layout)
+    assert found == pytest.approx(by_definition(steps, block, width, layout))

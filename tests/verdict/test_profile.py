@@ -1,0 +1,117 @@
+"""A case's profile from its trace and the compiler's output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grader.protocol import CompiledKernel, Trace, TracedOperator
+from grader.report.profile import CaseProfile
+from grader.verdict.profile import case_profile, launches
+from tests.support.traces import H200, N, bare_case, elementwise, ptxas, rows, triton_kernel
+from tests.verdict.test_compiled import packed
+
+GELU = ptxas("_Z11gelu_kernelPKfPfl", 28, 12)
+
+
+def profile(*traced: object, compiled: tuple[CompiledKernel, ...] = (GELU,), **fields: object) -> CaseProfile:
+    trace = Trace(traced, allocated_bytes=4 * N)  # type: ignore[arg-type]
+    return case_profile(bare_case(**fields), trace, compiled, H200, {"kernel.cu": "x\n" * 20})
+
+
+def test_a_profile_has_the_numbers_of_its_case() -> None:
+    found = profile(elementwise(width=16))
+    assert (found.moved_bytes, found.needed_bytes, found.allocated_bytes) == (8 * N, 8 * N, 4 * N)
+    assert found.predicted_ms is not None
+    assert 0.9 * found.predicted_ms < found.least_ms < found.predicted_ms
+    (launch,) = found.launches
+    assert launch.predicted_ms == found.predicted_ms
+    assert (launch.registers, launch.spilled_bytes) == (28, 12)
+    assert launch.lines[0].source == "x"
+    assert (found.unknown, found.remarks) == ("", ())
+
+
+def test_each_launch_has_its_own_kernel_of_one_file() -> None:
+    words = "\n".join(ptxas(name, registers).ptxas for name, registers in (("_Z1aPf", 20), ("_ZN1n1bEPf", 40)))
+    several = (elementwise(kernel=name) for name in ("n::b<256>", "a", "c"))
+    found = profile(*several, compiled=(CompiledKernel("all", 0, 0, words),))
+    assert [one.registers for one in found.launches] == [40, 20, None]
+
+
+def test_kernels_of_one_name_are_told_apart_by_warps_and_order() -> None:
+    compiled = tuple(
+        triton_kernel("softmax_kernel", warps, registers, shared=warps)
+        for warps, registers in ((4, 40), (8, 80), (8, 88))
+    )
+    several = (rows(warps=8), rows(warps=4), rows(2, warps=8))
+    found = profile(*several, compiled=compiled)
+    assert [one.registers for one in found.launches] == [80, 40, 88]
+    assert [one.shared_bytes for one in found.launches] == [8, 4, 8]
+
+
+def test_a_case_without_a_compiler_is_predicted_with_what_is_seen() -> None:
+    found = profile(elementwise(32), compiled=(), unknown="there is no nvcc here")
+    assert found.unknown == "there is no nvcc here"
+    assert found.launches[0].occupancy is None
+    assert [one.cause for one in found.remarks] == ["small-blocks"]
+
+
+def test_no_time_is_predicted_where_a_block_was_stopped() -> None:
+    found = profile(elementwise(), replace(elementwise(), cut=True))
+    assert found.predicted_ms is None
+    assert found.unknown.startswith("a block made too many accesses")
+    assert [one.predicted_ms is None for one in found.launches] == [False, True]
+
+
+def test_a_call_without_work_has_no_time() -> None:
+    found = profile()
+    assert (found.predicted_ms, found.moved_bytes, found.remarks) == (None, 0.0, ())
+
+
+def test_lines_in_double_are_those_of_the_compilers_words() -> None:
+    words = GELU.ptxas + "computed in double: kernel.cu:7: 0.5\n"
+    found = profile(elementwise(), compiled=(CompiledKernel("all", 0, 0, words),))
+    assert (found.remarks[0].cause, found.remarks[0].file, found.remarks[0].line) == ("doubles", "kernel.cu", 7)
+
+
+def test_what_the_texts_of_a_kernel_say_counts() -> None:
+    layout = "ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [8], order = [0]}>"
+    ttgir = f"""
+#blocked = #{layout}
+%x = tt.load %p : tensor<1024x!tt.ptr<f32>, #blocked> loc(#loc1)
+%y = tt.extern_elementwise %x {{symbol = "__nv_tanhf"}} : (tensor<1024xf32, #blocked>) -> tensor<1024xf32, #blocked> loc(#loc1)
+%z = ttng.warp_group_dot %x, %y : tensor<64x64xf32, #blocked> loc(#loc1)
+#loc1 = loc("kernel.py":20:3)
+"""
+    ptx = """
+.loc 1 20 3 // kernel.py:20:3
+ld.global.b32 {%r1}, [%rd1];
+add.f64 %fd1, %fd2, %fd3;
+ret;
+"""
+    texts = (packed("ttgir", ttgir), packed("ptx", ptx))
+    traced = rows()
+    scattered = replace(traced.accesses[0], steps=(16,))
+    kernel = replace(triton_kernel("softmax_kernel", 8), texts=texts)
+    case = Trace((replace(traced, accesses=(scattered, traced.accesses[1])),))
+    (launch,) = case_profile(bare_case(), case, (kernel,), H200, {}).launches
+    assert [one.sectors_ratio for one in launch.lines] == [4.0, 1.0]
+    assert launch.notes == ("line 20 calls tanhf",)
+    (work,) = launches(case.launches, (kernel,), H200)
+    facts = work.facts
+    assert (facts.instructions, facts.doubles, facts.tensor_cores) == (3, 1, False)
+    assert facts.widths == {("reads", 20): 4}
+
+
+def test_operators_count_beside_launches() -> None:
+    trace = Trace((elementwise(width=16),), (TracedOperator("clone", "kernel.py:3", 1, 4 * N, 4 * N),))
+    found = case_profile(bare_case(), trace, (), H200, {})
+    assert found.moved_bytes == 16 * N
+    assert [one.cause for one in found.remarks] == ["copies"]
+    assert found.operators[0].name == "clone"
+
+
+def test_causal_is_read_from_the_size() -> None:
+    dots = replace(rows(), dots=())
+    for size, causal in (("batch 2, n 4, causal", True), ("batch 2, n 4, not causal", False), ("batch 2, n 4", False)):
+        found = profile(dots, size=size)
+        assert found.size == size, causal

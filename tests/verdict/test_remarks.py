@@ -1,0 +1,259 @@
+"""Each cause of a slow kernel is told first, with its number; a kernel without it is not told so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from grader.protocol import TracedDot, TracedLaunch, TracedOperator
+from grader.report.profile import MAX_REMARKS, Remark
+from grader.verdict.prediction import Case
+from grader.verdict.remarks import BEFORE, remarks
+from grader.verdict.traffic import Facts, Launch
+from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warps, rows, tensor
+
+BYTES = 8.0 * N
+
+
+def case(*launches: TracedLaunch, facts: Facts | None = None, **fields: object) -> Case:
+    """A case of the GeLU of N floats."""
+    found = tuple(Launch(one, facts or Facts(registers=32, spilled_bytes=0), H200) for one in launches)
+    return Case(found, **({"operators": (), "gpu": H200, "needed_bytes": BYTES} | fields))  # type: ignore[arg-type]
+
+
+def changed(traced: TracedLaunch, **fields: int) -> TracedLaunch:
+    """With these counts in every access, times its requests."""
+    accesses = (replace(one, **{name: each * one.requests for name, each in fields.items()}) for one in traced.accesses)
+    return replace(traced, accesses=tuple(accesses))
+
+
+FLOAT4 = elementwise(width=16)
+ONE_PASS = rows(1)
+SCATTERED = changed(elementwise(), sectors=16)
+DOWN = changed(elementwise(), sectors=32)
+THREE_PASSES = rows(3, warps=4)
+COLUMNS = replace(
+    ONE_PASS, accesses=tuple(replace(one, steps=(65536,)) for one in ONE_PASS.accesses), tensors=ONE_PASS.tensors
+)
+HALF = replace(changed(elementwise(), lanes=16, sectors=2, least_sectors=2), grid=(2 * N // 256, 1, 1))
+HALF = replace(HALF, tensors=(tensor("x", 4 * N, 512), tensor("y", 4 * N, 0, 512)))
+QUARTER = replace(
+    ONE_PASS,
+    grid=(N // 256, 1, 1),
+    accesses=tuple(
+        replace(of_programs(verb, name, 20, 1024), lanes=RAN * 256)
+        for verb, name in (("reads", "x_ptr"), ("writes", "y_ptr"))
+    ),
+    tensors=(tensor("x_ptr", 4 * N, 1024), tensor("y_ptr", 4 * N, 0, 1024)),
+)
+TILE = of_warps(
+    "writes", "tile", 14, 8 * RAN, space="shared", sectors=0, least_sectors=0, passes=256 * RAN, least_passes=8 * RAN
+)
+CONFLICTS = replace(FLOAT4, accesses=(*FLOAT4.accesses, replace(TILE, passes=1024 * RAN, least_passes=32 * RAN)))
+NO_CONFLICTS = replace(FLOAT4, accesses=(*FLOAT4.accesses, replace(TILE, passes=8 * RAN)))
+COUNT = of_warps("writes", "count", 12, RAN * 8, atomic=True, sectors=RAN * 8, least_sectors=RAN * 8)
+COUNTER = replace(FLOAT4, accesses=(*FLOAT4.accesses, COUNT), tensors=(*FLOAT4.tensors, tensor("count", 4, 0, 4)))
+PRIVATE = replace(COUNTER, tensors=(*FLOAT4.tensors, tensor("count", 4 * N, 0, 4)))
+ONE_WARP = replace(rows(1, 4096, 65536, warps=1))
+WARP_OF_SHORT_ROWS = rows(1, N // 1024, 1024, warps=1)
+# 264 slots; each of its blocks reads a megabyte, 16 bytes a thread.
+LONG_BLOCKS = replace(
+    FLOAT4,
+    threads=1024,
+    accesses=tuple(
+        of_warps(verb, name, 10, RAN * 32 * 64, width_bytes=16) for verb, name in (("reads", "x"), ("writes", "y"))
+    ),
+    tensors=(tensor("x", 1e9, 1 << 20), tensor("y", 1e9, 0, 1 << 20)),
+)
+ONE_BLOCK_MORE, WHOLE_WAVES = (replace(LONG_BLOCKS, grid=(number, 1, 1)) for number in (529, 528))
+MEMORY = {"x": True, "y": True, "t": False}
+
+
+def step(source: str, target: str) -> TracedLaunch:
+    """A launch of a chain, by 16 bytes a thread."""
+    accesses = (
+        of_warps("reads", source, 5, 8 * RAN, width_bytes=16),
+        of_warps("writes", target, 5, 8 * RAN, width_bytes=16),
+    )
+    tensors = (tensor(source, 4 * N, 4096, 0, MEMORY[source]), tensor(target, 4 * N, 0, 4096, MEMORY[target]))
+    return replace(FLOAT4, accesses=accesses, tensors=tensors)
+
+
+COPY = TracedOperator("clone", "kernel.py:33", 1, 4 * N, 4 * N)
+ZEROS = TracedOperator("zeros", "kernel.py:34", 1, 0, 4 * N)
+PIECES = replace(rows(1, 1, 16384), launches=16384)
+FLOPS = 103e9
+
+
+def products(flops: float, dtype: str = "bfloat16", queries: int = 128) -> TracedLaunch:
+    """Attention's forward, (48, 4096, 64): programs of so many queries, each with all keys and values."""
+    blocks = 48 * 4096 // queries
+    size = 48 * 4096 * 64 * 2
+    own = [
+        replace(of_programs(verb, name, line, 64 * 64, times), width_bytes=2, steps=(128, 2), block=(64, 64))
+        for verb, name, line, times in (
+            ("reads", "k", 30, 64),
+            ("reads", "v", 31, 64),
+            ("writes", "o", 44, queries // 64 or 1),
+        )
+    ]
+    tensors = (
+        tensor("k", size, reads=4096 * 128),
+        tensor("v", size, reads=4096 * 128),
+        tensor("o", size, writes=queries * 128),
+    )
+    dots = (TracedDot(33, dtype, round(flops / blocks * RAN)),)
+    return replace(ONE_PASS, grid=(blocks, 1, 1), accesses=tuple(own), tensors=tensors, dots=dots)
+
+
+ATTENTION = {"needed_bytes": 101e6, "needed_flops": FLOPS, "dtype": "bfloat16"}
+
+
+def product_case(traced: TracedLaunch, **facts: object) -> Case:
+    return case(traced, facts=Facts(**({"registers": 32} | facts)), **ATTENTION)  # type: ignore[arg-type]
+
+
+EARNED = {
+    "uncoalesced": (case(SCATTERED), r"reads x .*4\.0 × the bytes"),
+    "strided-by-rows": (case(COLUMNS), r"reads x_ptr .*8\.0 × .*65536 bytes apart"),
+    "strided-by-rows in CUDA": (case(DOWN), r"8\.0 × the bytes"),
+    "narrow-loads": (case(elementwise()), r"4 bytes a thread.*0\.83\d ms as it is, 0\.51\d ms without"),
+    "read-again": (case(THREE_PASSES), r"x_ptr three times \(lines 20, 25, 30\): 3\.0 × the bytes"),
+    "reloads": (product_case(products(FLOPS, queries=16)), r"reads k \(and 1 more line\) again in each of many blocks"),
+    "idle-lanes": (case(HALF), r"50% of the lanes do nothing, turned off by a branch"),
+    "idle-lanes in Triton": (case(QUARTER), r"75% of the lanes do nothing, turned off by its mask"),
+    "bank-conflicts": (case(CONFLICTS), r"writes tile in shared memory with bank conflicts, 32 passes"),
+    "atomics-on-one-address": (case(COUNTER), r"one address of count"),
+    "small-blocks": (case(elementwise(32)), r"blocks of 32 threads: .*at most 32 blocks, so only 50%"),
+    "one-warp-for-a-long-row": (case(ONE_WARP), r"one warp of softmax_kernel reads 262 KB by itself"),
+    "low-occupancy": (
+        case(elementwise(), facts=Facts(registers=32, shared_bytes=100_000)),
+        r"25% .*limited by shared memory \(100 KB of shared memory a block, 256 threads a block\)",
+    ),
+    "spills": (case(ONE_PASS, facts=Facts(registers=64, spilled_bytes=2000)), r"spills 2000 bytes .*8\.39 GB in all"),
+    "wave-tail": (
+        case(ONE_BLOCK_MORE),
+        r"529 blocks of gelu_kernel on 132 × 2 slots: wave 3 has one block, .*with 2048 threads|529 blocks",
+    ),
+    "unfused": (
+        case(step("x", "t"), step("t", "t"), step("t", "y")),
+        r"3 kernels and 1 temporary tensor move 6\.44 GB where 2\.15",
+    ),
+    "unfused in place": (case(step("x", "y"), step("y", "y")), r"2 kernels move 4\.29 GB"),
+    "copies": (case(FLOAT4, operators=(COPY,)), r"copies by clone before a kernel runs, which moves 2\.15 GB"),
+    "fills": (case(FLOAT4, operators=(ZEROS,)), r"fills memory by zeros .*torch\.empty"),
+    "launch-per-piece": (case(PIECES), r"launched 16384 times with one block each"),
+    "no-tensor-cores": (product_case(products(FLOPS, "float32")), r"tl\.dot takes float32.*pass it bfloat16"),
+    "no-tensor-cores, whose tiles spill": (
+        product_case(products(FLOPS, "float32"), spilled_bytes=34_336),
+        r"tl\.dot takes float32",
+    ),
+    "no-tensor-cores at all": (product_case(products(FLOPS), tensor_cores=False), r"without tensor cores"),
+    "tiles-not-skipped": (product_case(products(2 * FLOPS)), r"206 GFLOP, 2\.0 × what is needed"),
+    "doubles": (case(FLOAT4, facts=Facts(registers=32, doubles=400)), r"400 instructions in double precision"),
+    "doubles by the compiler's words": (
+        case(elementwise(), in_double=("kernel.cu:8", "kernel.cu:9")),
+        r"computes in double precision \(and 1 more line\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EARNED)
+def test_the_cause_comes_first(name: str) -> None:
+    slow, words = EARNED[name]
+    found = remarks(slow)
+    cause = next(cause for cause in sorted(CAUSES, key=len, reverse=True) if name.startswith(cause))
+    assert [one.cause for one in found][:1] == [cause], [one.sentence for one in found]
+    assert re.search(words, found[0].sentence), found[0].sentence
+
+
+CAUSES = {name.partition(" in ")[0].partition(" at ")[0].partition(" by ")[0].partition(",")[0] for name in EARNED}
+
+
+@pytest.mark.parametrize(
+    "fast",
+    [
+        case(FLOAT4),
+        case(ONE_PASS),
+        case(rows(1, N // 1024, 1024, warps=1)),
+        case(NO_CONFLICTS),
+        case(PRIVATE, facts=Facts(registers=32)),
+        case(WHOLE_WAVES, needed_bytes=1.1e9),
+        case(WARP_OF_SHORT_ROWS),
+        case(ONE_PASS, facts=Facts(registers=64, spilled_bytes=16)),
+        product_case(products(FLOPS)),
+        product_case(products(1.2 * FLOPS)),
+        case(FLOAT4, operators=(TracedOperator("clone", "kernel.py:3", 1, 4096, 4096),)),
+        case(FLOAT4, elementwise(width=16, n=1024)),
+        case(replace(FLOAT4, launches=2)),
+        case(*(replace(FLOAT4, line=line, grid=(N // 2048, 1, 1)) for line in (16, 17))),  # each takes half
+        case(FLOAT4, facts=Facts(registers=32, notes=("line 7 calls tanhf",))),
+        case(),
+    ],
+    ids=lambda one: one.launches[0].traced.kernel if one.launches else "none",
+)
+def test_a_fast_kernel_gets_no_remark(fast: Case) -> None:
+    assert remarks(fast) == ()
+
+
+def test_what_costs_more_comes_first_and_costs_are_of_the_prediction() -> None:
+    slow = case(elementwise(), operators=(COPY, ZEROS))
+    found = remarks(slow)
+    costs = [one.costs_ms or 0.0 for one in found]
+    assert costs == sorted(costs, reverse=True)
+    assert {one.cause for one in found} == {"copies", "narrow-loads", "fills"}
+    copied = next(one for one in found if one.cause == "copies")
+    assert copied.costs_ms == pytest.approx((slow.seconds - replace(slow, operators=(ZEROS,)).seconds) * 1e3)
+    assert (copied.file, copied.line) == ("kernel.py", 33)
+
+
+def test_at_most_three_remarks_each_of_another_cause() -> None:
+    worst = case(changed(elementwise(32), sectors=16), rows(3), DOWN, operators=(COPY, ZEROS))
+    found = remarks(worst)
+    assert len(found) == MAX_REMARKS
+    assert len({one.cause for one in found}) == MAX_REMARKS
+
+
+def test_a_place_is_told() -> None:
+    (one,) = remarks(case(THREE_PASSES))
+    assert (one.file, one.line) == ("kernel.py", 20)
+    (launched,) = remarks(case(elementwise(32)))
+    assert (launched.file, launched.line) == ("kernel.cu", 16)
+
+
+def test_no_time_is_told_where_counts_are_too_low() -> None:
+    (one,) = remarks(case(replace(THREE_PASSES, cut=True)))
+    assert (one.cause, one.costs_ms) == ("read-again", None)
+    assert "Predicted" not in one.sentence
+
+
+def test_an_effect_is_not_told_beside_its_cause() -> None:
+    assert [one.cause for one in remarks(case(elementwise(32)))] == ["small-blocks"], "and not narrow loads"
+    assert [one.cause for one in remarks(case(DOWN))] == ["strided-by-rows"]
+    told = CAUSES | {"reloads"}
+    assert all({cause, *others} <= told for cause, others in BEFORE.items()), "each name is of a rule"
+
+
+def test_zeros_are_needed_where_atomics_add_to_them() -> None:
+    added = replace(PRIVATE, accesses=PRIVATE.accesses)
+    assert all(one.cause != "fills" for one in remarks(case(added, operators=(ZEROS,))))
+
+
+def test_a_wave_tail_needs_known_registers() -> None:
+    assert remarks(case(ONE_BLOCK_MORE, facts=Facts(), needed_bytes=1.1e9)) == ()
+
+
+@pytest.mark.parametrize("grid", [(0, 0, 0), (1 << 40,) * 3])
+def test_no_number_of_a_worker_raises(grid: tuple[int, int, int]) -> None:
+    strange = replace(of_programs("reads", "x_ptr", 1, 0), steps=(1 << 62, -(1 << 62)), block=(0, 1 << 40))
+    wild = [
+        replace(one, grid=grid, ran=ran, threads=threads, accesses=(*one.accesses, strange), launches=1 << 40)
+        for one in (FLOAT4, COUNTER, CONFLICTS, products(1e30), PIECES)
+        for ran in (0, 1 << 40)
+        for threads in (0, 1 << 40)
+    ]
+    for one in wild:
+        found: tuple[Remark, ...] = remarks(case(one, facts=Facts(registers=255, doubles=1, spilled_bytes=1 << 40)))
+        assert len(found) <= MAX_REMARKS
