@@ -53,6 +53,7 @@ from grader.job import Benchmarked, CaseNote, Event
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
+from grader.report.profiling import ProfileProgress, print_profile
 from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
@@ -231,6 +232,55 @@ def check_(
         raise typer.Exit(EXIT_UNDER)
 
 
+@app.command("profile")
+def profile_(
+    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
+    assignment: Names = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case", metavar="NAME", help="only this speed case, as causal, or forward/causal; may be repeated"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="where profile.json goes (default: grader-profile)"),
+    ] = None,
+    gpu: Annotated[
+        bool, typer.Option("--gpu/--no-gpu", show_default=False, help="run and time them on a GPU too, if there is one")
+    ] = True,
+    sandbox: WantedSandbox = Sandbox.auto,
+    image: Image = DEFAULT_IMAGE,
+    *,
+    course: Course,
+) -> None:
+    """Say why your kernels are slow: what they move, and how they fill a GPU. Needs no GPU."""
+    from grader import profiling
+
+    catch_signals()
+    place = Place(sandbox.value, "auto" if gpu else "cpu", image=image, course=course)
+    request = Request(
+        submission,
+        course,
+        tuple(assignment or ()),
+        place,
+        profile=True,
+        profiled=tuple(case or ()),
+        compilation=False,
+        contenders="all",
+        effort="quick",
+    )
+    folder = _folder_outside(output or Path("grader-profile"), submission, output is not None)
+    with failures("interrupted: no profile was written"):
+        profiling.check_names(request)
+        with ProfileProgress(console) as progress:
+            profile, texts = profiling.profile(request, progress)
+        print_profile(profile, console)
+        with alone_in(folder):
+            path = profiling.write(profile, texts, folder)
+    console.print(plain(f"page and compilers' texts: {path.parent}"), soft_wrap=True)
+
+
 @app.command()
 def show(
     report: Annotated[
@@ -365,22 +415,30 @@ def schema() -> None:
 
 
 def _report_folder(output: Path | None, submission: Path) -> Path:
-    """The writable folder for the report, never in the submission, even if that is the current folder."""
-    inside = submission.resolve()
-    folder = output or Path("grader-report")
-    if folder.resolve().is_relative_to(inside) and inside.is_dir():
-        if output is not None:
-            stop_with(
-                f"{output}: lies inside the submission, where nothing is ever written; choose another --output",
-                EXIT_USAGE,
-            )
-        folder = inside.parent / folder
+    """The writable folder for the report."""
+    folder = _folder_outside(output or Path("grader-report"), submission, output is not None)
     try:
         check_writable(folder)
     except OSError as error:
         stop_with(
             f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE
         )
+    return folder
+
+
+def _folder_outside(folder: Path, submission: Path, named: bool) -> Path:
+    """The folder, beside the submission if it would lie in it, because nothing is ever written there.
+
+    named: whether the command line names the folder, which must not lie there then.
+    """
+    inside = submission.resolve()
+    if folder.resolve().is_relative_to(inside) and inside.is_dir():
+        if named:
+            stop_with(
+                f"{folder}: lies inside the submission, where nothing is ever written; choose another --output",
+                EXIT_USAGE,
+            )
+        return inside.parent / folder
     return folder
 
 

@@ -44,6 +44,8 @@ class Request:
     compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
+    profile: bool = False
+    profiled: tuple[str, ...] = ()
 
 
 class Grading:
@@ -77,6 +79,8 @@ class Grading:
             compilation=request.compilation,
             effort=request.effort,
             contenders=request.contenders,
+            profile=request.profile,
+            profiled=request.profiled,
         )
         report = self._sandbox.run(job, on_event)
         read = partial(read_staged, submission.folder)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCaseResult, SubmissionInfo
+from grader.report.profile import CaseProfile
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
@@ -33,6 +34,8 @@ class Job(Message):
         speed: whether speed is measured, if the device allows that.
         compilation: whether Triton's launches are compiled for GPUs on a machine without one.
         effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
+        profile: profile the speed cases in place of grading; the report then has no assignments.
+        profiled: names of the speed cases to profile, as `wide` or `forward/wide`; empty for all.
         contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and
             vendors' kernels.
     """
@@ -51,6 +54,8 @@ class Job(Message):
     compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
+    profile: bool = False
+    profiled: tuple[str, ...] = ()
 
 
 class OfPart(Message):
@@ -95,6 +100,18 @@ class SpeedDone(OfPart):
     result: SpeedCaseResult
 
 
+class Profiled(Message):
+    """The profile of a speed case.
+
+    Attributes:
+        texts: what compilers made of its kernels, by file name, as `scale_kernel.ptx`.
+    """
+
+    event: Literal["profiled"] = "profiled"
+    profile: CaseProfile
+    texts: dict[str, str] = {}
+
+
 class Benchmarked(Message):
     """pytest-benchmark's record of the speed cases, as the JSON text that `pytest-benchmark compare` reads."""
 
@@ -116,7 +133,7 @@ class Refused(Message):
 
 
 Event = Annotated[
-    Planned | CaseStarted | CaseNote | CaseDone | SpeedDone | Benchmarked | Finished | Refused,
+    Planned | CaseStarted | CaseNote | CaseDone | SpeedDone | Profiled | Benchmarked | Finished | Refused,
     Field(discriminator="event"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -141,7 +141,7 @@ class Compilation:
 
     def _ask(self, case: BoundCase, gpu: Gpu) -> CompiledCall:
         if self._contender is None or not self._contender.lives():
-            self._contender = self._crew.compiling(case.assignment)
+            self._contender = self._crew.beside(case.assignment, "compile", logged=False)
         with self._standing.hangs.ending(case.place, self._contender):
             return compiled_call(self._run, self._contender, case, gpu)
 

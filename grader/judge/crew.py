@@ -103,14 +103,14 @@ class Crew:
         contender.ready()
         return contender
 
-    def compiling(self, assignment: Assignment) -> Contender:
-        """A worker that has loaded the submission and compiles launches instead of running them.
+    def beside(self, assignment: Assignment, kind: WorkerKind, *, logged: bool = True) -> Contender:
+        """A worker of a kind, with the submission loaded, beside the lanes' workers; the caller ends it.
 
         Raises ContenderFault, WorkerUnavailable.
         """
         self._standing.check_time(assignment)
-        contender = self._pool.take("compile")
-        self._standing.employ(contender, assignment, logged=False)
+        contender = self._pool.take(kind)
+        self._standing.employ(contender, assignment, logged=logged)
         return load_file(contender, self._run.job.submission, assignment)
 
     def prepare(self, count: int) -> None:

@@ -52,27 +52,8 @@ class Gathering:
     interrupted: bool
 
     def report(self, isolation: Isolation, started: datetime, duration_s: float) -> Report:
-        run, job = self.run, self.run.job
-        results = [self._assignment(assignment) for assignment in run.assignments]
-        parts = [part for result in results for part in result.parts]
-        correctness = Points.total(part.points for part in parts)
-        speed = Points.total(part.speed.points for part in parts)
-        return Report(
-            started=started,
-            duration_s=duration_s,
-            seed=run.seed,
-            effort=job.effort,
-            isolation=isolation,
-            environment=describe_environment(run.device_name),
-            fingerprint=fingerprint(job.course),
-            submission=job.info,
-            score=Points.total([correctness, speed]),
-            correctness=correctness,
-            speed=speed,
-            assignments=tuple(results),
-            incomplete=self.interrupted,
-            infra_errors=_infra_errors(results),
-        )
+        results = [self._assignment(assignment) for assignment in self.run.assignments]
+        return report_of(self.run, results, isolation, started, duration_s, self.interrupted)
 
     def _assignment(self, assignment: Assignment) -> AssignmentResult:
         spec = assignment.spec
@@ -138,6 +119,36 @@ class Gathering:
     def _missing(self) -> dict[str, Any]:
         outcome, message = ("skipped", INTERRUPTED) if self.interrupted else ("infra_error", NOT_COLLECTED)
         return {"outcome": outcome, "message": message}
+
+
+def report_of(
+    run: Run,
+    results: Sequence[AssignmentResult],
+    isolation: Isolation,
+    started: datetime,
+    duration_s: float,
+    incomplete: bool = False,
+) -> Report:
+    """The report of these results, with the facts of the run."""
+    parts = [part for result in results for part in result.parts]
+    correctness = Points.total(part.points for part in parts)
+    speed = Points.total(part.speed.points for part in parts)
+    return Report(
+        started=started,
+        duration_s=duration_s,
+        seed=run.seed,
+        effort=run.job.effort,
+        isolation=isolation,
+        environment=describe_environment(run.device_name),
+        fingerprint=fingerprint(run.job.course),
+        submission=run.job.info,
+        score=Points.total([correctness, speed]),
+        correctness=correctness,
+        speed=speed,
+        assignments=tuple(results),
+        incomplete=incomplete,
+        infra_errors=_infra_errors(results),
+    )
 
 
 def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:

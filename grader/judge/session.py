@@ -23,10 +23,11 @@ from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
-from grader.judge.gathering import Gathering
+from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
 from grader.judge.plugin import Fixtures, JudgePlugin, check_files
+from grader.judge.profiler import Profiler
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule, Works
@@ -63,6 +64,13 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
+    if job.profile:
+        if pool.device == "cuda":
+            standing.finish_looking()
+            start_the_courses_own(run, crew, 0.0)
+        Profiler(run, standing, crew, Track(run, crew, Comparison(run, Reference(run, crew)))).run_all()
+        emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
+        return
     comparison = Comparison(run, Reference(run, crew))
     hoarding = Hoarding(run, crew)
     trials = Trials(run, standing, comparison)

@@ -56,6 +56,7 @@ TRIED_ELSEWHERE = {
     "judge/test_timing.py": "worker/memory.py",
     "report/test_model.py": "report/json_file.py",
     "report/test_page.py": "report/precision.py report/races.py",
+    "report/test_profiling.py": "report/profile.py",
     "report/test_terminal.py": "report/checking.py report/failures.py report/style.py",
     "repository/test_budget_claims.py": "judge/comparison.py",
     "repository/test_reference.py": "worker/compiling.py",

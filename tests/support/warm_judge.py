@@ -18,11 +18,12 @@ import torch
 from grader.assignment import Assignment, Device, load_course
 from grader.contender.contender import Limits
 from grader.contender.pool import WorkerPool
-from grader.job import Event, Finished, Job
+from grader.job import Event, Finished, Job, Profiled
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
 from grader.judge.schedule import shares_the_machine
 from grader.report.model import Isolation, Report
+from grader.report.profile import CaseProfile
 from grader.runfolder import run_folder
 from grader.submission import stage
 from tests.conftest import ROOT
@@ -70,12 +71,22 @@ def judge(
 
         assert without is None
         return steady.grade(task)
+    return Report.model_validate_json(_in_a_fork(task))
+
+
+def profile(submission: Path, course: Path, assignment: str, case: str) -> CaseProfile:
+    """The profile of a speed case, as `large` or `forward/causal`, by a warm judge."""
+    task = Task(submission, course, assignment, "cpu", False, None, None, "all", case)
+    return CaseProfile.model_validate_json(_in_a_fork(task))
+
+
+def _in_a_fork(task: Task) -> bytes:
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_judge, args=(task, sender))
     process.start()
     sender.close()
     try:
-        return Report.model_validate_json(receiver.recv_bytes())
+        return receiver.recv_bytes()
     except EOFError:
         raise AssertionError("the judge ended without a report") from None
     finally:
@@ -84,7 +95,7 @@ def judge(
 
 @dataclass(frozen=True)
 class Task:
-    """The arguments of `judge`."""
+    """The arguments of `judge`; `profiled` is the speed case to profile in place of grading, "" to grade."""
 
     submission: Path
     course: Path
@@ -94,6 +105,7 @@ class Task:
     part: str | None
     without: Check | None
     cases: Cases
+    profiled: str = ""
 
 
 def _judge(task: Task, sender: Connection) -> None:
@@ -129,7 +141,7 @@ def _judge(task: Task, sender: Connection) -> None:
 
 
 def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
-    """Grade in this process. Returns the report as JSON."""
+    """Grade or profile in this process. Returns the report, or the case's profile, as JSON."""
     from grader.judge.session import run_session
 
     (one,) = load_course(task.course, [task.assignment])
@@ -142,13 +154,17 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
         refused=staged.refused,
         seed=SEED,
         stop_early=task.stop_early,
-        speed=False,
+        speed=bool(task.profiled),
         compilation=False,
+        profile=bool(task.profiled),
+        profiled=(task.profiled,) if task.profiled else (),
     )
     reports: list[bytes] = []
 
     def on_event(event: Event) -> None:
-        if isinstance(event, Finished):
+        if isinstance(event, Profiled):
+            reports.append(event.profile.model_dump_json().encode())
+        elif isinstance(event, Finished):
             reports.append(event.report.model_dump_json().encode())
 
     with (folder / "log").open("w") as log, redirect_stdout(log), _only(task):

@@ -1,0 +1,247 @@
+"""Profiles the speed cases of a submission: has workers trace, compile and time their calls, and emits a profile of each.
+
+`grader/verdict/profile.py` makes the profile from the workers' counts, which nobody checks: a profile is shown, not graded.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from grader.assignment import Assignment
+from grader.contender.arena import Arena
+from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.replies import ContenderFault
+from grader.contender.surroundings import WorkerKind
+from grader.job import CaseNote, Profiled
+from grader.judge.asking import arena_for, request_for
+from grader.judge.cases import BoundSpeedCase, SpeedSizes
+from grader.judge.crew import Crew
+from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.heats import run_heat, stopped
+from grader.judge.race import FarTooSlow
+from grader.judge.run import Run
+from grader.judge.standing import Standing
+from grader.judge.track import Track
+from grader.problem import Call
+from grader.protocol import CompiledKernel, CompiledText, Gpu, Reply, Trace
+from grader.report.profile import CaseProfile, GpuRun, TimedSize
+from grader.submission import read_staged
+from grader.verdict.gpu_time import gpu_run
+from grader.verdict.profile import case_profile
+from grader.verdict.resources import kernel_resources
+from grader.verdict.text import decoded
+
+CPU = torch.device("cpu")
+TRACE_LIMIT_S = 120.0
+MAX_TEXT_BYTES = 4 << 20
+UNKNOWN = "registers and occupancy are not known"
+NO_ANSWER = "the worker answered with something that is no answer"
+OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
+
+
+@dataclass
+class Profiler:
+    """Profiles every speed case of the run that the job asks for, and emits its profile.
+
+    Without a GPU a worker traces the case's call on memory of the case's real size that costs nothing until it is touched:
+    all zeros. Another worker compiles the launches. On a machine with a GPU a third one makes the call there, and races
+    follow.
+    """
+
+    run: Run
+    standing: Standing
+    crew: Crew
+    track: Track
+    _beside: dict[WorkerKind, tuple[str, Contender]] = field(init=False, default_factory=dict)
+
+    def run_all(self) -> None:
+        job = self.run.job
+        for sizes in self.run.speed_cases:
+            case = sizes.declared
+            if not job.profiled or {case.name, f"{case.part.name}/{case.name}"} & set(job.profiled):
+                self.run.emit(sizes.place.started)
+                self.run.emit(self._profile(sizes))
+
+    def _profile(self, sizes: SpeedSizes) -> Profiled:
+        try:
+            self.standing.check_present(sizes.declared.assignment)
+        except ContenderFault as absent:
+            return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": str(absent)}))
+        found = self._without_a_gpu(sizes)
+        if self.run.device_name == "cuda" and self.run.job.speed:
+            return self._with_a_gpu(sizes, found)
+        return found
+
+    def _without_a_gpu(self, sizes: SpeedSizes) -> Profiled:
+        """The profile at the first size for which this machine has memory."""
+        for case in sizes.cases:
+            try:
+                trace = self._trace(case)
+            except (ContenderFault, WorkerUnavailable, MemoryError) as fault:
+                outcome = getattr(fault, "outcome", "out_of_memory")
+                if outcome == "out_of_memory" and case is not sizes.cases[-1]:
+                    continue
+                told = f"it could not be traced: {fault}"
+                return Profiled(profile=_blank(case).model_copy(update={"unknown": told}))
+            kernels, missing = self._compiled(case)
+            blank = _blank(case).model_copy(update={"unknown": missing})
+            profile = case_profile(blank, trace, kernels, case.assignment.spec.gpu, self._sources())
+            return Profiled(profile=profile, texts=_texts(kernels))
+        raise AssertionError("a speed case has a size")
+
+    def _trace(self, case: BoundSpeedCase) -> Trace:
+        """Raises ContenderFault, WorkerUnavailable, MemoryError."""
+        kind: WorkerKind = "cuda_cpu" if case.assignment.spec.language == "cuda" else "cpu"
+        contender = self._worker(case.assignment, kind)
+        contender.log.mark(case.place.heading)
+        trace = self._ask(contender, case, TRACE_LIMIT_S).trace
+        if trace is None:
+            contender.kill()
+            raise ContenderFault("crashed", NO_ANSWER)
+        return trace
+
+    def _compiled(self, case: BoundSpeedCase) -> tuple[Sequence[CompiledKernel], str]:
+        """The case's kernels for the GPU of problem.toml, and why some are missing."""
+        assignment, gpu = case.assignment, case.assignment.spec.gpu
+        if assignment.spec.language == "cuda":
+            told = self.standing.ptxas(assignment)
+            missing = "" if kernel_resources(told) else f"{UNKNOWN}: there is no nvcc here"
+            return (CompiledKernel("all", 0, 0, told),) if told else (), missing
+        self.run.emit(CaseNote(text=f"is being compiled for {gpu.name}"))
+        try:
+            worker = self._worker(assignment, "compile")
+            compiled = self._ask(worker, case, assignment.spec.limits.build_limit_s, gpu).compiled
+        except (ContenderFault, WorkerUnavailable, MemoryError) as fault:
+            return (), f"{UNKNOWN}: it could not be compiled: {fault}"
+        if compiled is None:
+            return (), f"{UNKNOWN}: {NO_ANSWER}"
+        why = f"{compiled.failed or 'a kernel'} did not compile: {compiled.error.message}" if compiled.error else ""
+        return compiled.kernels, why
+
+    def _worker(self, assignment: Assignment, kind: WorkerKind) -> Contender:
+        """A worker of a kind that has loaded the assignment's file; one at a time. Raises ContenderFault, WorkerUnavailable."""
+        name, known = self._beside.get(kind, ("", None))
+        if known is None or name != assignment.name or not known.lives():
+            if known is not None:
+                known.kill()
+            known = self.crew.beside(assignment, kind, logged=kind != "compile")
+            self._beside[kind] = assignment.name, known
+        return known
+
+    def _ask(self, contender: Contender, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
+        limits = Limits(limit_s, case.assignment.spec.limits.memory_gib)
+        with _arena(self.run, case) as (arena, call):
+            request = request_for(arena, call, limit_s, target=target, traced=True)
+            return contender.do(request, limits, arena.files)
+
+    def _with_a_gpu(self, sizes: SpeedSizes, found: Profiled) -> Profiled:
+        ran, texts, told = None, dict(found.texts), found.profile.unknown
+        try:
+            ran, chrome = self._on_the_gpu(sizes)
+            texts |= {"trace.json": chrome} if chrome else {}
+        except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
+            told = f"{told}; " * bool(told) + f"it could not be traced on the GPU: {fault}"
+        timed = tuple(self._timed(case) for case in sizes.cases)
+        update = {"ran": ran, "timed": timed, "unknown": told}
+        return Profiled(profile=found.profile.model_copy(update=update), texts=texts)
+
+    def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun | None, str]:
+        """The call at the first size that the GPU has memory for, and the profiler's trace.json. Raises as `_trace`."""
+        case = sizes.fitting(self.run.free_gib())
+        if case is None:
+            raise MemoryError("the GPU has not enough memory for any size")
+        self.run.emit(CaseNote(text="runs under PyTorch's profiler"))
+        limits = Limits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
+        contender = self.crew.worker(case.assignment)
+        call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
+        with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena:
+            trace = contender.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
+        if trace is None or trace.gpu is None:
+            contender.kill()
+            raise ContenderFault("crashed", NO_ANSWER)
+        own = self.standing.own_kernels(case.assignment)
+        chrome = "" if trace.gpu.chrome is None else _unpacked(trace.gpu.chrome)
+        return gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name()), chrome
+
+    def _timed(self, case: BoundSpeedCase) -> TimedSize:
+        cost = case.problem.cost(case.params, case.dtype)
+        size = TimedSize(size=case.case.tries, bytes_moved=cost.bytes_moved, flops=cost.flops)
+        if (case.memory_gib or 0.0) > self.run.free_gib():
+            return size.model_copy(update={"unknown": f"the GPU has less than {case.memory_gib:g} GiB free"})
+        self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
+        try:
+            heat = run_heat(self.track, case, self.crew.worker(case.assignment), Evidence())
+        except FarTooSlow as slow:
+            return size.model_copy(update={"unknown": stopped(case, slow.call_s)[1]})
+        except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, MemoryError) as fault:
+            return size.model_copy(update={"unknown": str(fault)})
+        return size.model_copy(update={"measured": heat.measured})
+
+    def _sources(self) -> dict[str, str]:
+        job = self.run.job
+        sources = {}
+        for name in job.info.files:
+            try:
+                sources[name] = decoded(read_staged(job.submission, name))
+            except OSError:
+                continue
+        return sources
+
+
+@contextmanager
+def _arena(run: Run, case: BoundSpeedCase) -> Iterator[tuple[Arena, Call]]:
+    """Sparse memory for the case's call, and the call on device `meta`. Raises MemoryError."""
+    with FakeTensorMode():
+        drawn = case.inputs(run.seed, OWN_NUMBER, CPU)
+        shapes = case.problem.outputs(drawn)
+    args = {name: _on_meta(tensor) for name, tensor in drawn.args.items()}
+    upstream = None if drawn.upstream is None else _on_meta(drawn.upstream)
+    call = Call(args, drawn.options, upstream, drawn.starts)
+    inputs = args if upstream is None else args | {"upstream gradient": upstream}
+    with Arena(inputs, shapes, case.dtype, CPU, call.starts, sparse=True) as arena:
+        yield arena, call
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same storage, shape and strides, without memory."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    storage = torch.empty(elements, dtype=tensor.dtype, device="meta")
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _blank(case: BoundSpeedCase) -> CaseProfile:
+    cost = case.problem.cost(case.params, case.dtype)
+    return CaseProfile(
+        assignment=case.assignment.name,
+        part=case.part.name,
+        case=case.name,
+        size=case.case.tries,
+        dtype=case.case.dtype,
+        gpu=case.assignment.spec.gpu.name,
+        needed_bytes=cost.bytes_moved,
+        needed_flops=cost.flops,
+    )
+
+
+def _texts(kernels: Sequence[CompiledKernel]) -> dict[str, str]:
+    """By file name; of two kernels with one name, the last."""
+    return {
+        f"{one.name}.{text.kind}": unpacked for one in kernels for text in one.texts if (unpacked := _unpacked(text))
+    }
+
+
+def _unpacked(text: CompiledText) -> str:
+    """The text; "" if it is none, or too long."""
+    try:
+        unpacker = zlib.decompressobj()
+        found = unpacker.decompress(base64.b64decode(text.packed, validate=True), MAX_TEXT_BYTES)
+    except (ValueError, zlib.error):
+        return ""
+    return "" if unpacker.unconsumed_tail else found.decode("utf-8", errors="replace")

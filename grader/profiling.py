@@ -1,0 +1,62 @@
+"""`grader profile`: profiles the speed cases of a submission, and writes the profile with the compilers' texts."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+import grader
+from grader.assignment import CourseError, load_course
+from grader.grading import Request, grade
+from grader.job import Event, Profiled
+from grader.report.profile import CaseProfile, Profile
+from grader.report.profile_page import page
+
+JSON, PAGE, TEXTS = "profile.json", "profile.html", "kernels"
+
+
+def check_names(request: Request) -> None:
+    """Raise CourseError if the request names a speed case that none of its assignments has."""
+    assignments = load_course(request.course, request.assignments)
+    known = [(part.name, case.name) for one in assignments for part in one.spec.parts for case in part.speed]
+    allowed = [name for part, case in known for name in (case, f"{part}/{case}")]
+    if unknown := [name for name in request.profiled if name not in allowed]:
+        there = ", ".join(sorted({f"{part}/{case}" for part, case in known}))
+        raise CourseError(f"--case {unknown[0]}: there is no such speed case; there are {there}")
+
+
+def profile(request: Request, on_event: Callable[[Event], None]) -> tuple[Profile, dict[str, str]]:
+    """The profile of a submission, and the compilers' texts of its kernels by path. Raises as `grader.grading.grade`."""
+    cases: list[CaseProfile] = []
+    texts: dict[str, str] = {}
+
+    def note(event: Event) -> None:
+        if isinstance(event, Profiled):
+            one = event.profile
+            cases.append(one)
+            texts.update({f"{one.assignment}-{one.part}-{one.case}/{name}": text for name, text in event.texts.items()})
+        on_event(event)
+
+    report = grade(request, note, lambda _stop: nullcontext())
+    found = Profile(submission=report.submission.path, grader_version=grader.__version__, cases=tuple(cases))
+    return found, texts
+
+
+def write(found: Profile, texts: Mapping[str, str], folder: Path) -> Path:
+    """Write profile.json, its page and the texts; an earlier profile's are removed. Returns the page's path. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".profile-", dir=folder) as drafts:
+        made = {JSON: found.model_dump_json(indent=2) + "\n", PAGE: page(found)}
+        made |= {f"{TEXTS}/{name}": text for name, text in texts.items()}
+        for name, text in made.items():
+            path = Path(drafts, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        shutil.rmtree(folder / TEXTS, ignore_errors=True)
+        for name in (JSON, PAGE, TEXTS):
+            if Path(drafts, name).exists():
+                Path(drafts, name).replace(folder / name)
+    return folder / PAGE
