@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
-Kind = Literal["reference_record", "speed_record", "grader_quality", "attacks", "report"]
+Kind = Literal["reference_record", "speed_record", "grader_quality", "attacks", "profile_record", "report"]
 # Where the records of a kind lie, and how deep in them an entry lies: a race, a kernel, an attack, a case.
 KINDS: dict[Kind, tuple[str, int]] = {
     "reference_record": ("benchmarks/reference_record*.json", 2),
     "speed_record": ("benchmarks/speed_record*.json", 4),
     "grader_quality": ("docs/grader_quality.json", 3),
     "attacks": ("docs/attacks.json", 1),
+    "profile_record": ("benchmarks/profile_record.json", 2),
     "report": ("docs/sample/*/report.json", 8),
 }
 

@@ -95,6 +95,22 @@ class Accepted(Changed):
     how: str = Field(min_length=10, pattern=r"^[^\n]+$")
 
 
+class Slow(Changed):
+    """slow.toml: a right kernel with one cause of its time.
+
+    Attributes:
+        cause: of the first remark that its profile makes.
+        case: the speed case that is profiled, as `large` or `forward/causal`.
+        needs: a compiler without which the cause cannot be seen.
+    """
+
+    why: str = Field(min_length=10, pattern=r"^[^\n]+$")
+    cause: str
+    case: str
+    says: tuple[Pattern, ...] = ()
+    needs: Literal["nvcc"] | None = None
+
+
 class Found(Strict):
     """The result of grading a folder of the corpus; of one half of the cases if the folder is graded twice.
 
@@ -180,6 +196,17 @@ class Entry:
         return self._toml("mutant.toml", Mutant)
 
     @cached_property
+    def slow(self) -> Slow:
+        return self._toml("slow.toml", Slow)
+
+    @property
+    def _changed(self) -> Changed:
+        """The toml that the folder has."""
+        if (self.folder / "mutant.toml").is_file():
+            return self.mutant
+        return self.slow if (self.folder / "slow.toml").is_file() else self.accepted
+
+    @cached_property
     def accepted(self) -> Accepted:
         return self._toml("accepted.toml", Accepted)
 
@@ -188,7 +215,7 @@ class Entry:
 
     def submission(self, scratch: Path) -> Path:
         """The folder to grade; made in `scratch` if the kernel is another kernel with changes."""
-        model: Changed = self.mutant if (self.folder / "mutant.toml").is_file() else self.accepted
+        model = self._changed
         if model.base is None:
             return self.folder
         target = scratch / self.folder.name
@@ -258,7 +285,7 @@ class Entry:
         return bool(found.left_out) and (not self.expected.get(device) or self.fault(device, found) != "")
 
 
-def entries(kind: Literal["mutants", "accepted"]) -> list[Entry]:
+def entries(kind: Literal["mutants", "accepted", "slow"]) -> list[Entry]:
     """All folders of that kind, for all assignments."""
     names = sorted(path.name for path in (ROOT / "assignments").iterdir())
     return [

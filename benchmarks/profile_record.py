@@ -1,0 +1,260 @@
+"""Predicted and measured times of every right and every slow kernel of the corpora, at every speed case.
+
+    python -m benchmarks.profile_record --measure    on a GPU: seconds by CUDA's events, with a cold L2 cache
+    python -m benchmarks.profile_record --predict    on a CPU: what `grader profile` predicts for the GPU of problem.toml
+    python -m benchmarks.profile_record --render     write docs/PROFILE.md's table again from the record
+
+`--only NAME` takes the kernels with this in their names; `--jobs N` predicts several at once. The record is
+benchmarks/profile_record.json, written after each kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.records import text_of
+from grader.assignment import load_course
+from grader.judge.cases import BoundSpeedCase, bind_speed_cases
+from grader.problem import Call
+from tests.conftest import ROOT
+from tests.support.corpus import Entry, entries
+from tests.support.warm_judge import profile
+
+RECORD = ROOT / "benchmarks" / "profile_record.json"
+PAGE = ROOT / "docs" / "PROFILE.md"
+BEGIN, END = "<!-- made by benchmarks/profile_record.py -->", "<!-- end -->"
+REPEATS, LONG_MS = 30, 300.0
+MOST_ERROR = 0.25  # of a kind of kernels whose predicted times are shown
+FLUSHED_INTS = 64 << 20  # four times the largest L2 cache
+
+
+class Record:
+    """Times in ms by kernel and case, as `slow/softmax-three_passes softmax/long`. Each change is written to the file."""
+
+    def __init__(self) -> None:
+        self.whole: dict[str, Any] = {"gpu": "", "kernels": {}}
+        if RECORD.is_file():
+            self.whole = json.loads(RECORD.read_text(encoding="utf-8"))
+
+    def put(self, key: str, **facts: object) -> None:
+        kernels = self.whole["kernels"]
+        kernels[key] = kernels.get(key, {}) | facts
+        self.whole["kernels"] = dict(sorted(kernels.items()))
+        RECORD.write_text(text_of(self.whole, "profile_record"), encoding="utf-8")
+
+
+def kernels(only: str) -> Iterator[tuple[str, Entry | None, str]]:
+    """The name, the entry (None for the staff's) and the assignment of each kernel."""
+    for one in load_course(ROOT):
+        if only in f"reference/{one.name}":
+            yield f"reference/{one.name}", None, one.name
+    for kind in ("slow", "accepted"):
+        for entry in entries(kind):  # type: ignore[arg-type]
+            if only in f"{kind}/{entry.id}":
+                yield f"{kind}/{entry.id}", entry, entry.assignment
+
+
+def folder_of(entry: Entry | None, scratch: Path) -> Path:
+    scratch.mkdir(parents=True)
+    return ROOT / "reference" if entry is None else entry.submission(scratch)
+
+
+def key_of(name: str, case: BoundSpeedCase) -> str:
+    return f"{name} {case.part.name}/{case.name}"
+
+
+# Measured --------------------------------------------------------------------------------------------------------------
+
+
+def measure(record: Record, only: str) -> None:
+    record.whole["gpu"] = torch.cuda.get_device_name()
+    found = list(kernels(only))
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = {name: folder_of(entry, Path(scratch, str(number))) for number, (name, entry, _) in enumerate(found)}
+        with ThreadPoolExecutor() as pool:
+            built = dict(zip(folders, pool.map(build, folders.values()), strict=True))
+        for sizes in bind_speed_cases(load_course(ROOT)):
+            case = sizes.declared
+            call = case.inputs(1, 0, torch.device("cuda"))
+            for name, _, assignment in found:
+                if assignment != case.assignment.name or built[name] == "":
+                    continue
+                time_ms = milliseconds(callable_of(case, call, folders[name], built[name]))
+                record.put(key_of(name, case), measured_ms=round(time_ms, 4))
+                print(f"{time_ms:9.4f} ms  {key_of(name, case)}", flush=True)
+            del call
+            torch.cuda.empty_cache()
+
+
+def build(folder: Path) -> str | None:
+    """The library of a CUDA file; None for Python, "" for one that is built by PyTorch, and is not measured."""
+    source = folder / "gelu.cu"
+    if not source.is_file():
+        return None
+    if "torch/extension.h" in source.read_text(encoding="utf-8"):
+        return ""
+    library = Path(tempfile.mkdtemp(), "kernel.so")
+    command = ["nvcc", "-shared", "-Xcompiler", "-fPIC", "-O3", "-arch=native", "-o", str(library), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return str(library)
+
+
+def callable_of(case: BoundSpeedCase, call: Call, folder: Path, library: str | None) -> Callable[[], object]:
+    if library is not None:
+        (x,) = call.args.values()
+        y = torch.empty_like(x)
+        function = getattr(ctypes.CDLL(library), case.assignment.spec.entry)
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        places = [ctypes.c_void_p(one.data_ptr()) for one in (x, y)]
+        return lambda: (function(*places, ctypes.c_int64(x.numel()), stream), y)
+    function = imported(folder / case.assignment.spec.file, case.assignment.spec.entry)
+    inputs = [one.detach().requires_grad_(call.upstream is not None) for one in call.args.values()]
+
+    def answer() -> object:
+        for one in inputs:
+            one.grad = None
+        result = function(*inputs, *call.options.values())
+        return result if call.upstream is None else result.backward(call.upstream)
+
+    return answer
+
+
+def imported(path: Path, entry: str) -> Callable[..., Any]:
+    """The entry of a file. Modules beside it are forgotten, because others have modules of these names."""
+    known = set(sys.modules)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec = importlib.util.spec_from_file_location(f"kernel_{len(known)}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+        for name in set(sys.modules) - known - {spec.name if spec else ""}:
+            if str(path.parent) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+    found: Callable[..., Any] = getattr(module, entry)
+    return found
+
+
+def milliseconds(make: Callable[[], object]) -> float:
+    """The median time of a call."""
+    make()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    flushed = torch.empty(FLUSHED_INTS, dtype=torch.int32, device="cuda")
+    times: list[float] = []
+    while len(times) < REPEATS and sum(times) < LONG_MS:
+        flushed.zero_()
+        first.record()
+        make()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last))
+    return statistics.median(times)
+
+
+# Predicted -------------------------------------------------------------------------------------------------------------
+
+
+def predict(record: Record, only: str, jobs: int) -> None:
+    cases = [one.declared for one in bind_speed_cases(load_course(ROOT))]
+    todo = [
+        (name, entry, case)
+        for name, entry, assignment in kernels(only)
+        for case in cases
+        if case.assignment.name == assignment
+    ]
+
+    def one(task: tuple[str, Entry | None, BoundSpeedCase]) -> tuple[str, dict[str, Any]]:
+        name, entry, case = task
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = folder_of(entry, Path(scratch, "submission"))
+            found = profile(folder, ROOT, case.assignment.name, f"{case.part.name}/{case.name}")
+        predicted_ms = found.predicted_ms and round(found.predicted_ms, 4)
+        causes = [remark.cause for remark in found.remarks]
+        return key_of(name, case), {"predicted_ms": predicted_ms, "bound": found.bound, "causes": causes}
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for key, value in pool.map(one, todo):
+            record.put(key, **value)
+            print(
+                f"{value['predicted_ms'] or 0:9.4f} ms  {key}  {value['bound']}  {', '.join(value['causes'])}",
+                flush=True,
+            )
+
+
+# The page --------------------------------------------------------------------------------------------------------------
+
+
+def errors(whole: dict[str, Any]) -> dict[str, list[float]]:
+    """Each prediction's error, as a share of the measured time, by what bounds the time."""
+    found: dict[str, list[float]] = {}
+    for one in whole["kernels"].values():
+        if one.get("predicted_ms") and one.get("measured_ms"):
+            found.setdefault(one["bound"], []).append(abs(one["predicted_ms"] / one["measured_ms"] - 1))
+    return found
+
+
+def table(whole: dict[str, Any]) -> str:
+    lines = [
+        f"Measured on an {whole['gpu'].removeprefix('NVIDIA ')}, with a cold L2 cache; predicted without a GPU.",
+        "",
+        "| bound by | kernels | median error | shown |",
+        "|---|---:|---:|---|",
+    ]
+    for bound, each in sorted(errors(whole).items()):
+        median = statistics.median(each)
+        lines.append(f"| {bound} | {len(each)} | {median:.0%} | {'yes' if median <= MOST_ERROR else 'no'} |")
+    lines += [
+        "",
+        "| kernel | case | bound by | predicted, ms | measured, ms | error | causes told |",
+        "|---|---|---|---:|---:|---:|---|",
+    ]
+    for key, one in whole["kernels"].items():
+        name, case = key.split(" ")
+        measured, predicted = one.get("measured_ms"), one.get("predicted_ms")
+        error = f"{predicted / measured - 1:+.0%}" if predicted and measured else ""
+        numbers = f"{predicted or ''} | {measured or ''} | {error}"
+        lines.append(f"| {name} | {case} | {one.get('bound', '')} | {numbers} | {', '.join(one.get('causes', ()))} |")
+    return "\n".join(lines)
+
+
+def render(whole: dict[str, Any]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(whole)}\n\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("measure", "predict", "render"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    record = Record()
+    if arguments.measure:
+        measure(record, arguments.only)
+    if arguments.predict:
+        predict(record, arguments.only, arguments.jobs)
+    render(record.whole)
+
+
+if __name__ == "__main__":
+    main()
