@@ -29,6 +29,7 @@ from benchmarks.records import text_of
 from grader.assignment import load_course
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.problem import Call
+from grader.worker.torch_form import is_torch_form
 from tests.conftest import ROOT
 from tests.support.corpus import Entry, entries
 from tests.support.warm_judge import profile
@@ -85,7 +86,9 @@ def measure(record: Record, only: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folders = {name: folder_of(entry, Path(scratch, str(number))) for number, (name, entry, _) in enumerate(found)}
         with ThreadPoolExecutor() as pool:
-            built = dict(zip(folders, pool.map(build, folders.values()), strict=True))
+            files = {one.name: one.spec.file for one in load_course(ROOT)}
+            paths = [folders[name] / files[assignment] for name, _, assignment in found]
+            built = dict(zip(folders, pool.map(build, paths), strict=True))
         for sizes in bind_speed_cases(load_course(ROOT)):
             case = sizes.declared
             call = case.inputs(1, 0, torch.device("cuda"))
@@ -99,12 +102,11 @@ def measure(record: Record, only: str) -> None:
             torch.cuda.empty_cache()
 
 
-def build(folder: Path) -> str | None:
+def build(source: Path) -> str | None:
     """The library of a CUDA file; None for Python, "" for one that is built by PyTorch, and is not measured."""
-    source = folder / "gelu.cu"
-    if not source.is_file():
+    if source.suffix != ".cu":
         return None
-    if "torch/extension.h" in source.read_text(encoding="utf-8"):
+    if is_torch_form(source):
         return ""
     library = Path(tempfile.mkdtemp(), "kernel.so")
     command = ["nvcc", "-shared", "-Xcompiler", "-fPIC", "-O3", "-arch=native", "-o", str(library), str(source)]

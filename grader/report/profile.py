@@ -217,10 +217,12 @@ class CaseProfile(Record):
         needed_bytes, needed_flops: the least work of the case (`cost` of problem.py).
         moved_bytes: what all launches and operators move, by the profile.
         least_ms: the time that the GPU needs for the least work.
-        predicted_ms: the time that it needs for what the submission does; None if it cannot be told.
+        predicted_ms: the time that it needs for what the submission does; None if counts are missing. It is told only with a
+            `prediction_error`.
         ran, timed: on a machine with a GPU, a traced call and the times at every size.
         bound: what takes the largest part of the predicted time, as `DRAM`, `latency` or `products`.
-        prediction_error: the median error of predictions for kernels of this kind, as a share of the measured time.
+        prediction_error: the median error of predictions with this bound, as a share of the measured time; None if they are off
+            by too much.
     """
 
     assignment: str

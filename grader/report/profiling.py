@@ -84,7 +84,7 @@ def case_view(case: CaseProfile) -> RenderableType:
     if case.launches and not case.remarks and not case.unknown:
         blocks.append(plain("nothing here takes much more time than it must", "green"))
     if case.launches:
-        blocks += ["", _launches(case.launches)]
+        blocks += ["", _launches(case.launches, case.prediction_error is not None)]
         blocks += [plain(f"{one.kernel}: {note}", "dim") for one in case.launches for note in one.notes][:MAX_NOTES]
     if case.operators:
         blocks += ["", _operators(case.operators)]
@@ -104,10 +104,9 @@ def moved_words(case: CaseProfile) -> str:
 
 def time_words(case: CaseProfile) -> str:
     least = f"at best {ms_words(case.least_ms)} ms"
-    if case.predicted_ms is None:
+    if case.predicted_ms is None or case.prediction_error is None:
         return least
-    error = f" ± {case.prediction_error:.0%}" if case.prediction_error is not None else ""
-    return f"predicted {ms_words(case.predicted_ms)} ms{error}, {least}"
+    return f"predicted {ms_words(case.predicted_ms)} ms ± {case.prediction_error:.0%}, {least}"
 
 
 def bytes_words(size: float) -> str:
@@ -143,13 +142,13 @@ def _table(*columns: tuple[str, bool]) -> Table:
     return table
 
 
-def _launches(launches: Iterable[LaunchProfile]) -> RenderableType:
+def _launches(launches: Iterable[LaunchProfile], predicted: bool) -> RenderableType:
     table = _table(
         ("kernel", False), ("grid × block", True), ("regs", True), ("shared", True), ("occupancy", True), ("waves", True), ("ms", True)
     )  # fmt: skip
     every = list(launches)
     for one in every[:MAX_LAUNCHES]:
-        table.add_row(plain(shortened(kernel_words(one), NAME_LETTERS)), *map(plain, launch_words(one)))
+        table.add_row(plain(shortened(kernel_words(one), NAME_LETTERS)), *map(plain, launch_words(one, predicted)))
     more = len(every) - MAX_LAUNCHES
     return Group(table, plain(f"and {counted(more, 'launch')} more", "dim")) if more > 0 else table
 
@@ -159,8 +158,8 @@ def kernel_words(one: LaunchProfile) -> str:
     return f"{times}{one.kernel}"
 
 
-def launch_words(one: LaunchProfile) -> tuple[str, ...]:
-    """Grid and block, registers with spills, shared memory, occupancy with its limit, waves, predicted milliseconds."""
+def launch_words(one: LaunchProfile, predicted: bool) -> tuple[str, ...]:
+    """Grid and block, registers with spills, shared memory, occupancy with its limit, waves, and the `predicted` milliseconds."""
     grid = "×".join(str(number) for number in one.grid[: 1 + max(i for i in range(3) if i == 0 or one.grid[i] > 1)])
     spills = f"+{one.spilled_bytes}B" if one.spilled_bytes else ""
     return (
@@ -169,7 +168,7 @@ def launch_words(one: LaunchProfile) -> tuple[str, ...]:
         bytes_words(one.shared_bytes) if one.shared_bytes else "0",
         "?" if one.occupancy is None else f"{one.occupancy.share:.0%}",
         "?" if one.waves is None else f"{one.waves.waves:.3g}",
-        "?" if one.predicted_ms is None else ms_words(one.predicted_ms),
+        "?" if one.predicted_ms is None or not predicted else ms_words(one.predicted_ms),
     )
 
 

@@ -29,6 +29,11 @@ TARGET_BYTES = 32  # a block that adds to less than that adds to one address,
 MAX_TARGET_BYTES = 256  # in a tensor of at most that many
 
 
+# By what bounds a kernel's time (`Case.bound`): the median error of its predictions, as docs/PROFILE.md has it. A time that is bound by
+# anything else is not told: its predictions are off by more than a quarter.
+ERRORS = {"DRAM": 0.07, "latency": 0.07, "launches": 0.10, "operators": 0.22}
+
+
 @dataclass(frozen=True)
 class Case:
     """The work of a call on a GPU.
@@ -55,6 +60,11 @@ class Case:
     def is_cut(self) -> bool:
         """Whether counts are too low, because a block was stopped."""
         return any(one.traced.cut for one in self.launches)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether predicted times are told."""
+        return not self.is_cut and self.bound in ERRORS
 
     @cached_property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ from grader.protocol import CompiledKernel, Gpu, Trace, TracedLaunch
 from grader.report.profile import CaseProfile
 from grader.verdict.advice import IN_DOUBLE
 from grader.verdict.compiled import coalescing, read
-from grader.verdict.prediction import Case, launch_seconds
+from grader.verdict.prediction import ERRORS, Case, launch_seconds
 from grader.verdict.remarks import remarks
 from grader.verdict.resources import kernel_resources
 from grader.verdict.traffic import Facts, Launch, launch_profile, operator_traffic
@@ -47,7 +47,8 @@ def case_profile(
             "moved_bytes": work.moved_bytes,
             "least_ms": work.least_seconds * 1e3,
             "predicted_ms": work.seconds * 1e3 if predicts else None,
-            "bound": work.bound,
+            "bound": work.bound if predicts else "",
+            "prediction_error": ERRORS.get(work.bound) if predicts else None,
             "allocated_bytes": float(trace.allocated_bytes),
             "launches": tuple(
                 launch_profile(one, sources, None if one.traced.cut else launch_seconds(one)) for one in work.launches

@@ -68,7 +68,7 @@ def remarks(case: Case) -> tuple[Remark, ...]:
     for one in told:
         first.setdefault(one.cause, one)
     kept = tuple(first.values())[:MAX_REMARKS]
-    return tuple(one.model_copy(update={"costs_ms": None}) for one in kept) if case.is_cut else kept
+    return tuple(one.model_copy(update={"costs_ms": None}) for one in kept) if not case.is_told else kept
 
 
 def _remark(case: Case, found: Found) -> Remark | None:
@@ -78,7 +78,7 @@ def _remark(case: Case, found: Found) -> Remark | None:
     now, then = case.seconds, found.seconds
     if now - then < found.worth * now:
         return None
-    gain = "" if case.is_cut else f" Predicted: {_ms(now)} ms as it is, {_ms(then)} ms without that."
+    gain = "" if not case.is_told else f" Predicted: {_ms(now)} ms as it is, {_ms(then)} ms without that."
     sentence, costs_ms = f"{found.sentence}.{gain}", (now - then) * 1e3
     return Remark(cause=found.cause, sentence=sentence, file=file, line=line, costs_ms=costs_ms)
 

@@ -101,14 +101,12 @@ class Slow(Changed):
     Attributes:
         cause: of the first remark that its profile makes.
         case: the speed case that is profiled, as `large` or `forward/causal`.
-        needs: a compiler without which the cause cannot be seen.
     """
 
     why: str = Field(min_length=10, pattern=r"^[^\n]+$")
     cause: str
     case: str
     says: tuple[Pattern, ...] = ()
-    needs: Literal["nvcc"] | None = None
 
 
 class Found(Strict):
