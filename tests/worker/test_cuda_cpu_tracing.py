@@ -152,6 +152,10 @@ extern "C" void temporaries(const float* x, float* y, int64_t n, cudaStream_t s)
 extern "C" void shorter(const float* x, float* y, int64_t n, cudaStream_t s) {
   for (int row = 0; row < 1000; row++) copy<<<1, 64, 0, s>>>(x, y, row < 64 ? 64 - row % 2 * 32 : 1);
 }
+extern "C" void filled(const float* x, float* y, int64_t n, cudaStream_t s) {
+  cudaMemsetAsync(y, 1, 4 * n, s);
+  cudaMemcpyAsync(y, x, 4 * n, cudaMemcpyDeviceToDevice, s);
+}
 extern "C" void pairs(const float* x, float* y, int64_t n, cudaStream_t s) {
   for (int row = 0; row < 100; row++) copy<<<1, 64, 0, s>>>(x, y, 64), copy<<<1, 32, 0, s>>>(x, y, 32);
 }
@@ -464,6 +468,14 @@ def test_temporaries_and_operators() -> None:
     assert {(one.name, one.is_of_call) for one in second.tensors} == {("from", False), ("to", True)}
     assert (template.kernel, pointer.kernel, api.kernel) == ("add<3>", "add", "add")
     assert {one.tensor for launch in (template, pointer, api) for one in launch.accesses} == {"into", "one"}
+
+
+def test_large_copies_and_fills_touch_no_memory() -> None:
+    library = built(HOST)
+    kernel = program.Kernel(library, "filled", Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
+    with arena(1 << 22) as (file, request):
+        assert program.call(kernel, request, [file]).trace is not None
+        assert os.fstat(file).st_blocks * 512 < 1 << 20
 
 
 def test_the_torch_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -996,7 +996,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
     };
     launch_accesses = 0;
     if (tracing::on) {
-        bool runs = tracing::begin_launch({wanted->name, place, uintptr_t(wanted->kernel), {g.x, g.y, g.z}, {b.x, b.y, b.z}, dynamic_bytes, 0, {}, 0, 0, 0, false, {}});
+        bool runs = tracing::begin_launch({wanted->name, place, {g.x, g.y, g.z}, {b.x, b.y, b.z}, dynamic_bytes, 0, {}, 0, 0, 0, false, {}});
         if (runs) {
             auto& arguments = tracing::launch->arguments;
             for (int i = 0; i < wanted->argument_count && !tracing::launch->runs; i++)

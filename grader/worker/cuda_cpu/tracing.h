@@ -57,7 +57,7 @@ struct Sample {
 
 struct Launch {
     std::string kernel;
-    uintptr_t place, function;
+    uintptr_t place;
     uint32_t grid[3], block[3];
     size_t dynamic_bytes, static_bytes;
     std::vector<std::pair<int, int>> arguments;  // position of a parameter, and the tensor that it points into
@@ -417,7 +417,7 @@ inline std::string text() {
                                          : share * double(at_edges) / double(edge.blocks) + (1 - share) * double(between) / double(middle.blocks);
             return uint64_t(std::llround(mean * ran / runs));
         };
-        out += "launch", number(l.place), number(l.function);
+        out += "launch", number(l.place);
         for (uint32_t size : l.grid) number(size);
         number(uint64_t(l.block[0]) * l.block[1] * l.block[2]), number(uint64_t(std::llround(ran / runs))), number(l.dynamic_bytes), number(l.static_bytes);
         number(ran ? weigh(edge.barriers, middle.barriers) : 0), number(int(l.cut)), number(l.launches), name(l.kernel);

@@ -75,7 +75,7 @@ class Reader:
         self._shared = {DYNAMIC_SHARED: "".join(self._dynamic) if len(self._dynamic) == 1 else ""}
 
     def _places(self) -> set[int]:
-        columns = {"launch": (1, 2), "access": (1,)}
+        columns = {"launch": (1,), "access": (1,)}
         places = {int(one[column]) for one in self._records for column in columns.get(one[0], ())}
         lists = {"tensor": 4, "operator": 4}
         places |= {at for one in self._records if one[0] in lists for at in _numbers(one[lists[one[0]]])}
@@ -121,12 +121,10 @@ class Reader:
         return next((f"{one.file.name}:{one.line}" for one in found), "")
 
     def _launch(self, records: list[list[str]]) -> protocol.TracedLaunch:
-        place, function, x, y, z, threads, ran, dynamic, static, barriers, cut, launches = map(int, records[0][1:13])
-        kernel = " ".join(records[0][13:])
-        if function in self._lines and (found := FUNCTION.match(self._lines[function].function)):
-            kernel = found[1]
+        place, x, y, z, threads, ran, dynamic, static, barriers, cut, launches = map(int, records[0][1:12])
+        kernel = " ".join(records[0][12:])
         plain = re.split(r"[<(]", kernel, maxsplit=1)[0].rsplit("::", 1)[-1].strip()
-        if plain not in self._parameters:  # a pointer to the kernel, or a macro's parameter
+        if plain not in self._parameters:  # a pointer to the kernel, a macro's parameter, or cudaLaunchKernel
             places = [int(one[1]) for one in records if one[0] == "access"]
             functions = [FUNCTION.match(self._lines[place].function) for place in places if place in self._lines]
             known = [match[1] for match in functions if match and match[1] in self._parameters]

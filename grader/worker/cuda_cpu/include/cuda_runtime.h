@@ -334,7 +334,6 @@ struct Config {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
-    const void* kernel = nullptr;            // where its name is not known
     const void* const* arguments = nullptr;  // of the kernel; null for one that is no pointer
     int argument_count = 0;
 };
@@ -407,13 +406,13 @@ static constexpr int warpSize = 32;
 // The other ways to launch. A kernel's type gives its parameters; `rewrite.py` removes casts to void*.
 template <class... Parameters>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr) {
-    return cuda_cpu::launch_with({"a kernel", grid, block, shared, stream, reinterpret_cast<const void*>(kernel)}, kernel, arguments, std::index_sequence_for<Parameters...>{});
+    return cuda_cpu::launch_with({"a kernel", grid, block, shared, stream}, kernel, arguments, std::index_sequence_for<Parameters...>{});
 }
 __attribute__((error("not on the CPU: cudaLaunchKernel with a kernel that is not named in the call"))) cudaError_t
 cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr);
 template <class... Parameters, class... Arguments>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream, reinterpret_cast<const void*>(kernel)}, kernel}(Parameters(arguments)...);
+    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, kernel}(Parameters(arguments)...);
 }
 template <class... Parameters>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), void** arguments) {
