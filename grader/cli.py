@@ -254,7 +254,7 @@ def profile_(
     *,
     course: Course,
 ) -> None:
-    """Say why your kernels are slow: what they move, and how they fill a GPU. Needs no GPU."""
+    """Say why your kernels are slow, in numbers. Needs no GPU."""
     from grader import profiling
 
     catch_signals()

@@ -46,6 +46,7 @@ FRONT = Process(
         "cli.py",
         "console.py",
         "check.py",
+        "profiling.py",
         "classroom/",
         "grading.py",
         "workfolder.py",
