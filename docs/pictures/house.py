@@ -89,8 +89,8 @@ WORKER = Process(
 )
 PROCESSES = (FRONT, JUDGE, WORKER)
 SHARED = (
-    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "gpu_table.py", "assignment.py",
-    "fingerprint.py", "submission.py", "job.py", "verdict/",
+    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "report/profile.py", "gpu_table.py",
+    "assignment.py", "fingerprint.py", "submission.py", "job.py", "verdict/",
 )  # fmt: skip
 IN_A_ROW = 7  # rooms
 JAIL = (530, 226, 250, 210)
@@ -128,8 +128,8 @@ def house() -> Plot:
         marks.append(label((JUDGE.place[0] + JUDGE.place[2] + JAIL[0]) / 2, one.path[1] - 12, one.words, "", "middle"))
     marks += memory()
     marks.append(label(0, 478, "grader run and the judge both know", "strong"))
-    marks.append(label(0, 498, "   ".join(SHARED[:6]), "code"))
-    marks.append(label(0, 516, "   ".join(SHARED[6:]), "code"))
+    marks.append(label(0, 498, "   ".join(SHARED[:7]), "code"))
+    marks.append(label(0, 516, "   ".join(SHARED[7:]), "code"))
     marks.append(label(WIDTH, 478, f"worker/ knows {REQUESTS.form} and nothing else", "strong", "end"))
     description = (
         f"{FRONT.name} sends the judge a job and gets events back. The judge and its workers are in a sandbox, on this host or in a "
