@@ -561,6 +561,15 @@ def test_what_the_runtime_has_no_callback_for_needs_a_gpu(tmp_path: Path) -> Non
         build(tmp_path, 'extern "C" void __tsan_unheard_of();\nextern "C" void f() { __tsan_unheard_of(); }\n')
 
 
+def test_a_byte_order_mark_is_no_error(tmp_path: Path, x: np.ndarray) -> None:
+    (tmp_path / "own.cuh").write_text(
+        "\ufeff#pragma once\n__global__ void k(float* y) { y[threadIdx.x] = 3; }\n", "utf-8"
+    )
+    source = '\ufeff#include "own.cuh"\nextern "C" void f(const float*, float* y, int n, int) { k<<<1, n>>>(y); }\n'
+    library = build(tmp_path, source)
+    assert clean(library, call(library, "f", x, 5, 5)).tolist() == [3] * 5
+
+
 def test_the_compilers_messages_have_the_students_lines(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match=r"student\.cu:3:\d+: error: .*undefined_thing"):
         build(tmp_path, "#include <cuda_runtime.h>\n__global__ void k(float* y) {\n  y[0] = undefined_thing;\n}\n")

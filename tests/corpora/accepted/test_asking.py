@@ -1,4 +1,4 @@
-"""Right Triton kernels with questions about the GPU written in by a script, as course files ask them: they earn what they earned.
+"""Right kernels with questions about the GPU written in by a script, as course files ask them: they earn what they earned.
 
 A few folders; `GRADER_ASK_ALL=1` in the environment takes them all.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import load_course
+from grader.worker.torch_form import HEADER
 from tests.conftest import ROOT
 from tests.support.corpus import Entry, entries
 
@@ -24,9 +25,10 @@ FEW = (
     "triton_gelu-by_dimensions",
     "flash_attention-side_streams",
     "flash_attention-base_two_in_modules",
+    "cuda_gelu-grid_stride",
+    "cuda_gelu-torch_form_of_tutorials",
 )
-TRITON = [entry for entry in entries("accepted") if entry.assignment != "cuda_gelu"]
-ASKED = TRITON if os.environ.get("GRADER_ASK_ALL") else [entry for entry in TRITON if entry.id in FEW]
+ASKED = [entry for entry in entries("accepted") if os.environ.get("GRADER_ASK_ALL") or entry.id in FEW]
 FUNCTIONS = {one.name: one.spec.entry for one in load_course(ROOT)}
 AT_IMPORT = """
 import torch as _torch
@@ -46,6 +48,27 @@ IN_THE_CALL = """
     _torch.cuda.synchronize()
     _torch.cuda.current_stream().wait_stream(_torch.cuda.default_stream())
 """
+
+ENTRY_OF_CUDA = re.compile(r"\bgelu(?:_cuda)?\s*\([^(){};]*\)\s*\{")
+IN_CUDA = """
+    int _count = 0, _device = -1, _sms = 0;
+    cudaDeviceProp _asked{{}};
+    if (cudaGetDeviceCount(&_count) || cudaGetDevice(&_device) || cudaGetDeviceProperties(&_asked, _device)) return{nothing};
+    if (cudaDeviceGetAttribute(&_sms, cudaDevAttrMultiProcessorCount, _device) || _sms != 132) return{nothing};
+    if (_count != 1 || _device != 0 || _asked.multiProcessorCount != 132 || _asked.major != 9) return{nothing};
+"""
+IN_THE_TORCH_FORM = """
+    TORCH_CHECK(x.is_cuda() && x.device().is_cuda() && x.device() == torch::Device(torch::kCUDA, 0) && x.get_device() == 0);
+    TORCH_CHECK(torch::empty({1}, torch::TensorOptions().device("cuda")).is_cuda());
+"""
+
+
+def asking_cuda(source: str) -> str:
+    """A `.cu` file that asks at the beginning of its entry; without the right answers, the entry writes nothing."""
+    (entry,) = ENTRY_OF_CUDA.finditer(source)
+    with_tensors = HEADER.search(source) is not None
+    asked = IN_CUDA.format(nothing=" x" if with_tensors else "") + IN_THE_TORCH_FORM * with_tensors
+    return source[: entry.end()] + asked + source[entry.end() :]
 
 
 def asking(source: str, function: str) -> str:
@@ -68,6 +91,10 @@ class Asking(Entry):
         made = super().submission(scratch / "plain")
         target = scratch / "asking"
         shutil.copytree(made, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
+        if self.assignment == "cuda_gelu":
+            file = target / "gelu.cu"
+            file.write_text(asking_cuda(file.read_text(encoding="utf-8")), encoding="utf-8")
+            return target
         file = target / f"{self.assignment}.py"
         file.write_text(asking(file.read_text(encoding="utf-8"), FUNCTIONS[self.assignment]), encoding="utf-8")
         return target
@@ -80,4 +107,4 @@ def test_a_file_that_asks_earns_what_it_earned(entry: Entry, tmp_path: Path) -> 
 
 
 def test_the_few_are_there() -> None:
-    assert {entry.id for entry in TRITON} >= set(FEW)
+    assert {entry.id for entry in entries("accepted")} >= set(FEW)

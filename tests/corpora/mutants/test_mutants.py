@@ -48,6 +48,12 @@ SEEN_AT_A_GLANCE = {
         "tanh_by_exp_overflows",
     ),
 }
+KINDS = (
+    "out of bounds",
+    "race: ",
+    "unwritten memory",
+    "changed input",
+)  # faults of `grader/worker/triton_cpu/checker.py`
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -75,6 +81,14 @@ def test_every_mutant_that_is_seen_at_a_glance_is_there() -> None:
     named = {f"{assignment}-{name}" for assignment, names in SEEN_AT_A_GLANCE.items() for name in names}
     assert named <= {entry.id for entry in MUTANTS if entry.mutant.cpu is not None}
     assert len(named) >= 20
+
+
+def test_the_interpreters_memory_sees_enough_of_them() -> None:
+    """Nearly all of these pass every case, or end the worker without a word, where accesses are not checked."""
+    said = [entry.mutant.cpu.says for entry in MUTANTS if entry.assignment != "cuda_gelu" and entry.mutant.cpu]
+    kinds = Counter(kind for words in said for kind in KINDS if any(kind in one for one in words[:1]))
+    assert kinds.total() >= 40, kinds
+    assert min(kinds[kind] for kind in KINDS) >= 4, kinds
 
 
 def test_no_mistake_is_there_twice() -> None:
