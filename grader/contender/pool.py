@@ -28,7 +28,7 @@ MAX_AT_ONCE = 12
 SHARE_OF_CORES = 0.5  # two cores may be threads of one; the judge and starting workers need some too
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # more kernels than this are not kept for later workers
-# The use of a waiting worker: ("spare",), or ("race", purpose) in the reserve.
+# The use of a waiting worker: ("spare",), ("race", purpose) in the reserve.
 Use: TypeAlias = tuple[Hashable, ...]
 
 

@@ -132,9 +132,12 @@ def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protoco
     return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
 
 
-def arena_for(call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> Arena:
+def arena_for(
+    call: Call, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device, sparse: bool = False
+) -> Arena:
+    """An arena for one call; `sparse` is as in `Arena`."""
     upstream = {} if call.upstream is None else {UPSTREAM: call.upstream}
-    return Arena(call.args | upstream, shapes, dtype, device, call.starts)
+    return Arena(call.args | upstream, shapes, dtype, device, call.starts, sparse)
 
 
 def limits_of(run: Run, case: BoundCase, calls: int) -> Limits:

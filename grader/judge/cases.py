@@ -154,6 +154,11 @@ class SpeedSizes:
     def place(self) -> Place:
         return replace(self.declared.place, sizes=self)
 
+    @property
+    def names(self) -> set[str]:
+        """The names by which `Job.profiled` may ask for the case."""
+        return {self.declared.name, f"{self.declared.part.name}/{self.declared.name}"}
+
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
         """The first size that needs at most `free_gib`; None if no size does."""
         return next((case for case in self.cases if (case.memory_gib or 0.0) <= free_gib), None)

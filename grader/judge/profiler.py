@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,9 +28,10 @@ from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.judge.track import Track
 from grader.problem import Call
-from grader.protocol import CompiledKernel, CompiledText, Gpu, Reply, Trace
+from grader.protocol import CompiledKernel, Gpu, Reply, Trace
 from grader.report.profile import CaseProfile, GpuRun, TimedSize
 from grader.submission import read_staged
+from grader.verdict.compiled import unpack
 from grader.verdict.gpu_time import gpu_run
 from grader.verdict.profile import case_profile
 from grader.verdict.resources import kernel_resources
@@ -40,7 +39,6 @@ from grader.verdict.text import decoded
 
 CPU = torch.device("cpu")
 TRACE_LIMIT_S = 120.0
-MAX_TEXT_BYTES = 4 << 20
 UNKNOWN = "registers and occupancy are not known"
 NO_ANSWER = "the worker answered with something that is no answer"
 OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
@@ -48,7 +46,7 @@ OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
 
 @dataclass
 class Profiler:
-    """Profiles every speed case of the run that the job asks for, and emits its profile.
+    """Profiles every speed case of the run, and emits its profile.
 
     Without a GPU a worker traces the case's call on memory of the case's real size that costs nothing until it is touched:
     all zeros. Another worker compiles the launches. On a machine with a GPU a third one makes the call there, and races
@@ -62,12 +60,9 @@ class Profiler:
     _beside: dict[WorkerKind, tuple[str, Contender]] = field(init=False, default_factory=dict)
 
     def run_all(self) -> None:
-        job = self.run.job
         for sizes in self.run.speed_cases:
-            case = sizes.declared
-            if not job.profiled or {case.name, f"{case.part.name}/{case.name}"} & set(job.profiled):
-                self.run.emit(sizes.place.started)
-                self.run.emit(self._profile(sizes))
+            self.run.emit(sizes.place.started)
+            self.run.emit(self._profile(sizes))
 
     def _profile(self, sizes: SpeedSizes) -> Profiled:
         try:
@@ -75,9 +70,7 @@ class Profiler:
         except ContenderFault as absent:
             return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": str(absent)}))
         found = self._without_a_gpu(sizes)
-        if self.run.device_name == "cuda" and self.run.job.speed:
-            return self._with_a_gpu(sizes, found)
-        return found
+        return self._with_a_gpu(sizes, found) if self.run.device_name == "cuda" else found
 
     def _without_a_gpu(self, sizes: SpeedSizes) -> Profiled:
         """The profile at the first size for which this machine has memory."""
@@ -152,7 +145,7 @@ class Profiler:
         update = {"ran": ran, "timed": timed, "unknown": told}
         return Profiled(profile=found.profile.model_copy(update=update), texts=texts)
 
-    def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun | None, str]:
+    def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun, str]:
         """The call at the first size that the GPU has memory for, and the profiler's trace.json. Raises as `_trace`."""
         case = sizes.fitting(self.run.free_gib())
         if case is None:
@@ -167,7 +160,7 @@ class Profiler:
             contender.kill()
             raise ContenderFault("crashed", NO_ANSWER)
         own = self.standing.own_kernels(case.assignment)
-        chrome = "" if trace.gpu.chrome is None else _unpacked(trace.gpu.chrome)
+        chrome = "" if trace.gpu.chrome is None else unpack(trace.gpu.chrome)
         return gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name()), chrome
 
     def _timed(self, case: BoundSpeedCase) -> TimedSize:
@@ -202,10 +195,8 @@ def _arena(run: Run, case: BoundSpeedCase) -> Iterator[tuple[Arena, Call]]:
         drawn = case.inputs(run.seed, OWN_NUMBER, CPU)
         shapes = case.problem.outputs(drawn)
     args = {name: _on_meta(tensor) for name, tensor in drawn.args.items()}
-    upstream = None if drawn.upstream is None else _on_meta(drawn.upstream)
-    call = Call(args, drawn.options, upstream, drawn.starts)
-    inputs = args if upstream is None else args | {"upstream gradient": upstream}
-    with Arena(inputs, shapes, case.dtype, CPU, call.starts, sparse=True) as arena:
+    call = Call(args, drawn.options, None if drawn.upstream is None else _on_meta(drawn.upstream), drawn.starts)
+    with arena_for(call, shapes, case.dtype, CPU, sparse=True) as arena:
         yield arena, call
 
 
@@ -232,16 +223,4 @@ def _blank(case: BoundSpeedCase) -> CaseProfile:
 
 def _texts(kernels: Sequence[CompiledKernel]) -> dict[str, str]:
     """By file name; of two kernels with one name, the last."""
-    return {
-        f"{one.name}.{text.kind}": unpacked for one in kernels for text in one.texts if (unpacked := _unpacked(text))
-    }
-
-
-def _unpacked(text: CompiledText) -> str:
-    """The text; "" if it is none, or too long."""
-    try:
-        unpacker = zlib.decompressobj()
-        found = unpacker.decompress(base64.b64decode(text.packed, validate=True), MAX_TEXT_BYTES)
-    except (ValueError, zlib.error):
-        return ""
-    return "" if unpacker.unconsumed_tail else found.decode("utf-8", errors="replace")
+    return {f"{one.name}.{text.kind}": found for one in kernels for text in one.texts if (found := unpack(text))}

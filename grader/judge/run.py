@@ -50,7 +50,7 @@ class Run:
         if job.assignments:
             course.sort(key=lambda one: job.assignments.index(one.name))
         cases = bind_cases(course, device_name)
-        speed_cases = bind_speed_cases(course)
+        speed_cases = [one for one in bind_speed_cases(course) if not job.profiled or set(job.profiled) & one.names]
         return cls(job, device_name, seed, emit, gauge, lane_count, course, cases, speed_cases if job.speed else ())
 
     @property

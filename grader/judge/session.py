@@ -64,14 +64,14 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
+    comparison = Comparison(run, Reference(run, crew))
     if job.profile:
         if pool.device == "cuda":
             standing.finish_looking()
             start_the_courses_own(run, crew, 0.0)
-        Profiler(run, standing, crew, Track(run, crew, Comparison(run, Reference(run, crew)))).run_all()
+        Profiler(run, standing, crew, Track(run, crew, comparison)).run_all()
         emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
         return
-    comparison = Comparison(run, Reference(run, crew))
     hoarding = Hoarding(run, crew)
     trials = Trials(run, standing, comparison)
     lanes = Lanes(run, standing, crew)

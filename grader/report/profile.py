@@ -254,4 +254,3 @@ class Profile(Record):
     submission: str
     grader_version: str
     cases: tuple[CaseProfile, ...] = ()
-    refused: dict[str, str] = {}

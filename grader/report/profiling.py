@@ -60,11 +60,9 @@ class ProfileProgress:
 
 
 def print_profile(profile: Profile, console: Console) -> None:
-    """Print a screen for each case, and why others have none."""
+    """Print a screen for each case."""
     for case in profile.cases:
         console.print(case_view(case))
-    for name, reason in profile.refused.items():
-        console.print(plain(f"– {name}: {reason}", "bright_black"), soft_wrap=True)
 
 
 def title(case: CaseProfile) -> str:

@@ -41,7 +41,6 @@ FILE_LINE = re.compile(r'"([^"]{1,400})":(\d{1,8}):\d{1,8}')
 NUMBER = re.compile(r"[0-9]{1,8}")
 SYMBOL = re.compile(r'symbol = "(\w{1,60})"')
 TYPE = re.compile(r"[bsuf](8|16|32|64|128)")
-SASS_PLACE = re.compile(r'"([^"]{1,400})", line (\d{1,8})')
 READERS = ("tt.load", "ttg.async_copy_global_to_local")
 WRITERS = ("tt.store", "tt.atomic_rmw", "tt.atomic_cas")
 DOTS = ("tt.dot", "tt.dot_scaled", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled")
@@ -71,20 +70,16 @@ class Compiled:
     Attributes:
         widths: by verb and line, bytes of a thread's access to global memory, of each instruction.
         layouts: by verb and line, the layouts of the blocks of pointers.
-        bulk: verbs and lines of accesses by the copy engine (TMA), which has no layout.
         functions: by line, names of functions of CUDA's library, as `tanhf`, and of calls.
         doubles: by line, the number of instructions on float64.
-        spills: by line, the number of accesses to local memory.
         instructions: of PTX.
         has_dot, has_tensor_cores: whether products of tiles are computed, and whether by tensor cores.
     """
 
     widths: dict[tuple[Verb, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     layouts: dict[tuple[Verb, int], list[Layout]] = field(default_factory=lambda: defaultdict(list))
-    bulk: set[tuple[Verb, int]] = field(default_factory=set)
     functions: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     doubles: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    spills: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     instructions: int = 0
     has_dot: bool = False
     has_tensor_cores: bool = False
@@ -94,7 +89,8 @@ def read(kernel: CompiledKernel, file: str) -> Compiled:
     """What a kernel's texts say of the lines of the student's file with this name."""
     found = Compiled()
     for text in kernel.texts:
-        {"ttgir": _read_ttgir, "ptx": _read_ptx, "sass": _read_sass}[text.kind](unpack(text), file, found)
+        if text.kind in READ:
+            READ[text.kind](unpack(text), file, found)
     return found
 
 
@@ -217,12 +213,8 @@ def _read_ttgir(text: str, file: str, found: Compiled) -> None:
         own = _own(_places(end, locations, known), file)
         if operation == "tt.extern_elementwise" and (symbol := SYMBOL.search(line)):
             _add(found.functions, own, symbol[1].removeprefix("__nv_"))
-        elif operation in READERS + WRITERS:
-            if (layout := _layout(_of_pointers(line), aliases)) is not None:
-                _add(found.layouts, ("reads" if operation in READERS else "writes", own), layout)
-        elif "async_tma" in operation or operation.startswith("tt.descriptor_"):
-            writes = "local_to_global" in operation or not operation.endswith(("load", "gather", "local"))
-            found.bulk.add(("writes" if writes else "reads", own))
+        elif operation in READERS + WRITERS and (layout := _layout(_of_pointers(line), aliases)) is not None:
+            _add(found.layouts, ("reads" if operation in READERS else "writes", own), layout)
 
 
 def _add(table: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
@@ -279,7 +271,7 @@ def _places(location: str, locations: Mapping[str, str], known: dict[str, Places
     return found[:MAX_CHAIN]
 
 
-# PTX and SASS ---------------------------------------------------------------------------------------------------------
+# PTX -----------------------------------------------------------------------------------------------------------------
 
 
 def _read_ptx(text: str, file: str, found: Compiled) -> None:
@@ -311,8 +303,6 @@ def _read_ptx(text: str, file: str, found: Compiled) -> None:
             found.has_tensor_cores = True
         elif parts[0] == "call":
             calls = _read_call(line, own, found)
-        elif parts[0] in ("ld", "st") and "local" in parts:
-            _count(found.spills, own)
         elif "f64" in parts and parts[0] not in ("ld", "st", "mov"):
             _count(found.doubles, own)
 
@@ -335,11 +325,8 @@ def _width(parts: list[str]) -> int:
 
 
 def _read_copy(parts: list[str], line: str, own: int, found: Compiled) -> None:
-    """`cp.async.ca.shared.global [to], [from], 16;`, or a copy by the copy engine."""
+    """`cp.async.ca.shared.global [to], [from], 16;`. A copy by the copy engine tells no width."""
     if "bulk" in parts:
-        spaces = [part.partition("::")[0] for part in parts if part.startswith(("global", "shared"))]
-        if len(spaces) == 2:
-            found.bulk.add(("writes" if spaces[0] == "global" else "reads", own))
         return
     operands = line.replace(";", "").split("], ")
     size = operands[2].split(",")[0].strip() if len(operands) > 2 else ""
@@ -358,18 +345,6 @@ def _read_call(line: str, own: int, found: Compiled) -> bool:
     return not name and not line.endswith(";")
 
 
-def _read_sass(text: str, file: str, found: Compiled) -> None:
-    own = 0
-    for line in _lines(text):
-        if line.startswith("//##"):
-            own = _own([(name, int(number)) for name, number in SASS_PLACE.findall(line)[:MAX_CHAIN]], file)
-        elif line.startswith("/*"):
-            words = line.partition("*/")[2].split(None, 2)
-            opcode = words[1] if len(words) > 1 and words[0].startswith("@") else "".join(words[:1])
-            if opcode.partition(".")[0] in ("LDL", "STL"):
-                _count(found.spills, own)
-
-
 def _append(table: dict[tuple[Verb, int], list[int]], key: tuple[Verb, int], width: int) -> None:
     if (key in table or len(table) < MAX_ENTRIES) and len(table[key]) < MAX_ENTRIES:
         table[key].append(width)
@@ -378,3 +353,6 @@ def _append(table: dict[tuple[Verb, int], list[int]], key: tuple[Verb, int], wid
 def _count(table: dict[int, int], line: int) -> None:
     if line in table or len(table) < MAX_ENTRIES:
         table[line] += 1
+
+
+READ = {"ttgir": _read_ttgir, "ptx": _read_ptx}  # by the kind of a text; SASS is for people

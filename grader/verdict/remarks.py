@@ -431,7 +431,7 @@ def low_occupancy(case: Case) -> Iterator[Found]:
         if launch.facts.registers is None or not 0 < found.share < LOW_OCCUPANCY or found.limits == ("blocks",):
             continue
         full = replace(launch, facts=replace(launch.facts, registers=32, shared_bytes=0))
-        full = replace(full, traced=replace(full.traced, shared_bytes=0))
+        full = replace(full, traced=replace(full.traced, shared_bytes=0, static_shared_bytes=0))
         what = " and ".join(found.limits)
         yield Found(
             "low-occupancy",

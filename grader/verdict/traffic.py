@@ -86,7 +86,10 @@ class Launch:
 
     @property
     def shared_bytes(self) -> int:
-        return self.facts.shared_bytes + self.traced.shared_bytes
+        static = max(
+            self.facts.shared_bytes, self.traced.static_shared_bytes
+        )  # nobody but the trace tells it without nvcc
+        return static + self.traced.shared_bytes
 
     @property
     def is_triton(self) -> bool:

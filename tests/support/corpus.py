@@ -108,6 +108,13 @@ class Slow(Changed):
     case: str
     says: tuple[Pattern, ...] = ()
 
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        """A slow kernel may also be the base as it is."""
+        if self.base is None and self.change:
+            raise ValueError("changes need a base")
+        return self
+
 
 class Found(Strict):
     """The result of grading a folder of the corpus; of one half of the cases if the folder is graded twice.

@@ -138,14 +138,9 @@ def test_each_block_of_pointers_has_its_layouts(found: Compiled) -> None:
     }
 
 
-def test_copies_by_the_copy_engine_are_told(found: Compiled) -> None:
-    assert found.bulk == {("reads", 14), ("writes", 15)}
-
-
-def test_functions_doubles_and_local_memory_have_their_lines(found: Compiled) -> None:
+def test_functions_and_doubles_have_their_lines(found: Compiled) -> None:
     assert dict(found.functions) == {16: ["tanhf", "sinf"]}
     assert dict(found.doubles) == {11: 1}
-    assert dict(found.spills) == {11: 2}
 
 
 @pytest.mark.parametrize("instruction", ["wgmma.mma_async.sync", "mma.sync.aligned", "tcgen05.mma.cta_group::1"])

@@ -171,3 +171,9 @@ def test_operators_are_told_as_they_came() -> None:
         0,
         4 * N,
     )
+
+
+def test_static_shared_memory_counts_once_whoever_tells_it() -> None:
+    traced = replace(elementwise(), shared_bytes=1024, static_shared_bytes=4096)
+    assert Launch(traced, Facts(), H200).shared_bytes == 5120  # no compiler here
+    assert Launch(traced, Facts(registers=32, shared_bytes=4096), H200).shared_bytes == 5120
