@@ -86,9 +86,8 @@ class Launch:
 
     @property
     def shared_bytes(self) -> int:
-        static = max(
-            self.facts.shared_bytes, self.traced.static_shared_bytes
-        )  # nobody but the trace tells it without nvcc
+        # Without nvcc nobody but the trace tells a CUDA kernel's static shared memory.
+        static = max(self.facts.shared_bytes, self.traced.static_shared_bytes)
         return static + self.traced.shared_bytes
 
     @property
