@@ -114,8 +114,8 @@ def _host_values(watch: OperatorWatch) -> Iterator[None]:
         def get(*arguments: Any, **options: Any) -> Any:
             # PyTorch's own printing makes lists, so only the student's own calls count; NumPy calls `__array__` from
             # its own code.
-            caller: Any = sys._getframe(1)
-            watch.note(name, caller() if name.startswith("__") else place_of(caller) or None)
+            frame: Any = sys._getframe(1)
+            watch.note(name, caller() if name.startswith("__") else place_of(frame) or None)
             return method(*arguments, **options)
 
         return get
