@@ -210,16 +210,23 @@ def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Calla
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 
-def _build_with_pytorch(name: str, sources: list[str], folder: str) -> ModuleType:
+def _build_with_pytorch(name: str, sources: list[str], folder: str, headers: str) -> ModuleType:
     from torch.utils import cpp_extension
 
-    return cpp_extension.load(name, sources, build_directory=folder, extra_cuda_cflags=CUDA_FLAGS)  # type: ignore[no-any-return]
+    return cpp_extension.load(  # type: ignore[no-any-return]
+        name, sources, build_directory=folder, extra_include_paths=[headers], extra_cuda_cflags=CUDA_FLAGS
+    )
 
 
 def torch_extension(
     path: Path, entry: str, signature: Signature, arch: str, build: Callable[..., ModuleType] = _build_with_pytorch
 ) -> ModuleType:
-    """The extension of a `.cu` file for a GPU of the capability `arch`, built by another worker or here."""
+    """The extension of a `.cu` file for a GPU of the capability `arch`, built by another worker or here.
+
+    Args:
+        build: builds and imports a module, from its name, its sources, the folder for what it makes, and the folder with
+            the student's headers.
+    """
     forms = torch_form.extensions(path, entry, signature)
     kept = {form.name: builds.folder_of(path, "torch", arch, entry, form.name) for form in forms}
     for name, library in kept.items():
@@ -232,7 +239,7 @@ def torch_extension(
         folder.mkdir()
         for name, text in form.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-        module = build(form.name, [str(folder / name) for name in form.texts], str(folder))
+        module = build(form.name, [str(folder / name) for name in form.texts], str(folder), str(path.parent))
         builds.keep(kept[form.name], Path(str(module.__file__)))
         return module
 
@@ -243,5 +250,5 @@ def torch_extension(
     try:
         return built(own)
     except RuntimeError as error:
-        blamed = nvcc.blames(str(error), Path(os.environ["TMPDIR"], f"{own.name}-{os.getpid()}"))
-        raise LoadError("build_failed", str(error), "submission" if blamed else "toolchain") from None
+        told = str(error).replace(f"{path.parent}{os.sep}", "")
+        raise LoadError("build_failed", told, "submission" if nvcc.blames(told, path.parent) else "toolchain") from None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from grader.worker.signature import OF_EXTENSIONS, Signature
 
 HEADER = re.compile(r'(#\s*include\s*)[<"]((?:torch|ATen|c10|pybind11)/[^>"\n]*)[>"]')
+QUOTED = re.compile(r'#\s*include\s*"([^"\n]+)"')
 BY_REFERENCE = r"\b{}\s*\(\s*(?:const\s+(?:torch|at)::Tensor|(?:torch|at)::Tensor\s+const)\s*&"
 
 NARROW = Path(__file__).with_name("torch_narrow.h")
@@ -48,8 +49,17 @@ def extensions(path: Path, entry: str, signature: Signature) -> list[Extension]:
 
 
 def is_torch_form(path: Path) -> bool:
-    """Whether the file includes a header of PyTorch."""
-    return bool(HEADER.search(path.read_text(encoding="utf-8-sig", errors="replace")))
+    """Whether the file, or a header of its folder that it includes, includes a header of PyTorch."""
+    seen, todo = set[Path](), [path]
+    while todo:
+        file = todo.pop()
+        source = file.read_text(encoding="utf-8-sig", errors="replace")
+        if HEADER.search(source):
+            return True
+        seen.add(file)
+        own = {(file.parent / name).resolve() for name in QUOTED.findall(source)}
+        todo += (one for one in own - seen if one.is_relative_to(path.parent.resolve()) and one.is_file())
+    return False
 
 
 def binding(source: str, entry: str, signature: Signature) -> str:

@@ -15,7 +15,7 @@ from grader.worker.cuda_cpu import program
 from grader.worker.cuda_cpu.build import Library, compile_library, find_compiler
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature
-from grader.worker.torch_form import binding
+from grader.worker.torch_form import binding, is_torch_form
 from grader.worker.windows import Floats
 from tests.support.cpu_runtime import place_runtime
 
@@ -197,3 +197,28 @@ def test_a_binding_is_written_for_a_file_without_one() -> None:
         assert "torch::Tensor f(const torch::Tensor& x, double alpha);" in binding(
             f"at::Tensor f({way}", "f", signature
         )
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"gelu.cu": "#include <torch/extension.h>"}, True),
+        (
+            {
+                "gelu.cu": '#include "a.h"',
+                "a.h": '#include "b/b.h"',
+                "b/b.h": '#include "../a.h"\n#include <ATen/ATen.h>',
+            },
+            True,
+        ),
+        ({"gelu.cu": '#include "a.h"', "a.h": '#include "gelu.cu"\n#include "missing.h"', "b.h": HEAD}, False),
+        ({"folder/gelu.cu": '#include "../outside.h"', "outside.h": HEAD}, False),
+    ],
+)
+def test_the_form_is_known_by_the_headers_that_are_included(
+    tmp_path: Path, files: dict[str, str], expected: bool
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert is_torch_form(tmp_path / next(iter(files))) == expected

@@ -52,16 +52,16 @@ namespace at::cuda { using namespace c10::cuda; }
 
 
 class Builder:
-    """Builds modules in place of PyTorch. `refused`: the names that it fails to build."""
+    """Builds modules in place of PyTorch. `refused`: the names that it fails to build, with an error in `file`."""
 
-    def __init__(self, *refused: str) -> None:
-        self.refused, self.asked = refused, list[str]()
+    def __init__(self, *refused: str, file: str = "gelu.cu") -> None:
+        self.refused, self.asked, self.file = refused, list[str](), file
 
-    def __call__(self, name: str, sources: list[str], folder: str) -> ModuleType:
+    def __call__(self, name: str, sources: list[str], folder: str, headers: str) -> ModuleType:
         self.asked.append(name)
         assert all(Path(one).parent == Path(folder) for one in sources)
         if name in self.refused:
-            raise RuntimeError(f'gelu.cu(3): error: identifier "{name}" is undefined')
+            raise RuntimeError(f'{Path(headers, self.file)}(3): error: identifier "{name}" is undefined')
         source, library = Path(folder, "module.cpp"), Path(folder, f"{name}.so")
         source.write_text(MODULE % {"name": name})
         subprocess.run([COMPILER, *PYTHON, "-shared", "-fPIC", "-o", library, source], check=True)
@@ -109,6 +109,15 @@ def test_the_words_of_the_build_with_its_own_headers_count(source: Path) -> None
     with pytest.raises(LoadError, match=OWN) as caught:
         build(source, Builder(NARROW, OWN), "a")
     assert (caught.value.kind, NARROW in str(caught.value)) == ("build_failed", False)
+
+
+@pytest.mark.parametrize(("file", "blamed"), [("mine/math.cuh", "submission"), ("/usr/include/math.h", "toolchain")])
+def test_an_error_in_a_header_of_the_submission_is_its_own(source: Path, file: str, blamed: str) -> None:
+    (source.parent / "mine").mkdir()
+    (source.parent / "mine" / "math.cuh").touch()
+    with pytest.raises(LoadError, match=rf"^{re.escape(file)}\(3\): error") as caught:
+        build(source, Builder(NARROW, OWN, file=file), "a")
+    assert caught.value.raised_by == blamed
 
 
 def test_no_build_is_tried_narrowly_that_would_compute_something_else_or_save_nothing(source: Path) -> None:
