@@ -260,7 +260,8 @@ class SpeedCase(SpeedSize):
 
     Attributes:
         roofline: the yardstick that shows this machine's limit.
-        vendor: functions of baselines.py with vendors' kernels; timed with --table.
+        others: functions of baselines.py that are timed too with --table and by `grader profile`: other formulas,
+            vendors' kernels.
         smaller: smaller sizes in order, for GPUs with less memory.
     """
 
@@ -269,13 +270,13 @@ class SpeedCase(SpeedSize):
     devices: Devices = ("cuda",)
     bands: Annotated[tuple[Band, ...], Field(min_length=1)]
     roofline: Literal["copy", "matmul"] = "copy"
-    vendor: tuple[Slug, ...] = ()
+    others: tuple[Slug, ...] = ()
     smaller: tuple[SpeedSize, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> SpeedCase:
-        if taken := sorted(set(self.vendor) & TAKEN):
-            raise ValueError(f"vendor: {taken[0]} is what another contender is called")
+        if taken := sorted(set(self.others) & TAKEN):
+            raise ValueError(f"others: {taken[0]} is what another contender is called")
         if _twice((band.vs, band.speedup) for band in self.bands):
             raise ValueError("bands: the same band is there twice")
         if self.roofline == "matmul" and self.devices != ("cuda",):

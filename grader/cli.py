@@ -108,7 +108,7 @@ def run(
     quick: Quick = False,
     table: Annotated[
         bool,
-        typer.Option("--table", help="time the reference and vendors' kernels too, into a table"),
+        typer.Option("--table", help="time the reference and other kernels too, into a table"),
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")

@@ -36,8 +36,8 @@ class Job(Message):
         effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
         profile: profile the speed cases in place of grading; the report then has no assignments.
         profiled: names of the speed cases to profile, as `wide` or `forward/wide`; empty for all.
-        contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and
-            vendors' kernels.
+        contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and the
+            functions of baselines.py that problem.toml names.
     """
 
     course: Path

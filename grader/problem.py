@@ -2,7 +2,7 @@
 
 A `problem.py` defines a `Params` model for the assignment's own keys in problem.toml and five functions: `make_inputs`,
 `outputs`, `oracle`, `baseline` and `cost` (see `Problem`). The folder may have a `mistakes.py` (see `Mistakes`) and a
-`baselines.py`. The latter defines `eager`, plain PyTorch with the arguments of a student's function, and the vendors'
+`baselines.py`. The latter defines `eager`, plain PyTorch with the arguments of a student's function, and the other
 functions that problem.toml names; a worker loads `baselines.py` to time them.
 """
 

@@ -234,9 +234,9 @@ def test_what_is_wrong_is_named_in_one_line_with_its_file_key_and_what_is_allowe
         ('roofline = "spreadsheet"', ".roofline", "Input should be 'copy' or 'matmul'"),
         ('roofline = "matmul"\ndevices = ["cpu"]', "", 'roofline = "matmul" needs devices = ["cuda"]: '),
         ('roofline = "matmul"\ndevices = ["cpu", "cuda"]', "", 'roofline = "matmul" needs devices = ["cuda"]: '),
-        ('vendor = ["../evil"]', ".vendor.0", "String should match pattern"),
-        ('vendor = "sdpa_flash"', ".vendor", "Input should be a valid tuple"),
-        ('vendor = ["sdpa_flash", "null"]', "", "vendor: null is what another contender is called"),
+        ('others = ["../evil"]', ".others.0", "String should match pattern"),
+        ('others = "sdpa_flash"', ".others", "Input should be a valid tuple"),
+        ('others = ["sdpa_flash", "null"]', "", "others: null is what another contender is called"),
         ('dtype = "float64"', ".dtype", "Input should be 'float32', 'float16' or 'bfloat16'"),
         ("smaller = { n = 1 }", ".smaller", "Input should be a valid tuple"),
         ("smaller = [1]", ".smaller.0", "Input should be a valid dictionary"),
@@ -385,7 +385,7 @@ ALL_OF_SPEED = """n = 1000
 dtype = "float16"
 devices = ["cuda"]
 roofline = "matmul"
-vendor = ["sdpa_flash", "sdpa_cudnn"]
+others = ["sdpa_flash", "sdpa_cudnn"]
 memory_gib = 36.5
 smaller = [{ n = 500, memory_gib = 9 }, { n = 250, causal = true }]
 """
@@ -398,14 +398,14 @@ def with_timing(line: str) -> tuple[str, str]:
 def test_a_speed_case_says_as_little_as_it_must(write: Write) -> None:
     (speed,) = load_assignment(write()).spec.parts[0].speed
     assert (speed.name, speed.dtype, speed.devices, speed.roofline) == ("large", "float32", ("cuda",), "copy")
-    assert (speed.vendor, speed.memory_gib, speed.smaller, speed.params) == ((), None, (), {"n": 1000})
+    assert (speed.others, speed.memory_gib, speed.smaller, speed.params) == ((), None, (), {"n": 1000})
     assert [(band.vs, band.speedup, band.points) for band in speed.bands] == [("eager", 0.5, 1), ("compile", 2, 1.5)]
 
 
 def test_every_field_of_a_speed_case_is_read(write: Write) -> None:
     (speed,) = load_assignment(write(("n = 1000\n", ALL_OF_SPEED))).spec.parts[0].speed
     assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cuda",), "matmul")
-    assert (speed.vendor, speed.memory_gib, speed.params) == (("sdpa_flash", "sdpa_cudnn"), 36.5, {"n": 1000})
+    assert (speed.others, speed.memory_gib, speed.params) == (("sdpa_flash", "sdpa_cudnn"), 36.5, {"n": 1000})
     sizes = [(size.params, size.memory_gib) for size in speed.smaller]
     assert sizes == [({"n": 500}, 9), ({"n": 250, "causal": True}, None)]
 

@@ -253,7 +253,7 @@ def test_a_wrong_key_of_a_speed_case_is_named_too(write: Write, toml: str, words
     assignment = write(toml=("n = 1000", toml), text=OF_SIZE)
     message = refusal(speed_of, assignment)
     assert message.startswith(f"in part 'forward', speed case 'large':\n{assignment.folder / 'problem.toml'}: {words}")
-    assert "memory_gib, name, dtype, devices, bands, roofline, vendor, smaller)" in message
+    assert "memory_gib, name, dtype, devices, bands, roofline, others, smaller)" in message
 
 
 def test_a_correctness_case_may_have_a_size_of_0_and_none_below(write: Write) -> None:
@@ -368,7 +368,7 @@ def test_a_speed_case_whose_size_stands_in_the_parts_defaults_can_be_bound(write
         (("compile", "eager", "compile"), "", "compile eager", "compile eager copy", "compile eager reference copy"),
         (("eager", "eager"), "", "eager", "eager copy", "eager compile reference copy"),
         (
-            ("compile",), 'roofline = "matmul"\nvendor = ["sdpa_flash", "sdpa_cudnn"]\n',
+            ("compile",), 'roofline = "matmul"\nothers = ["sdpa_flash", "sdpa_cudnn"]\n',
             "compile", "compile matmul", "compile eager reference sdpa_flash sdpa_cudnn matmul",
         ),
     ],

@@ -136,7 +136,7 @@ class BoundSpeedCase(BoundCase):
         """Names of the other runners of a race: baselines of bands and the roofline's yardstick; with `everyone` all
         there are.
         """
-        more = ["eager", "compile", "reference", *self.speed.vendor] if everyone else []
+        more = ["eager", "compile", "reference", *self.speed.others] if everyone else []
         return list(dict.fromkeys([*self.opponents, *more, self.speed.roofline]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from grader.report.page import rendered
 from grader.report.profile import CaseProfile, Profile
 from grader.report.profiling import (
@@ -20,8 +22,10 @@ from grader.report.profiling import (
     timed_words,
     title,
 )
+from grader.report.races import KEY, Timed, key, roofline, symbol
+from grader.report.speed import name_of
 from grader.report.style import shortened
-from grader.report.svg import WIDTH, Mark, Plot, label, line, rectangle
+from grader.report.svg import WIDTH, Mark, Plot, grid, label, levels, line, path, rectangle, spanning
 
 MAX_LINES = 40  # of a case in its plot
 LEFT, RIGHT, ROW = 300, 180, 22
@@ -33,7 +37,11 @@ def page(profile: Profile) -> str:
     return rendered(
         "profile.html",
         profile=profile,
-        views=[(case, lines_plot(case, f"lines-{number}")) for number, case in enumerate(profile.cases, 1)],
+        views=[
+            (case, lines_plot(case, f"lines-{number}"), times_plot(case, f"times-{number}"))
+            for number, case in enumerate(profile.cases, 1)
+        ],
+        roofline=roofline(timed(profile)),
         title=title,
         moved_words=moved_words,
         time_words=time_words,
@@ -90,4 +98,56 @@ def lines_plot(case: CaseProfile, name: str) -> Plot | None:
         head=("kernel", "line", "what", "bytes", "", "source"),
         rows=rows,
         key=(("asked for", rectangle(0, 1, 12, 10, "bar")), ("moved beside", rectangle(0, 1, 12, 10, "bar so-far"))),
+    )
+
+
+def timed(profile: Profile) -> list[Timed]:
+    """Every size of every case that was timed."""
+    sizes = ((case, size) for case in profile.cases for size in case.timed)
+    return [Timed(f"{title(case)}, {size.size}", size.measured) for case, size in sizes if size.measured is not None]
+
+
+def times_plot(case: CaseProfile, name: str) -> Plot | None:
+    """The time of a call of each contender against the bytes that the case must move; None for fewer than two sizes."""
+    measured = ((one.bytes_moved, one.size, one.measured) for one in case.timed if one.measured and one.bytes_moved > 0)
+    sizes = sorted(measured, key=lambda one: one[0])
+    if len(sizes) < 2:
+        return None
+    series: dict[str, dict[float, float]] = {}  # milliseconds by bytes
+    for size, _, measured in sizes:
+        for one in measured.contenders:
+            if one.name != "matmul":  # its work is the same at every size
+                series.setdefault(one.name, {})[size] = one.time_s.median * 1e3
+    x = spanning([size for size, *_ in sizes], 1.5, 70, WIDTH - 20)
+    y = spanning([ms for points in series.values() for ms in points.values()], 1.5, 310, 20)
+    marks = [*grid(replace(x, low=x.low / 1e6, high=x.high / 1e6), 20, 310), *levels(y, 70, WIDTH - 20)]
+    marks.append(label((x.start + x.end) / 2, 342, "MB that must be moved", "tick", "middle"))
+    marks.append(label(0, 8, "ms a call", "tick"))
+    for contender, points in series.items():
+        places = [(x.at(size), y.at(ms)) for size, ms in points.items()]
+        marks.append(
+            path("M" + "L".join(f"{left} {up}" for left, up in places), f"trace {KEY.get(contender, 'others')}")
+        )
+        marks += [
+            symbol(contender, *place, f"{name_of(contender)}: {ms_words(ms)} ms")
+            for place, ms in zip(places, points.values(), strict=True)
+        ]
+    return Plot(
+        name=name,
+        title="Time against size",
+        description="The time of a call at each size of the case, both on logarithmic scales, measured in the same rounds. A line that is "
+        "straight and rises as fast as the size moves bytes at one rate; one that flattens to the left waits for launches there.",
+        width=WIDTH,
+        height=352,
+        marks=marks,
+        head=("size", "MB", *map(name_of, series)),
+        rows=[
+            (
+                words,
+                f"{size / 1e6:.4g}",
+                *(f"{points[size]:.4g} ms" if size in points else "" for points in series.values()),
+            )
+            for size, words, _ in sizes
+        ],
+        key=key(series),
     )

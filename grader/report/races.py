@@ -13,7 +13,6 @@ from grader.report.model import (
     Interval,
     Report,
     RoundRecord,
-    SpeedCaseResult,
     SpeedMeasurement,
 )
 from grader.report.speed import name_of
@@ -25,11 +24,11 @@ KEY = {"submission": "own", "eager": "eager", "compile": "compile", "reference":
 
 @dataclass(frozen=True)
 class Timed:
-    """A speed case with its measurement, and its title on the page."""
+    """The measurement of a speed case at one size, with its title on the page and the bands of its case."""
 
     title: str
-    case: SpeedCaseResult
     measured: SpeedMeasurement
+    bands: tuple[BandResult, ...] = ()
 
     def of(self, name: str) -> ContenderTime | None:
         return next((one for one in self.measured.contenders if one.name == name), None)
@@ -38,7 +37,9 @@ class Timed:
 def timed_cases(report: Report) -> list[Timed]:
     """The speed cases that were measured."""
     cases = ((one.title_of(part), case) for one, part in report.parts for case in part.speed.cases)
-    return [Timed(f"{head}: {case.name}", case, case.measured) for head, case in cases if case.measured is not None]
+    return [
+        Timed(f"{head}: {case.name}", case.measured, case.bands) for head, case in cases if case.measured is not None
+    ]
 
 
 # Speed-ups against bands ----------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ def timed_cases(report: Report) -> list[Timed]:
 def speedups(cases: Sequence[Timed]) -> Plot | None:
     """A row for each speed case and each other contender of its race, with the edges of the bands."""
     rows = [
-        (one, contender, [band for band in one.case.bands if band.vs == contender.name])
+        (one, contender, [band for band in one.bands if band.vs == contender.name])
         for one in cases
         for contender in one.measured.contenders
         if contender.speedup is not None and contender.name not in YARDSTICKS
@@ -157,7 +158,7 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
     for number, timed, one in points:
         place = x.at(one.flops_per_s / one.bytes_per_s), y.at(one.flops_per_s)
         tip = f"{timed.title}, {name_of(one.name)}: {one.flops_per_s / 1e12:.3g} TFLOP/s"
-        marks.append(_symbol(one.name, *place, tip))
+        marks.append(symbol(one.name, *place, tip))
         if one.name == "submission":
             near = next((found for found in taken if math.dist(found[:2], place) < 16), None)
             taken.append((*place, {number})) if near is None else near[2].add(number)
@@ -185,7 +186,7 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
             )
             for number, timed, one in points
         ],
-        _key(one.name for *_, one in points),
+        key(one.name for *_, one in points),
     )
 
 
@@ -203,15 +204,17 @@ def _roofs(x: Axis, y: Axis, bandwidth: float, peak: float) -> list[Mark]:
     return marks
 
 
-def _symbol(contender: str, x: float, y: float, tip: str = "") -> Mark:
+def symbol(contender: str, x: float, y: float, tip: str = "") -> Mark:
+    """The mark of a contender's point."""
     look = KEY.get(contender, "others")
     if look in ("own", "others"):
         return dot(x, y, look, tip, 4.5 if look == "own" else 3)
     return square(x, y, look, tip, turned=look == "staff")
 
 
-def _key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
-    return tuple((name_of(one), _symbol(one, 6, 6)) for one in dict.fromkeys(contenders))
+def key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
+    """What the marks of these contenders mean, each once."""
+    return tuple((name_of(one), symbol(one, 6, 6)) for one in dict.fromkeys(contenders))
 
 
 # The rounds of a race -------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ NAMES = {
     "eager": "PyTorch",
     "compile": "torch.compile",
     "reference": "reference",
+    "unfused": "unfused PyTorch",
     "sdpa_flash": "FlashAttention-2 in PyTorch",
     "sdpa_cudnn": "cuDNN",
     "copy": "device copy",

@@ -124,7 +124,7 @@ class Kept:
 
     def begin(self, case: BoundSpeedCase, *roomy: BoundSpeedCase) -> None:
         """Until all that is done early has been done."""
-        declared = replace(of_part(case.part.name), speed=SimpleNamespace(bands=[], vendor=[], roofline="compile"))  # type: ignore[arg-type]
+        declared = replace(of_part(case.part.name), speed=SimpleNamespace(bands=[], others=[], roofline="compile"))  # type: ignore[arg-type]
         self.all.begin([declared], False, roomy)
         self.all.settle()
 

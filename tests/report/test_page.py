@@ -501,8 +501,7 @@ def test_a_band_says_by_how_much_it_is_reached(full: Report) -> None:
         BandResult(vs="eager", speedup=1.05, points=1, reached=True, undecided=True),
     )
     (one, *_) = timed_cases(full)
-    case = one.case.model_copy(update={"bands": bands, "measured": measured(took("submission", 0.9), contender)})
-    plot = speedups([type(one)(one.title, case, case.measured)])  # type: ignore[arg-type]
+    plot = speedups([type(one)(one.title, measured(took("submission", 0.9), contender), bands)])
     assert plot is not None
     assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
     looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
@@ -535,7 +534,7 @@ def test_a_round_tells_its_clock_and_whether_the_gpu_was_quiet() -> None:
     assert old.rows[0][-4:] == ("1980", "2619", "46", "")
     assert "busy, so run again" not in [mark.text for mark in old.marks]
     told = tuple(each.model_copy(update={"repeats": at}) for at, each in enumerate(one.measured.rounds))
-    new = rounds(type(one)(one.title, one.case, one.measured.model_copy(update={"rounds": told})), "rounds-1")
+    new = rounds(type(one)(one.title, one.measured.model_copy(update={"rounds": told})), "rounds-1")
     assert new is not None
     assert [row[-1] for row in new.rows][:3] == ["0", "1", "2"]
     assert [mark.text for mark in new.marks][-5:-2] == ["0", "1", "2"]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from grader.protocol import Trace
-from grader.report.profile import CaseProfile, Profile
-from grader.report.profile_page import MAX_LINES, lines_plot, page
+from grader.report.model import Interval
+from grader.report.profile import CaseProfile, Profile, TimedSize
+from grader.report.profile_page import MAX_LINES, lines_plot, page, times_plot
 from grader.verdict.profile import case_profile
 from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed
 from tests.report.test_profiling import three_passes
+from tests.report.test_speed import measured
 from tests.support.traces import H200, bare_case, elementwise
 from tests.support.validator import mistakes, needs_tidy
 
@@ -18,9 +22,24 @@ def profile(*cases: CaseProfile, submission: str = "/home/ada/mine") -> Profile:
     return Profile(submission=submission, grader_version="1.0", cases=cases)
 
 
+def in_sizes() -> CaseProfile:
+    """Three sizes, the largest first; at the smallest one PyTorch is missing."""
+    found = []
+    for factor in (100, 10, 1):
+        small = measured()
+        contenders = [
+            one.model_copy(update={"time_s": Interval(median=one.time_s.median * factor, low=0, high=1)})
+            for one in small.contenders
+            if factor > 1 or one.name != "eager"
+        ]
+        now = small.model_copy(update={"contenders": tuple(contenders)})
+        found.append(TimedSize(size=f"shape {factor}", bytes_moved=1e6 * factor, flops=1e6, measured=now))
+    return bare_case(case="timed", timed=tuple(found))
+
+
 def full() -> Profile:
     unseen = case_profile(bare_case(unknown="there is no nvcc here"), Trace((elementwise(32),)), (), H200, {})
-    return profile(three_passes(), unseen, bare_case(case="small", unknown="it crashed"))
+    return profile(three_passes(), unseen, bare_case(case="small", unknown="it crashed"), in_sizes())
 
 
 def test_everything_of_the_profile_is_there() -> None:
@@ -41,6 +60,8 @@ def test_everything_of_the_profile_is_there() -> None:
         "there is no nvcc here",
         "blocks of 32 threads",
         "it crashed",
+        "Time against size",
+        "The roofline of this machine",
     ):
         assert said in text, said
 
@@ -71,6 +92,28 @@ def test_a_plot_has_not_more_lines_than_there_is_room_for() -> None:
     assert plot is not None
     assert len(plot.rows) == MAX_LINES
     assert lines_plot(bare_case(), "p") is None
+
+
+def test_time_against_size_is_a_line_for_each_contender() -> None:
+    """Ten times the bytes in ten times the time is a straight line between logarithmic scales."""
+    case = in_sizes()
+    plot = times_plot(case, "p")
+    assert plot is not None
+    lines = {
+        one.attributes["class"]: str(one.attributes["d"])[1:].split("L") for one in plot.marks if one.tag == "path"
+    }
+    assert {look: len(places) for look, places in lines.items()} == {
+        "trace own": 3,
+        "trace eager": 2,
+        "trace others": 3,
+    }
+    (x0, y0), (x1, y1), (x2, y2) = (map(float, one.split()) for one in lines["trace own"])
+    assert (x0 < x1 < x2, y0 > y1 > y2) == (True, True)
+    assert (x1 - x0, y1 - y0) == pytest.approx((x2 - x1, y2 - y1), abs=0.2)
+    assert [row[:2] for row in plot.rows] == [("shape 1", "1"), ("shape 10", "10"), ("shape 100", "100")]
+    assert [row[plot.head.index("PyTorch")] == "" for row in plot.rows] == [True, False, False]
+    assert times_plot(case.model_copy(update={"timed": case.timed[:1]}), "p") is None
+    assert times_plot(bare_case(), "p") is None
 
 
 def hostile() -> Profile:
