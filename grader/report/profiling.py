@@ -50,7 +50,9 @@ class ProfileProgress:
             case Profiled():
                 self._done += 1
                 if not self._is_live:
-                    self._console.print(plain(f"{title(event.profile)}: profiled"), soft_wrap=True)
+                    one = event.profile
+                    done = "profiled" if one.launches or one.operators or one.ran else "no profile"
+                    self._console.print(plain(f"{title(one)}: {done}"), soft_wrap=True)
             case _:
                 pass
 

@@ -167,7 +167,8 @@ def test_progress_names_the_case_on_a_plain_terminal() -> None:
         progress(CaseStarted(assignment="softmax", part="softmax", case="wide"))
         progress(CaseNote(text="is being compiled"))
         progress(Profiled(profile=three_passes()))
-    assert out.getvalue() == "softmax: wide: profiled\n"
+        progress(Profiled(profile=bare_case(unknown="it crashed")))
+    assert out.getvalue() == "softmax: wide: profiled\ncuda_gelu gelu: large: no profile\n"
 
 
 def test_progress_on_a_terminal_says_what_is_done() -> None:
