@@ -67,11 +67,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """How many processes run the tests: many tests wait, so one more than there are processors.
+    """How many processes run the tests: one more than there are processors; two more where tests grade, for many of those wait.
 
     Files that are named run in this process, where a debugger and `-s` work.
     """
-    return 0 if all(".py" in one for one in config.args) else min((os.cpu_count() or 1) + 1, 9)
+    if all(".py" in one for one in config.args):
+        return 0
+    more = 1 if config.option.markexpr == QUICK else 2
+    return min((os.cpu_count() or 1) + more, 9)
 
 
 @pytest.hookimpl(optionalhook=True)

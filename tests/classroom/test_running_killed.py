@@ -104,12 +104,17 @@ class Graded:
         return found
 
     def youngest(self, words: str, parent: str = "") -> psutil.Process:
-        """Of those with these words, whose parents have the others: the youngest is far from its end."""
+        """Of those with these words, whose parents have the others: the youngest is far from its end.
+
+        What still runs code of `-c`, a child of the run or what will become `grader run`, is left alone: if it were stopped, the
+        run would wait for it, or nothing would end it.
+        """
         found: list[psutil.Process] = []
 
         def have_one() -> bool:
             with suppress(psutil.Error):
-                found.extend(one for one in self.processes(words) if parent in _words(one.parent()))
+                them = [one for one in self.processes(words) if "-c" not in one.cmdline()]
+                found.extend(one for one in them if parent in _words(one.parent()))
             return bool(found)
 
         self.wait_for(have_one)
@@ -120,6 +125,8 @@ class Graded:
         self.wait_for(lambda: self.processes("grader.judge") and len(self.drafts()) == 2)
         self.run.kill()
         self.run.wait()
+        _, alive = psutil.wait_procs(self.processes("grader run"), timeout=60)
+        assert not alive
         return len(self.drafts())
 
     def drafts(self) -> list[Path]:
