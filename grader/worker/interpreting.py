@@ -170,12 +170,13 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
-    descriptors, and to make loop variables tensors. Must be called before `MemoryChecks.install`.
+    descriptors, to make loop variables tensors, and to find a kernel's own names. Must be called before
+    `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, patches, shortcuts
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, names, patches, shortcuts
 
     patches.check()
     shortcuts.provide()
@@ -183,6 +184,7 @@ def compute_as_a_gpu_does() -> None:
     arguments.provide()
     descriptors.provide()
     loops.provide()
+    names.provide()
 
 
 def provide_libdevice() -> None:
