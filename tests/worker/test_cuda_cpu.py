@@ -978,6 +978,15 @@ def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None
         build(tmp_path, '#include <cuda_runtme.h>\nextern "C" void f(float* y) {}\n')
 
 
+def test_a_file_may_ask_whether_nvcc_builds_it(tmp_path: Path, x: np.ndarray) -> None:
+    asked = "!defined(__NVCC__) || __CUDACC_VER_MAJOR__ < 11 || CUDA_VERSION < 11000 || CUDART_VERSION / 1000 != __CUDACC_VER_MAJOR__"
+    library = build(
+        tmp_path,
+        f'#if {asked}\n#error "not nvcc"\n#endif\nextern "C" void f(const float* x, float* y, int n, int m) {{}}\n',
+    )
+    call(library, "f", x, 1, 1)
+
+
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 @pytest.mark.parametrize(
     ("code", "name"),

@@ -53,6 +53,8 @@ RIGHT = {
     "a dispatch": f'{NEW} AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "any", [&] {{ '
     "any<scalar_t><<<1, 128>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scalar_t(alpha), x.numel()); }); "
     "C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;",
+    "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); "
+    f"any<T><<<at::ceil_div(x.numel(), int64_t(128)), 128>>>{GIVEN.replace('alpha', 'T(alpha)')} return y;",
     "a stream and a guard": f"{NEW} const at::cuda::CUDAGuard guard(x.device()); auto stream = at::cuda::getCurrentCUDAStream(); "
     f"scale<<<2, 64, 0, stream>>>{GIVEN} C10_CUDA_CHECK(cudaGetLastError()); return y;",
 }
@@ -174,6 +176,8 @@ def test_an_entry_that_is_not_bound_is_bound(load: Callable[[str], program.Kerne
         (ENTRY % "return at::gelu(x);", "unsupported", "needs a GPU: f.cu, line 7: gelu is not known"),
         (ENTRY % "return x.mul(alpha);", "unsupported", "line 7: mul is not known"),
         (ENTRY % "return torch::empty_like(x, 1, 2, 3, 4);", "unsupported", "line 7: "),
+        (ENTRY % "at::some_type<float> a; return x;", "unsupported", "line 7: some_type is not known"),
+        (ENTRY % "using T = at::some_type<float>; return x;", "unsupported", "line 7: some_type is not known"),
         (ENTRY % "AT_DISPATCH_V2(x.scalar_type()); return x;", "unsupported", "line 7: AT_DISPATCH_V2"),
         (ENTRY % "retrun x;", "build_failed", r"f.cu:7:\d+: error: .retrun. was not declared"),
         (ENTRY % "return x", "build_failed", "f.cu:7:"),
