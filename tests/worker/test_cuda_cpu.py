@@ -1072,20 +1072,31 @@ TOLD: dict[str, tuple[str, str, str | None, str]] = {
     "reads_y": ("if (threadIdx.x < n) y[threadIdx.x] = 2 * y[threadIdx.x];", "1, 32", "unwritten_output", "reads y[0] in line 3, where nothing has been written yet: the output's old contents are arbitrary"),
     "adds_to_y": ("atomicAdd(y, 1.0f);", "1, 32", "unwritten_output", "reads y[0] in line 3"),
     "reads_y_in_fours": ("y[0] = 1; y[1] = ((const float4*)y)->w;", "1, 1", "unwritten_output", "reads y[3] in line 3"),
+    "reads_new_memory": ("if (threadIdx.x < n) y[threadIdx.x] = scratch[threadIdx.x];", "1, 32", "unwritten_memory", "reads byte 0 of memory from cudaMalloc in line 3, where nothing has been written yet: its old contents are arbitrary"),
+    "reads_filled_memory": ("if (threadIdx.x < n) y[threadIdx.x] = filled[threadIdx.x];", "1, 32", None, ""),
+    "reads_beyond_new_memory": ("y[0] = filled[400];", "1, 1", "out_of_bounds", "reads byte 1600 of memory from cudaMalloc, 1 past the last of its 1600 bytes (line 3)"),
+    "reads_freed_memory": ("if (threadIdx.x < n) y[threadIdx.x] = gone[threadIdx.x];", "1, 32", "use_after_free", "reads memory that has been freed (line 3)"),
+    "assertion_of_cassert": ("assert(n < 0); y[0] = 1;", "1, 32", "trap", "stopped the kernel: assert(n < 0) in line 3"),
     "reads_what_it_wrote": ("y[threadIdx.x] = 1; y[threadIdx.x] += 1; atomicExch(y + 40 + threadIdx.x, 1.0f);", "1, 32", None, ""),
 }  # fmt: skip
+
+
+MEMORY = (
+    "float *scratch, *filled, *gone; cudaMalloc(&scratch, 1600); cudaMalloc(&filled, 1600); cudaMalloc(&gone, 1600);"
+)
+MEMORY += " cudaMemset(filled, 0, 1600); cudaMemset(gone, 0, 1600); cudaFree(gone);"
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Library:
     hosts = "".join(f'#line 2\nextern "C" void {name}(const float* x, float* y, int n, int) {{\n{body} }}\n' for name, (body, _, _) in HOSTS.items())  # fmt: skip
     kernels = "".join(
-        f"#line 2\n__global__ void {name}_kernel(const float* x, float* y, int n) {{\n{body} }}\n"
-        f'extern "C" void {name}(const float* x, float* y, int n, int) {{ {name}_kernel<<<{launch}>>>(x, y, n); }}\n'
+        f"#line 2\n__global__ void {name}_kernel(const float* x, float* y, int n, float* scratch, float* filled, float* gone) {{\n{body} }}\n"
+        f'extern "C" void {name}(const float* x, float* y, int n, int) {{ {MEMORY} {name}_kernel<<<{launch}>>>(x, y, n, scratch, filled, gone); }}\n'
         for name, (body, launch, _, _) in TOLD.items()
     )
     refused = "__global__ void k(float* y) {}\n" + "".join(f'#line 6\nextern "C" void refused_{at}(const float* x, float* y, int, int) {{\nk<<<{launch}>>>(y); }}\n' for at, launch in enumerate(REFUSED))  # fmt: skip
-    return build(tmp_path_factory.mktemp("told"), hosts + kernels + refused)
+    return build(tmp_path_factory.mktemp("told"), "#include <cassert>\n" + hosts + kernels + refused)
 
 
 @pytest.mark.parametrize("name", HOSTS)

@@ -67,7 +67,7 @@ WRONG = {
     f"{NEW} scale<<<1, 2048>>>{GIVEN} C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;": "the launch failed: cudaErrorInvalidConfiguration: line {line} launches scale",
     f"{NEW} scale<<<1, 128>>>{GIVEN.replace('x.numel()', '78')} return y;": r"reads x\[77\], 1 past the last of its 77 elements \(line 4\): consistent with a missing",
     f"auto y = torch::empty({{4}}, x.options()); {ALL}": r"writes the new tensor\[4\], 1 past the last of its 4 elements \(line 4\)",
-    f"{NEW} {ALL.replace('x.data', 'y.data')}": r"unwritten output: .* reads the new tensor\[0\] in line 4",
+    f"{NEW} {ALL.replace('x.data', 'y.data')}": r"unwritten memory: .* reads the new tensor\[0\] in line 4",
     f"auto y = torch::empty(x.sizes()); {ALL}": r"host memory: .* writes the new tensor\[0\] in line 4, which lies in the host's memory",
     "return x.data_ptr<float>()[3] > 0 ? torch::Tensor() : x;": "host access: the host's code reads x in line {line}",
     "return x.to(torch::kDouble);": "needs a GPU: a conversion to another type or device",
