@@ -204,7 +204,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "divergent": ("if (threadIdx.x < 16)\n __syncthreads();\n else\n __syncthreads();\n y[0] = 1;", "1, 32", "divergent_barrier", "all threads of a block must come to the same one"),
     "lanes_missing": ("if (threadIdx.x < 8) y[0] = __shfl_down_sync(0xffffffff, x[0], 1); else __syncthreads();", "1, 32", "deadlock", "waits at __shfl_down_sync"),
     "mask": ("float v = __shfl_sync(0x1, x[0], 0); if (threadIdx.x == 0) y[0] = v;", "1, 32", "warp_mask", "does not name it"),
-    "misaligned": ("if (threadIdx.x == 0) { float4 v = *(const float4*)(x + 1); y[0] = v.x + v.w; }", "1, 32", "misaligned", "takes 16 bytes at once"),
+    "misaligned": ("if (threadIdx.x == 0) { float4 v = *(const float4*)(x + 1); y[0] = v.x + v.w; }", "1, 32", "misaligned", "from x[1], whose address is not a multiple of 16"),
     "assertion": ("assert(n < 0); y[0] = 1;", "1, 32", "trap", "assert(n < 0)"),
 }  # fmt: skip
 LIMITS = {

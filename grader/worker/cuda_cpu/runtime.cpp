@@ -916,8 +916,11 @@ struct Mismatch { Where where; const void* type; unsigned char log_alignment, ki
 void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t pointer) {
     if (!running || !pointer) return;
     unsigned alignment = 1u << data->log_alignment;
-    if (pointer % alignment)
-        give_up("misaligned", who() + " takes " + std::to_string(alignment) + " bytes at once, in line {place}, from an address that is not a multiple of " + std::to_string(alignment), PLACE, 0, cudaErrorMisalignedAddress);
+    if (pointer % alignment == 0) return;
+    const Region* r = find_region(pointer);
+    const std::string of = std::to_string(alignment), from = r ? element_of(*r, pointer) + ", whose address" : "an address that";
+    give_up("misaligned", who() + " takes " + of + " bytes at once, in line {place}, from " + from + " is not a multiple of " + of, PLACE, 0,
+            cudaErrorMisalignedAddress);
 }
 
 // The kernel's calls --------------------------------------------------------------------------------------------------------------
