@@ -7,6 +7,7 @@ The larger changes are in `triton_cpu/`; a function here switches each of them o
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -170,19 +171,24 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
-    descriptors, and to make loop variables tensors. Must be called before `MemoryChecks.install`.
+    descriptors, to make loop variables tensors, and to find a kernel's own names. Must be called before
+    `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, patches, shortcuts
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, names, patches, shortcuts
 
     patches.check()
+    warnings.filterwarnings(
+        "ignore", category=RuntimeWarning, module=r"triton\."
+    )  # numpy's, of overflows: a GPU gives none
     shortcuts.provide()
     bfloat16.provide()
     arguments.provide()
     descriptors.provide()
     loops.provide()
+    names.provide()
 
 
 def provide_libdevice() -> None:

@@ -58,7 +58,7 @@ HOLDS = {
         assert (found.name, found.major, found.minor, found.multi_processor_count) == ("NVIDIA H200", 9, 0, 132)
         assert (found.warp_size, found.regs_per_multiprocessor, found.max_threads_per_multi_processor) == (32, 65536, 2048)
         assert found.shared_memory_per_block_optin == 232448 and found.shared_memory_per_multiprocessor == 233472
-        assert found.total_memory >> 30 == 139 and found.L2_cache_size == 60 << 20
+        assert found.total_memory >> 30 == 139 and found.L2_cache_size == 60 << 20 and found.pci_bus_id >= 0
     """,
     "synchronize": "torch.cuda.synchronize(); torch.cuda.synchronize(x.device); torch.cuda.set_device(0); torch.cuda.init()",
     "memory": """
@@ -66,6 +66,14 @@ HOLDS = {
         assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated(x.device) == 0
         free, total = torch.cuda.mem_get_info()
         assert 0 < free <= total == torch.cuda.get_device_properties(0).total_memory
+    """,
+    "memory, asked elsewhere": """
+        assert torch.cuda.memory.mem_get_info() == torch.cuda.mem_get_info() and torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+        torch.cuda.set_per_process_memory_fraction(0.9); torch.cuda.reset_accumulated_memory_stats()
+    """,
+    "neither captured nor debugged": """
+        assert not torch.cuda.is_current_stream_capturing() and torch.cuda.get_sync_debug_mode() == 0
+        torch.cuda.set_sync_debug_mode("warn")
     """,
     "the current device": """
         with torch.cuda.device(x.device), torch.cuda.device(0), torch.cuda.device_of(x):
@@ -82,6 +90,10 @@ HOLDS = {
         main.wait_event(side.record_event()); side.synchronize(); x.record_stream(side)
         assert side.query() and isinstance(side.cuda_stream, int)
     """,
+    "streams, asked elsewhere": """
+        assert torch.cuda.streams.Stream().stream_id == 0 and torch.cuda.streams.Event().query()
+        assert torch.cuda.get_stream_from_external(0).query()
+    """,
     "events": """
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record(); end.record(torch.cuda.current_stream()); end.synchronize(); end.wait()
@@ -90,6 +102,7 @@ HOLDS = {
     "seeds": "torch.manual_seed(0); torch.cuda.manual_seed(0); torch.cuda.manual_seed_all(0)",
     "ranges of a profiler": """
         torch.cuda.nvtx.range_push("a"); torch.cuda.nvtx.range_pop()
+        torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("a"))
         with torch.cuda.nvtx.range("a"):
             pass
     """,
@@ -194,6 +207,11 @@ HAS_NO_ANSWER = {
     "torch.cuda.graph(None)": "needs a GPU: torch.cuda.graph",
     "torch.cuda.memory_snapshot()": "needs a GPU: torch.cuda.memory_snapshot",
     "torch.Stream(device='cuda')": "PyTorch is not linked with support for cuda devices",
+    "torch.cuda.profiler.start()": "needs a GPU: torch.cuda.cudart",
+    "torch.cuda.graph_pool_handle()": "needs a GPU: torch.cuda.graph_pool_handle",
+    "torch.cuda.list_gpu_processes()": "needs a GPU: torch.cuda.list_gpu_processes",
+    "triton.runtime.driver.active.map_python_to_cpp_type('fp32')": "'AbsentGpu' object has no attribute",
+    "torch.cuda.nccl.version()": "module 'torch._C' has no attribute '_nccl",
     "scaled.device_caches": "'InterpretedFunction' object has no attribute",
     "made_elsewhere.warmup(x, BLOCK=16, grid=(1,))": "needs a GPU: made_elsewhere cannot be compiled here",
 }

@@ -204,7 +204,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
     "divergent": ("if (threadIdx.x < 16)\n __syncthreads();\n else\n __syncthreads();\n y[0] = 1;", "1, 32", "divergent_barrier", "all threads of a block must come to the same one"),
     "lanes_missing": ("if (threadIdx.x < 8) y[0] = __shfl_down_sync(0xffffffff, x[0], 1); else __syncthreads();", "1, 32", "deadlock", "waits at __shfl_down_sync"),
     "mask": ("float v = __shfl_sync(0x1, x[0], 0); if (threadIdx.x == 0) y[0] = v;", "1, 32", "warp_mask", "does not name it"),
-    "misaligned": ("if (threadIdx.x == 0) { float4 v = *(const float4*)(x + 1); y[0] = v.x + v.w; }", "1, 32", "misaligned", "takes 16 bytes at once"),
+    "misaligned": ("if (threadIdx.x == 0) { float4 v = *(const float4*)(x + 1); y[0] = v.x + v.w; }", "1, 32", "misaligned", "from x[1], whose address is not a multiple of 16"),
     "assertion": ("assert(n < 0); y[0] = 1;", "1, 32", "trap", "assert(n < 0)"),
 }  # fmt: skip
 LIMITS = {
@@ -978,6 +978,15 @@ def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None
         build(tmp_path, '#include <cuda_runtme.h>\nextern "C" void f(float* y) {}\n')
 
 
+def test_a_file_may_ask_whether_nvcc_builds_it(tmp_path: Path, x: np.ndarray) -> None:
+    asked = "!defined(__NVCC__) || __CUDACC_VER_MAJOR__ < 11 || CUDA_VERSION < 11000 || CUDART_VERSION / 1000 != __CUDACC_VER_MAJOR__"
+    library = build(
+        tmp_path,
+        f'#if {asked}\n#error "not nvcc"\n#endif\nextern "C" void f(const float* x, float* y, int n, int m) {{}}\n',
+    )
+    call(library, "f", x, 1, 1)
+
+
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 @pytest.mark.parametrize(
     ("code", "name"),
@@ -1063,20 +1072,31 @@ TOLD: dict[str, tuple[str, str, str | None, str]] = {
     "reads_y": ("if (threadIdx.x < n) y[threadIdx.x] = 2 * y[threadIdx.x];", "1, 32", "unwritten_output", "reads y[0] in line 3, where nothing has been written yet: the output's old contents are arbitrary"),
     "adds_to_y": ("atomicAdd(y, 1.0f);", "1, 32", "unwritten_output", "reads y[0] in line 3"),
     "reads_y_in_fours": ("y[0] = 1; y[1] = ((const float4*)y)->w;", "1, 1", "unwritten_output", "reads y[3] in line 3"),
+    "reads_new_memory": ("if (threadIdx.x < n) y[threadIdx.x] = scratch[threadIdx.x];", "1, 32", "unwritten_memory", "reads byte 0 of memory from cudaMalloc in line 3, where nothing has been written yet: its old contents are arbitrary"),
+    "reads_filled_memory": ("if (threadIdx.x < n) y[threadIdx.x] = filled[threadIdx.x];", "1, 32", None, ""),
+    "reads_beyond_new_memory": ("y[0] = filled[400];", "1, 1", "out_of_bounds", "reads byte 1600 of memory from cudaMalloc, 1 past the last of its 1600 bytes (line 3)"),
+    "reads_freed_memory": ("if (threadIdx.x < n) y[threadIdx.x] = gone[threadIdx.x];", "1, 32", "use_after_free", "reads memory that has been freed (line 3)"),
+    "assertion_of_cassert": ("assert(n < 0); y[0] = 1;", "1, 32", "trap", "stopped the kernel: assert(n < 0) in line 3"),
     "reads_what_it_wrote": ("y[threadIdx.x] = 1; y[threadIdx.x] += 1; atomicExch(y + 40 + threadIdx.x, 1.0f);", "1, 32", None, ""),
 }  # fmt: skip
+
+
+MEMORY = (
+    "float *scratch, *filled, *gone; cudaMalloc(&scratch, 1600); cudaMalloc(&filled, 1600); cudaMalloc(&gone, 1600);"
+)
+MEMORY += " cudaMemset(filled, 0, 1600); cudaMemset(gone, 0, 1600); cudaFree(gone);"
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Library:
     hosts = "".join(f'#line 2\nextern "C" void {name}(const float* x, float* y, int n, int) {{\n{body} }}\n' for name, (body, _, _) in HOSTS.items())  # fmt: skip
     kernels = "".join(
-        f"#line 2\n__global__ void {name}_kernel(const float* x, float* y, int n) {{\n{body} }}\n"
-        f'extern "C" void {name}(const float* x, float* y, int n, int) {{ {name}_kernel<<<{launch}>>>(x, y, n); }}\n'
+        f"#line 2\n__global__ void {name}_kernel(const float* x, float* y, int n, float* scratch, float* filled, float* gone) {{\n{body} }}\n"
+        f'extern "C" void {name}(const float* x, float* y, int n, int) {{ {MEMORY} {name}_kernel<<<{launch}>>>(x, y, n, scratch, filled, gone); }}\n'
         for name, (body, launch, _, _) in TOLD.items()
     )
     refused = "__global__ void k(float* y) {}\n" + "".join(f'#line 6\nextern "C" void refused_{at}(const float* x, float* y, int, int) {{\nk<<<{launch}>>>(y); }}\n' for at, launch in enumerate(REFUSED))  # fmt: skip
-    return build(tmp_path_factory.mktemp("told"), hosts + kernels + refused)
+    return build(tmp_path_factory.mktemp("told"), "#include <cassert>\n" + hosts + kernels + refused)
 
 
 @pytest.mark.parametrize("name", HOSTS)

@@ -53,6 +53,8 @@ RIGHT = {
     "a dispatch": f'{NEW} AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "any", [&] {{ '
     "any<scalar_t><<<1, 128>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scalar_t(alpha), x.numel()); }); "
     "C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;",
+    "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); "
+    f"any<T><<<at::ceil_div(x.numel(), int64_t(128)), 128>>>{GIVEN.replace('alpha', 'T(alpha)')} return y;",
     "a stream and a guard": f"{NEW} const at::cuda::CUDAGuard guard(x.device()); auto stream = at::cuda::getCurrentCUDAStream(); "
     f"scale<<<2, 64, 0, stream>>>{GIVEN} C10_CUDA_CHECK(cudaGetLastError()); return y;",
 }
@@ -65,7 +67,7 @@ WRONG = {
     f"{NEW} scale<<<1, 2048>>>{GIVEN} C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;": "the launch failed: cudaErrorInvalidConfiguration: line {line} launches scale",
     f"{NEW} scale<<<1, 128>>>{GIVEN.replace('x.numel()', '78')} return y;": r"reads x\[77\], 1 past the last of its 77 elements \(line 4\): consistent with a missing",
     f"auto y = torch::empty({{4}}, x.options()); {ALL}": r"writes the new tensor\[4\], 1 past the last of its 4 elements \(line 4\)",
-    f"{NEW} {ALL.replace('x.data', 'y.data')}": r"unwritten output: .* reads the new tensor\[0\] in line 4",
+    f"{NEW} {ALL.replace('x.data', 'y.data')}": r"unwritten memory: .* reads the new tensor\[0\] in line 4",
     f"auto y = torch::empty(x.sizes()); {ALL}": r"host memory: .* writes the new tensor\[0\] in line 4, which lies in the host's memory",
     "return x.data_ptr<float>()[3] > 0 ? torch::Tensor() : x;": "host access: the host's code reads x in line {line}",
     "return x.to(torch::kDouble);": "needs a GPU: a conversion to another type or device",
@@ -174,6 +176,8 @@ def test_an_entry_that_is_not_bound_is_bound(load: Callable[[str], program.Kerne
         (ENTRY % "return at::gelu(x);", "unsupported", "needs a GPU: f.cu, line 7: gelu is not known"),
         (ENTRY % "return x.mul(alpha);", "unsupported", "line 7: mul is not known"),
         (ENTRY % "return torch::empty_like(x, 1, 2, 3, 4);", "unsupported", "line 7: "),
+        (ENTRY % "at::some_type<float> a; return x;", "unsupported", "line 7: some_type is not known"),
+        (ENTRY % "using T = at::some_type<float>; return x;", "unsupported", "line 7: some_type is not known"),
         (ENTRY % "AT_DISPATCH_V2(x.scalar_type()); return x;", "unsupported", "line 7: AT_DISPATCH_V2"),
         (ENTRY % "retrun x;", "build_failed", r"f.cu:7:\d+: error: .retrun. was not declared"),
         (ENTRY % "return x", "build_failed", "f.cu:7:"),

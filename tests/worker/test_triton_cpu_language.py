@@ -220,6 +220,11 @@ _add(
 _add("while", "y = a * 0\n    i = 0\n    while i < 3:\n        y += a\n        i += 1", "a * 3", rtol=1e-6)
 _add("unrolled", "y = a * 0\n    for i in tl.static_range(3):\n        y += a", "a * 3", rtol=1e-6)
 _add("another function", "y = twice(a)", "a * 2", ALL)
+_add("imported by name", "y = exp2(imported_load(a_ptr + tl.arange(0, N)))", "a.exp2()", rtol=1e-6)
+_add("a reduction imported by name", "y = a * 0 + reduce(a, 0, larger_of)", "a * 0 + a.max()")
+_add("a loop imported by name", "y = a\n    for _ in static_range(2):\n        y = y + y", "a * 4")
+_add("of an enclosing function", "y = thrice(a)", "a * 3")
+_add("def in a docstring", "y = documented(a)", "a * 2")
 _add("a tuple", "c = (a, b)\n    y = c[0] - c[1]", "a - b", ALL)
 _add(
     "masked with other",
@@ -283,6 +288,8 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 import json
 import torch, triton, triton.language as tl
+from triton.language import load as imported_load, reduce, static_range
+from triton.language.math import exp2
 from grader.worker import interpreting
 
 N = {N}
@@ -294,6 +301,28 @@ def larger_of(a, b):
 @triton.jit
 def twice(a):
     return a + a
+
+def scaled_by(number):
+    factor = tl.constexpr(number)
+
+    @triton.jit
+    def product(a):
+        return a * factor
+
+    @triton.jit
+    def scaled(a):
+        return product(a)
+
+    return scaled
+
+thrice = scaled_by(3)
+
+@triton.jit
+def documented(a):
+    '''As
+    def documented(a): return a + a
+    '''
+    return twice(a)
 """
 KERNEL = """
 @triton.jit
@@ -334,6 +363,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     file.write_text(HEAD + "".join(kernels) + TAIL.replace("COUNT", str(len(TABLE))), encoding="utf-8")
     run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert run.returncode == 0, run.stderr[-2000:]
+    assert "RuntimeWarning" not in run.stderr  # numpy's
     return dict(zip(TABLE, json.loads(run.stdout.splitlines()[-1]), strict=True))
 
 

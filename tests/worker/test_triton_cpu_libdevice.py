@@ -67,3 +67,13 @@ def test_each_is_a_symbol_of_cudas() -> None:
 def test_what_is_not_there_says_that_a_gpu_has_to_grade_it(symbol: str) -> None:
     with pytest.raises(NotImplementedError, match="only a GPU can grade it"):
         of_gpu(symbol, X)
+
+
+def test_functions_of_the_gpu_alone_need_one() -> None:
+    from grader.worker.gpu_only import REFUSALS
+
+    libdevice.provide()
+    for name in ("globaltimer", "smid", "num_warps"):
+        with pytest.raises((AttributeError, NotImplementedError)) as refused:
+            getattr(tl.extra.cuda, name)()
+        assert REFUSALS.search(str(refused.value))

@@ -13,7 +13,15 @@ from grader.worker.triton_cpu import patches
 from tests.conftest import ROOT
 
 WORKER = ROOT / "grader" / "worker"
-OWNERS = ("ASTTransformer", "InterpreterBuilder", "TensorHandle", "GridExecutor", "InterpretedFunction", "interpreter")
+OWNERS = (
+    "ASTTransformer",
+    "FunctionRewriter",
+    "GridExecutor",
+    "InterpretedFunction",
+    "InterpreterBuilder",
+    "TensorHandle",
+)
+OWNERS += ("interpreter",)
 ADDED = {
     "InterpreterBuilder.get_bf16",
     "InterpreterBuilder.create_descriptor_reduce",

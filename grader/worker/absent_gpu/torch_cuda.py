@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ BLOCK_BYTES = 48 << 10  # of shared memory, for a block that does not ask for mo
 class Stream:
     """A stream, whose work is always done."""
 
-    device, device_index, cuda_stream, priority = GPU, 0, 0, 0
+    device, device_index, stream_id, cuda_stream, priority = GPU, 0, 0, 0, 0
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         on_cpu(device)
@@ -153,6 +154,9 @@ def properties(gpu: Gpu) -> SimpleNamespace:
         memory_bus_width=gpu.memory_bits,
         is_integrated=0,
         is_multi_gpu_board=0,
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
         gcnArchName="",
         uuid="",
     )
@@ -165,15 +169,18 @@ def results(gpu: Gpu) -> dict[str, Any]:
         **dict.fromkeys(("is_available", "is_initialized", "is_tf32_supported"), True),
         **dict.fromkeys(("init", "_lazy_init", "synchronize", "set_device", "empty_cache", "ipc_collect")),
         **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")),
+        **dict.fromkeys(("reset_accumulated_memory_stats", "set_per_process_memory_fraction", "set_sync_debug_mode")),
         **dict.fromkeys(("memory_allocated", "memory_reserved", "memory_cached"), 0),  # nobody counts the bytes
         **dict.fromkeys(("max_memory_allocated", "max_memory_reserved", "max_memory_cached"), 0),
-        "memory_stats": {},
+        "memory_stats": Counter(),
         "memory_summary": "",
         "mem_get_info": (total, total),
         "is_bf16_supported": gpu.capability >= (8, 0),
         "device_count": 1,
         "current_device": 0,
         "utilization": 0,
+        "is_current_stream_capturing": False,
+        "get_sync_debug_mode": 0,
         "can_device_access_peer": False,
         "get_device_name": gpu.name,
         "get_device_properties": properties(gpu),
@@ -187,8 +194,11 @@ OTHERS: dict[str, Any] = {
     **{name: _of_numbers(None) for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")},
     "initial_seed": _of_numbers(0),
     "get_rng_state": lambda *_: torch.get_rng_state(),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state_all": _of_numbers(None),
     "Stream": Stream,
     "ExternalStream": Stream,
+    "get_stream_from_external": _of_numbers(Stream()),
     "Event": Event,
     "device": Device,
     "device_of": Device,
@@ -200,6 +210,7 @@ OTHERS: dict[str, Any] = {
     # These have no answer.
     **{name: _refusing(name) for name in ("CUDAGraph", "graph", "make_graphed_callables", "CUDAPluggableAllocator")},
     **{name: _refusing(name) for name in ("memory_snapshot", "power_draw", "temperature", "clock_rate")},
+    **{name: _refusing(name) for name in ("cudart", "graph_pool_handle", "list_gpu_processes", "memory_usage")},
 }
 ACCELERATOR = {  # torch.accelerator
     "is_available": lambda: True,
@@ -208,12 +219,18 @@ ACCELERATOR = {  # torch.accelerator
     "current_device_index": lambda: 0,
     "synchronize": lambda *_: None,
 }
-NVTX = {"range_push": lambda *_, **__: 0, "range_pop": lambda: 0, "mark": lambda *_, **__: None, "range": _nothing}
+NVTX = {
+    **{name: _of_numbers(0) for name in ("range_push", "range_pop", "range_start", "range_end", "mark")},
+    "range": _nothing,
+}
 
 
 def provide(gpu: Gpu) -> None:
-    """Patch torch.cuda, torch.cuda.nvtx and torch.accelerator to answer as this GPU."""
+    """Patch torch.cuda, with modules whose names it has too, torch.cuda.nvtx and torch.accelerator to answer as this GPU."""
     cuda = {name: _of_device(result) for name, result in results(gpu).items()} | OTHERS
     for module, known in ((torch.cuda, cuda), (torch.cuda.nvtx, NVTX), (torch.accelerator, ACCELERATOR)):
         for name, answer in known.items():
             setattr(module, name, answer)
+    for module in (torch.cuda.memory, torch.cuda.streams, torch.cuda.profiler):
+        for name in vars(module).keys() & cuda.keys():
+            setattr(module, name, cuda[name])

@@ -39,6 +39,7 @@ STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a stati
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
     r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
+    r"in namespace (?P<owner>[‘'](?:torch|at|c10)\b)?.* does not name a (?:template )?type|"
     r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?|is not a namespace-name)"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
@@ -210,6 +211,7 @@ def refuse_unknown(said: str, source: str, left_out: Sequence[str] = ()) -> None
         if (
             CUDAS.match(name)
             or found["space"]
+            or found["owner"]
             or (member and STRUCTS.search(found.string[found.start() : found.string.find("\n", found.end())]))
         ):
             raise Unsupported(int(line), member or name, header=header, known=False)

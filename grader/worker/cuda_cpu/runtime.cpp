@@ -101,7 +101,7 @@ struct Region {
     Kind kind;
     uint32_t written_in, read_in;  // first stretch of the last launch that did
     Touches touches;
-    std::vector<uint8_t> written;  // for each word of an output: whether it was written
+    std::vector<uint8_t> written;  // for each word of an output or of new memory: whether it was written
     int tensor;                    // its number in a trace
 };
 
@@ -139,6 +139,7 @@ uint32_t stretch = 0, block_first = 1, launch_first = 1;   // the running one; t
 std::multimap<size_t, void*> spare;                        // mappings for touches, from earlier calls
 size_t spare_bytes = 0;
 std::vector<std::pair<uintptr_t, std::string>> empties;    // tensors without elements
+std::vector<std::pair<uintptr_t, uintptr_t>> freed;        // by the student's code in this call
 std::vector<std::pair<uintptr_t, uintptr_t>> symbols;      // variables whose device address was asked for
 const cuda_cpu::Config* config = nullptr;
 void (*entry)(void*) = nullptr;
@@ -488,9 +489,10 @@ void abandon() {
 std::string element_of(const Region& r, uintptr_t address) {
     intptr_t index = (intptr_t(address) - intptr_t(r.start)) / r.element;
     intptr_t length = (r.end - r.start) / r.element;
-    std::string text = r.name + "[" + std::to_string(index) + "]";
+    const char* unit = r.element == 1 ? "byte" : "element";
+    std::string text = r.element == 1 ? "byte " + std::to_string(index) + " of " + r.name : r.name + "[" + std::to_string(index) + "]";
     if (address < r.start) return text + ", before its start";
-    if (index >= length) return text + ", " + std::to_string(index - length + 1) + " past the last of its " + count(length, "element");
+    if (index >= length) return text + ", " + std::to_string(index - length + 1) + " past the last of its " + count(length, unit);
     return text;
 }
 
@@ -504,12 +506,16 @@ void out_of_bounds(uintptr_t address, bool write, uintptr_t place) {
     std::string empty;  // tensors without elements have no address of their own
     for (auto& [start, name] : empties)
         if (address - start < 4096) empty += (empty.empty() ? "" : " or ") + name;
-    std::string what = nearest         ? element_of(*nearest, address)
+    bool is_freed = false;
+    for (auto& [start, end] : freed) is_freed |= address >= start && address < end;
+    if (is_freed) nearest = nullptr, empty.clear();
+    std::string what = is_freed         ? "memory that has been freed"
+                       : nearest        ? element_of(*nearest, address)
                        : !empty.empty() ? empty + ", which has no elements"
                        : address < 4096 ? "address " + std::to_string(address) + ", a null pointer"
                                         : "memory that is not the device's";
     bool past = nearest ? (!nearest->mapped || nearest->element > 1) && address >= nearest->end && distance < 1024 * uintptr_t(nearest->element) : !empty.empty();
-    give_up("out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
+    give_up(is_freed ? "use_after_free" : "out_of_bounds", who() + (write ? " writes " : " reads ") + what + " (line {place})" +
                                  (past ? ": consistent with a missing or wrong check of the index against {sizes}" : ""),
             place, 0, cudaErrorIllegalAddress);
 }
@@ -567,12 +573,13 @@ void touch_global(Region& r, uintptr_t address, size_t bytes, bool write, bool a
               atomic, place, [&] { return element_of(r, address + i); });
 }
 
-// The bytes of an output must be written before they are read.
+// The bytes of an output, and of new memory, must be written before they are read.
 void check_written(Region& r, uintptr_t address, size_t bytes, bool write, bool reads, uintptr_t place) {
     for (size_t offset = address - r.start; offset < address + bytes - r.start; offset += 4) {
         if (reads && !r.written[offset / 4])
-            return give_up("unwritten_output", who() + " reads " + element_of(r, r.start + offset) +
-                                                   " in line {place}, where nothing has been written yet: the output's old contents are arbitrary", place);
+            return give_up(r.mapped ? "unwritten_memory" : "unwritten_output",
+                           who() + " reads " + element_of(r, r.start + offset) + " in line {place}, where nothing has been written yet: " +
+                               (r.mapped ? "its" : "the output's") + " old contents are arbitrary", place);
         r.written[offset / 4] |= write;
     }
 }
@@ -786,6 +793,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     for (auto at = regions.begin(); at != regions.end();) {
         bool keep = at->second.mapped && at->second.mapped < limit && !fault.is;
         if (keep) give_back_touches(at->second.touches);
+        if (sample) at->second.written.clear();
         at = keep ? std::next(at) : remove_region(at);
     }
     fault = Fault{};
@@ -793,7 +801,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     launches = 0;
     off_stream.clear();
     output_low = output_high = output_end = 0, end_known = true;
-    empties.clear();
+    empties.clear(), freed.clear();
     order = new_order;
     base = cuda_cpu_base();
     if (modules.empty()) dl_iterate_phdr(add_module, reinterpret_cast<void*>(shared));
@@ -821,7 +829,6 @@ void* cuda_cpu_tensor(size_t bytes, int element, int on_device) {
     if (allocate(&memory, bytes, "the new tensor", on_device ? DEVICE : PAGEABLE) != cudaSuccess || !memory) return nullptr;
     Region& r = regions.find(uintptr_t(memory) + bytes)->second;
     r.element = element;
-    if (!sample && on_device) r.written.resize((bytes + 3) / 4);
     return memory;
 }
 // Copies a returned tensor into the judge's output. Bytes that were never written are not copied.
@@ -909,8 +916,11 @@ struct Mismatch { Where where; const void* type; unsigned char log_alignment, ki
 void __ubsan_handle_type_mismatch_v1(Mismatch* data, uintptr_t pointer) {
     if (!running || !pointer) return;
     unsigned alignment = 1u << data->log_alignment;
-    if (pointer % alignment)
-        give_up("misaligned", who() + " takes " + std::to_string(alignment) + " bytes at once, in line {place}, from an address that is not a multiple of " + std::to_string(alignment), PLACE, 0, cudaErrorMisalignedAddress);
+    if (pointer % alignment == 0) return;
+    const Region* r = find_region(pointer);
+    const std::string of = std::to_string(alignment), from = r ? element_of(*r, pointer) + ", whose address" : "an address that";
+    give_up("misaligned", who() + " takes " + of + " bytes at once, in line {place}, from " + from + " is not a multiple of " + of, PLACE, 0,
+            cudaErrorMisalignedAddress);
 }
 
 // The kernel's calls --------------------------------------------------------------------------------------------------------------
@@ -1136,6 +1146,7 @@ cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind) 
     if (!left_out(bytes)) memset(memory, POISON, bytes);
     *pointer = memory;
     Region& r = add_region(memory, bytes, name, 1, length, kind);
+    if (kind == DEVICE && !sample && bytes <= LARGE_BYTES) r.written.resize((bytes + 3) / 4);
     if (tracing::on && (kind == DEVICE || kind == MANAGED)) r.tensor = tracing::add_tensor(name, bytes, false, callers());
     return cudaSuccess;
 }
@@ -1175,7 +1186,10 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes, unsigned) { return allo
 cudaError_t cudaFree(void* pointer) {
     if (sticky != cudaSuccess || !pointer) return sticky;
     for (auto at = regions.begin(); at != regions.end(); ++at)
-        if (at->second.start == uintptr_t(pointer)) return remove_region(at), cudaSuccess;
+        if (at->second.start == uintptr_t(pointer)) {
+            freed.emplace_back(at->second.start, at->second.end);
+            return remove_region(at), cudaSuccess;
+        }
     return last_error = cudaErrorInvalidValue;
 }
 cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
-from triton.language.extra import libdevice
+import triton.language as tl
+from triton.language.extra import cuda, libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 
@@ -77,7 +78,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def provide() -> None:
-    """Patch the interpreter, and replace the stubs of `triton.language.extra.libdevice` by CUDA's declarations."""
+    """Patch the interpreter, replace the stubs of `triton.language.extra.libdevice` by CUDA's declarations, and let
+    kernels call the other functions of `triton.language.extra.cuda`, of which most need a GPU.
+    """
     interpreter.InterpreterBuilder.create_extern_elementwise = _create_extern_elementwise
     declared = {name: _bound(one) for name, one in vars(cuda_libdevice).items() if _is_function(one, cuda_libdevice)}
     for name, stub in list(vars(libdevice).items()):
@@ -85,6 +88,9 @@ def provide() -> None:
             setattr(libdevice, name, declared.get(name) or functools.partial(_refuse, name))
     for name, function in declared.items():
         setattr(cuda_libdevice, name, function)
+    for name, function in list(vars(cuda).items()):
+        if tl.core.is_builtin(function):
+            setattr(cuda, name, _bound(function))
 
 
 def _is_function(one: Any, module: ModuleType) -> bool:

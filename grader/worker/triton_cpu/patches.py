@@ -109,6 +109,12 @@ PATCHES = (
         "no plan",
     ),
     Patch(
+        ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
+        "triton_cpu/names",
+        "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on",
+        "no plan",
+    ),
+    Patch(
         ("InterpretedFunction.run",),
         "absent_gpu/kernels",
         "a warmup compiles nothing, and a launch returns nothing",

@@ -33,8 +33,13 @@
 #define __launch_bounds__(...)  // `rewrite.py` has put it into the kernel
 #define __align__(n) alignas(n)
 #define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_BUILD__ 0
 #define __CUDA_ARCH__ 900
 #define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
 #ifndef __clang__
 #define __builtin_assume(condition) ((void)0)
 #endif

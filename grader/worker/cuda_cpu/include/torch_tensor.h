@@ -280,6 +280,9 @@ public:
     Tensor reshape(IntArrayRef sizes) const { return view(sizes); }
     Tensor flatten() const { return view({-1}); }
     inline Tensor clone() const;
+    inline Tensor new_empty(IntArrayRef sizes) const;
+    inline Tensor new_empty(IntArrayRef sizes, TensorOptions options) const;
+    inline Tensor new_zeros(IntArrayRef sizes) const;
     const Tensor& copy_(const Tensor& from) const {
         if (from.numel() != numel() || from.scalar_type() != scalar_type()) throw NotOnCpu("copy_ between tensors of different shapes or types");
         if (numel()) (void)cudaMemcpy(data_ptr(), from.data_ptr(), nbytes(), cudaMemcpyDefault);
@@ -339,6 +342,9 @@ inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) { return empt
 inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
 inline Tensor zeros_like(const Tensor& like, TensorOptions options) { return zeros(like.sizes(), options); }
 inline Tensor Tensor::clone() const { return empty(sizes(), options()).copy_(*this); }
+inline Tensor Tensor::new_empty(IntArrayRef sizes) const { return empty(sizes, options()); }
+inline Tensor Tensor::new_empty(IntArrayRef sizes, TensorOptions options) const { return empty(sizes, options); }
+inline Tensor Tensor::new_zeros(IntArrayRef sizes) const { return zeros(sizes, options()); }
 inline std::optional<Device> device_of(const Tensor& tensor) { return tensor.device(); }
 
 using TensorList = std::vector<Tensor>;
@@ -386,6 +392,13 @@ inline void check(cudaError_t error) {
 }  // namespace cuda
 using DeviceGuard = cuda::CUDAGuard;
 using OptionalDeviceGuard = cuda::CUDAGuard;
+struct NoGradGuard {
+    NoGradGuard() {}  // so that an unused guard is no warning
+};
+template <class T> constexpr T ceil_div(T number, T by) { return (number + by - 1) / by; }
+// The type to compute in: float for the 16-bit types.
+template <class T> using opmath_type = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+template <class T, bool> using acc_type = opmath_type<T>;
 template <class T> using optional = std::optional<T>;
 constexpr std::nullopt_t nullopt = std::nullopt;
 }  // namespace c10

@@ -1,0 +1,64 @@
+"""Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, and
+functions that a file imports from Triton's language by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import triton.language as tl
+from triton.runtime.interpreter import FunctionRewriter
+
+LOOPS = (tl.range, tl.static_range)  # as they are before the interpreter replaces them
+
+
+def provide() -> None:
+    """Have the interpreter, which compiles a kernel's text anew, compile the text inside a function whose parameters are
+    those names.
+    """
+    execute = FunctionRewriter._compile_and_exec
+
+    def executed(rewriter: Any, tree: ast.Module) -> Any:
+        own = _own_names(rewriter.fn)
+        if not own:
+            return execute(rewriter, tree)
+        (kernel,) = tree.body
+        header = f"def {rewriter.fn.__name__}({', '.join(own)}): return {rewriter.fn.__name__}"
+        enclosing: Any = ast.parse(header).body[0]
+        enclosing.body.insert(0, kernel)
+        return execute(rewriter, ast.Module([enclosing], []))(**own)
+
+    FunctionRewriter._compile_and_exec = executed
+    # The interpreter takes the last line that begins with `def`, which may be a docstring's.
+    FunctionRewriter._find_def = lambda _, lines: next(
+        number for number, line in enumerate(lines, 1) if line.lstrip().startswith("def ")
+    )
+
+
+def _own_names(function: Any) -> dict[str, Any]:
+    code, scope = function.__code__, function.__globals__
+    found = {name: scope[name] for name in code.co_names if _is_of_the_language(scope.get(name))}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        found[name] = cell.cell_contents
+    return {name: _interpreted(one) if _is_of_the_language(one) else one for name, one in found.items()}
+
+
+def _is_of_the_language(value: Any) -> bool:
+    """Whether a value is a function that the interpreter replaces in Triton's language, and only there."""
+    known = tl.core.is_builtin(value) and value.__module__ in (tl.core.__name__, tl.math.__name__)
+    return known or any(value is one for one in LOOPS)
+
+
+def _interpreted(function: Any) -> Callable[..., Any]:
+    """The interpreter's function, which is in place while a kernel runs."""
+    name = function.__name__
+    owner = tl if hasattr(tl, name) else tl.math
+
+    @functools.wraps(function, updated=())  # without the mark of the language's functions
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(owner, name)(*arguments, **named)
+
+    return call
