@@ -23,7 +23,7 @@ from grader.submission import MAX_FILE_BYTES
 METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
 CANVAS = re.compile(
-    r"(?:(?P<name>\w+?)_)??(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
+    r"(?:(?=(?:LATE_)?anon_)|(?P<name>\w*?)_)(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
     re.DOTALL,
 )
 AGAIN = re.compile(r"(?P<stem>.+?)-(?:[1-9][0-9]?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?P<suffixes>(?:\.\w+)+)")

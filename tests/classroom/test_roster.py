@@ -178,6 +178,18 @@ def test_the_student_who_is_meant(person: Person, key: str | None) -> None:
     assert (found.key if found else None) == key
 
 
+def test_of_groups_with_names_alike_the_students_own_is_meant() -> None:
+    ada, ben, eve = (
+        Student(key=key, ids={"canvas": key, "group": group})
+        for key, group in (("ada", "Team 1"), ("ben", "Team 1"), ("eve", "team-1"))
+    )
+    students = ClassList([*ROSTER, ada, ben, eve])
+    assert students.group(Person("team1"), eve) == [eve]
+    assert students.group(Person("team1"), ben) == [ada, ben]
+    assert students.group(Person("team1"), ROSTER[0]) == []
+    assert students.group(Person("team1"), None) == [], "nobody knows which"
+
+
 @pytest.mark.parametrize(
     ("person", "words"),
     [
