@@ -63,7 +63,7 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
         said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
-        if not said or (said.get("name") == "Points Possible" and len(said) == 1):  # a row of Canvas'
+        if not said or (set(said) <= {"name", "last"} and "Points Possible" in said.values()):  # a row of Canvas'
             continue
         student = _student(said, taken)
         same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]

@@ -44,6 +44,11 @@ def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
             Student(key="al12", name="Lovelace, Ada", ids={"sid": "0012", "login": "al12", "canvas": "4711"}),
             ["columns of roster.csv that are not used: Section, Lab 1 (7), Final Score"],
         ),
+        (  # Canvas' gradebook with a column for each name
+            "LastName,FirstName,ID,SIS Login ID,Lab 1 (7)\n    Points Possible,,,,10\nLovelace,Ada,4711,al12,9\n",
+            Student(key="al12", name="Ada Lovelace", ids={"login": "al12", "canvas": "4711"}),
+            ["columns of roster.csv that are not used: Lab 1 (7)"],
+        ),
         (  # Moodle's grading worksheet
             "Identifier,Full name,Email address,Status,Grade\nParticipant 657001,Ada Lovelace,ada@uni.edu,Submitted,\n",
             Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "moodle": "657001"}),
