@@ -26,7 +26,7 @@ EMAILS = ("email", "emailaddress", "mail", "login", "sisloginid")
 MOODLE_IDS = ("moodle", "moodleid", "identifier", "participant")
 CANVAS_COLUMN = re.compile(r"(?P<title>.+?) \((?P<id>\d+)\)\s*")
 KEPT = ("ex", "n/a")  # of Canvas': the student is excused, or has not to hand in
-NO_STUDENT = ("points possible", "manual posting")  # rows below Canvas' header that have no ids
+NO_STUDENT = "points possible"  # a row below Canvas' header; that of "Manual Posting" has no name either
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\d+,\d+"), re.compile(r"\d+\.\d+")
 
 # What a row says about its student: a word for messages, a value, and the kinds of ids that the value may be; none: it is a name.
@@ -88,8 +88,9 @@ def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
         return [*found, ("Student", ", ".join(filter(None, (values.get(at[one], "") for one in names))), ())]
 
     def is_students(row: Row) -> bool:
-        *others, (_, name, _) = clues(row)
-        return any(value.strip() for _, value, _ in others) or not folded(name).startswith(NO_STUDENT)
+        *ids, (_, name, _) = clues(row)
+        named = folded(name)
+        return any(value.strip() for _, value, _ in ids) or (named != "" and not named.startswith(NO_STUDENT))
 
     rows = [row for row in sheet.rows if is_students(row)]
     most = [row.values[place] for row in sheet.rows if not is_students(row) and place < len(row.values)]

@@ -96,6 +96,13 @@ def test_who_is_excused_in_canvas_stays_so() -> None:
     assert (filled.graded, filled.notes[1]) == (2, words)
 
 
+def test_the_row_of_canvas_that_says_manual_posting_is_nobodys() -> None:
+    text = CANVAS.replace('"    Points', ',,,,,Manual Posting,,\r\n"    Points')
+    filled = fill_canvas(parsed(text.encode(), "canvas.csv"), GRADES, "8123")
+    assert filled.notes == ("1 rows are of nobody in the class and stay as they are: canvas.csv:8",)
+    assert rows(filled.content)[1][5] == "Manual Posting"
+
+
 def test_canvas_may_have_a_column_for_each_name() -> None:
     text = (
         "LastName,FirstName,ID,SIS Login ID,Section,Lab 3 (8123)\r\n"
