@@ -253,6 +253,8 @@ def _changes(before: Students, after: Students, handins: int, decisions: Sequenc
     lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
     lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
     lines += [f"handed in for the first time: {some(first)}"] * bool(first)
+    late = [one.key for one in (*again, *new) if one.late]
+    lines += [f"late: {some(late)}"] * bool(late)
     if decided:
         takes_back = "`grader class decide RUN WHO --withdraw` takes them back"
         lines.append(f"points by decision stand, whatever the new hand-in earns; {takes_back}: {some(decided)}")

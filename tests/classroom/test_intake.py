@@ -398,13 +398,21 @@ def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:
     attempt = Attempt(number=1, started=FACTS.made, ended=FACTS.made, exit_code=0, place="cpu")
     (graded / "attempt.json").write_text(attempt.model_dump_json())
     told = made.add(
-        exports.canvas([Handed(ADA, {"softmax-1.py": b"new"}), of(BEN, b"2"), of(EVE, b"3"), of("Zoe Zz", b"4")])
+        exports.canvas(
+            [
+                Handed(ADA, {"softmax-1.py": b"new"}, late=True),
+                of(BEN, b"2"),
+                of(EVE, b"3"),
+                Handed("Zoe Zz", {"softmax.py": b"4"}, late=True),
+            ]
+        )
     )
     assert told == [
-        "recognised: Canvas' submissions: files are named as lovelaceada_1001_50007_softmax-1.py",
+        "recognised: Canvas' submissions: files are named as lovelaceada_LATE_1001_50007_softmax-1.py",
         "hand-ins in the export: 4; students changed: 3 of 4",
         "handed in again, the new hand-in counts: alovelace",
         "handed in for the first time: eturing",
+        "late: alovelace, zzzoe",
         "handed in and not in the class before: zzzoe",
         "alovelace: softmax-1.py is taken for softmax.py: Canvas numbers a file that is handed in again",
         f"alovelace: handed in again; the hand-in before was {before['alovelace'].handin}",
