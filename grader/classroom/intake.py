@@ -17,7 +17,9 @@ from grader.classroom.handins import HandIn, Kept, Person, keep
 from grader.classroom.model import NOTHING, Decision, Run, Student, Students
 from grader.classroom.platforms import Export, recognise
 from grader.classroom.roster import Ambiguous, ClassList, differing, name_forms, read_roster, some
-from grader.runfolder import alone_in, remove
+from grader.runfolder import abandoned, alone_in, remove
+
+DRAFT = ".grader-new-"
 
 
 @dataclass(frozen=True)
@@ -141,17 +143,21 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_source(order.source) as source:
         export = recognise(source, {*order.wanted, *order.known}, order.platform)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        drafts = f"{DRAFT}{folder.name}-"
+        for left in abandoned(folder.parent, drafts):  # by a killed command
+            remove(left)
+        draft = Path(tempfile.mkdtemp(prefix=drafts, dir=folder.parent))
         try:
             made = RunFolder(draft)
             made.handins.mkdir()
-            intake = _intake(made, order, ClassList(listed))
-            intake.take(export)
-            students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
-            made.write(run)
-            made.write(students)
-            os.sync()
-            publish(draft, folder)
+            with alone_in(draft):
+                intake = _intake(made, order, ClassList(listed))
+                intake.take(export)
+                students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
+                made.write(run)
+                made.write(students)
+                os.sync()
+                publish(draft, folder)
         except BaseException:
             remove(draft)
             raise

@@ -18,6 +18,7 @@ from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.intake import Order, add_to_class, new_class
 from grader.classroom.model import NOTHING, Attempt, Run, Student
+from grader.runfolder import held
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
@@ -357,6 +358,16 @@ def test_a_folder_that_somebody_else_makes_meanwhile_stays_theirs(made: Class, m
         made.new(exports.folders([of(ADA)]))
     assert [path.name for path in made.run.path.iterdir()] == ["theirs"]
     assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next(made: Class) -> None:
+    """It has students' files."""
+    left, busy, others = (made.folder / f".grader-new-{name}" for name in ("run-1", "run-2", "run2-1"))
+    for folder in (left, busy, others):
+        exports.unpacked({"handins/0/softmax.py": b"1"}, folder)
+    with held(busy):
+        made.new(exports.folders([of(ADA)]))
+    assert sorted(path.name for path in made.folder.glob(".*")) == [busy.name, others.name]
 
 
 def test_copies_are_on_the_disk_before_a_file_names_them(made: Class, monkeypatch: pytest.MonkeyPatch) -> None:
