@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from grader.classroom.archive import open_source
+from grader.classroom.archive import Source, open_source
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
@@ -142,7 +142,7 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
     listed, notes = read_roster(roster) if roster else ([], [])
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_source(order.source) as source:
-        export = recognise(source, {*order.wanted, *order.known}, order.platform)
+        export = _recognised(source, order, listed)
         drafts = f"{DRAFT}{folder.name}-"
         for left in abandoned(folder.parent, drafts):  # by a killed command
             remove(left)
@@ -170,7 +170,7 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
     run.students()  # which says that this is the folder of a class, before anything is written into it
     with open_source(order.source) as source, alone_in(folder):
         before = run.students()
-        export = recognise(source, {*order.wanted, *order.known}, order.platform)
+        export = _recognised(source, order, before.students)
         run.handins.mkdir(exist_ok=True)
         intake = _intake(run, order, ClassList(before.students))
         intake.take(export)
@@ -180,6 +180,11 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
         run.write(after)
     changes = _changes(before, after, len(export.handins), run.decisions())
     return [f"recognised: {export.sentence}", *changes]
+
+
+def _recognised(source: Source, order: Order, students: Iterable[Student]) -> Export:
+    groups = {one.ids["group"] for one in students if "group" in one.ids}
+    return recognise(source, {*order.wanted, *order.known}, order.platform, groups)
 
 
 def _intake(run: RunFolder, order: Order, students: ClassList) -> Intake:

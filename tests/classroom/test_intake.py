@@ -92,7 +92,13 @@ def test_a_group_has_one_hand_in(made: Class) -> None:
     assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, different ones: 1"]
 
 
-GROUPS = {"Project Group 1": (ADA, BEN), "Project Group 11": (EVE, "Zoe Zz"), "": ("Lone Wolf",), "3": ("A B", "C D")}
+GROUPS = {
+    "Team_2": ("E F", "G H"),
+    "Project Group 1": (ADA, BEN),
+    "Project Group 11": (EVE, "Zoe Zz"),
+    "": ("Lone Wolf",),
+    "3": ("A B", "C D"),
+}
 
 
 def one_of(name: str, number: int, content: bytes = b"1") -> Handed:
@@ -109,14 +115,15 @@ def of_groups(made: Class, files: dict[str, bytes | None], roster: str) -> list[
 def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: str) -> None:
     files = exports.canvas_of_groups(
         [
-            Handed("Project Group 1", {"softmax.py": b"1"}, number=1002),
-            Handed("Project Group 11", {"softmax.py": b"2"}, number=1003, late=True),
-            Handed("Lone Wolf", {"softmax.py": b"3"}, number=1005),
-            Handed("3", {"softmax.py": b"4"}, number=1007),
+            Handed("Project Group 1", {"softmax.py": b"1"}, number=1004),
+            Handed("Project Group 11", {"softmax.py": b"2"}, number=1005, late=True),
+            Handed("Lone Wolf", {"softmax.py": b"3"}, number=1007),
+            Handed("3", {"softmax.py": b"4"}, number=1009),
+            Handed("Team_2", {"softmax.py": b"5", "lib.py": b""}, number=1001),
         ]
     )
     told = of_groups(made, files, roster)
-    copies = {one.key: (*made.copy(one.key).values(), one.late) for one in made.run.students().students}
+    copies = {one.key: (made.copy(one.key)["softmax.py"], one.late) for one in made.run.students().students}
     assert copies == {
         "alovelace": (b"1", False),
         "bnakamura": (b"1", False),
@@ -125,14 +132,16 @@ def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: 
         "lwolf": (b"3", False),
         "ab": (b"4", False),
         "cd": (b"4", False),
+        "ef": (b"5", False),
+        "gh": (b"5", False),
     }
     assert made.student("alovelace").ids["group"] == "Project Group 1"
-    assert made.student("alovelace").ids["canvas"] == "1001"
-    assert "handed in by groups, for each of their students: Project Group 1, Project Group 11, 3" in told
+    assert made.student("alovelace").ids["canvas"] == "1003"
+    assert "handed in by groups, for each of their students: Project Group 1, Project Group 11, 3, Team_2" in told
     assert not any("same files" in line or "not in the roster" in line for line in told)
-    again = made.add(exports.canvas_of_groups([Handed("Project Group 1", {"softmax.py": b"9"}, number=1001)]))
+    again = made.add(exports.canvas_of_groups([Handed("Project Group 1", {"softmax.py": b"9"}, number=1003)]))
     assert again[1:3] == [
-        "hand-ins in the export: 1; students changed: 2 of 7",
+        "hand-ins in the export: 1; students changed: 2 of 9",
         "handed in again, the new hand-in counts: alovelace, bnakamura",
     ]
 
@@ -140,13 +149,20 @@ def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: 
 def test_a_roster_with_groups_gives_nobody_the_hand_in_of_one_student(made: Class) -> None:
     told = of_groups(
         made,
-        exports.canvas([one_of(ADA, 1001), one_of(EVE, 1003), one_of("Lone Wolf", 1005)]),
+        exports.canvas([one_of(ADA, 1003), one_of(EVE, 1005), one_of("Lone Wolf", 1007)]),
         exports.canvas_groups(GROUPS),
     )
-    assert [one.key for one in made.run.students().students if not one.handin] == ["bnakamura", "zzz", "ab", "cd"]
+    assert [one.key for one in made.run.students().students if not one.handin] == [
+        "ef",
+        "gh",
+        "bnakamura",
+        "zzz",
+        "ab",
+        "cd",
+    ]
     assert "the same files: alovelace, eturing, lwolf" in told
     made.run.path.rename(made.folder / "other")
-    told = of_groups(made, exports.canvas([one_of(EVE, 1003), one_of("Zoe Zz", 1004)]), exports.canvas_groups(GROUPS))
+    told = of_groups(made, exports.canvas([one_of(EVE, 1005), one_of("Zoe Zz", 1006)]), exports.canvas_groups(GROUPS))
     assert not any("same files" in line for line in told), "a group whose students are graded one by one"
 
 
