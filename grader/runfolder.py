@@ -52,10 +52,13 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def abandoned() -> list[Path]:
-    """Folders of this user's runs in which no process works any more, as after SIGKILL."""
+def abandoned(where: Path | None = None, prefix: str = PREFIX) -> list[Path]:
+    """Folders of this user's in which no process works any more, as after SIGKILL: those of runs, or those below `where`
+    whose names begin with `prefix`.
+    """
     found = []
-    for folder in sorted(Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*")):
+    around = (where or Path(tempfile.gettempdir())).resolve()
+    for folder in sorted(path for path in around.iterdir() if path.name.startswith(prefix)):
         with contextlib.suppress(OSError), _opened(folder, os.O_NOFOLLOW) as descriptor:
             if os.fstat(descriptor).st_uid == os.geteuid():
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from grader.classroom.grades import Ended, Grades, changes_of_counting, number
 from grader.classroom.model import Student
+from grader.classroom.roster import some
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Outcome, Points, Report, SpeedCaseResult
 
@@ -73,12 +74,12 @@ def differences(grades: Grades, start: int | None = None, to: int | None = None)
         start, to: numbers of attempts to compare instead.
     """
     changed: list[Change] = []
-    notes: list[str] = []
+    missing: dict[str, list[str]] = {}
     same = 0
     for student in grades.students:
         pair = _pair(grades, student, start, to)
         if isinstance(pair, str):
-            notes += [f"{student.key}: {pair}"] * bool(pair)
+            missing.setdefault(pair, []).append(student.key)
             continue
         before, after = pair
         groups = tuple(compared(read_report(before.folder / REPORT), read_report(after.folder / REPORT)))
@@ -86,7 +87,8 @@ def differences(grades: Grades, start: int | None = None, to: int | None = None)
             same += 1
             continue
         changed.append(Change(student, before, after, groups, grades.of(student).override is not None))
-    return Differences(tuple(changed), same, tuple(notes))
+    notes = tuple(f"{why}: {some(keys)}" for why, keys in missing.items() if why)
+    return Differences(tuple(changed), same, notes)
 
 
 def _pair(grades: Grades, student: Student, start: int | None, to: int | None) -> tuple[Ended, Ended] | str:

@@ -382,7 +382,8 @@ def leaderboard_(
     with failures("interrupted"):
         if markdown and csv:
             raise ClassError("one of --markdown and --csv is wanted")
-        boards = leaderboard.leaderboard(Grades(RunFolder(run)))
+        grades = Grades(RunFolder(run))
+        boards = leaderboard.leaderboard(grades)
         if markdown or csv:
             typer.echo(leaderboard.markdown(boards) if markdown else leaderboard.table(boards), nl=False)
         for board in [] if markdown or csv else boards:
@@ -393,3 +394,6 @@ def leaderboard_(
             console.print(table)
         if not boards:
             complaints.print(plain("note: no report has a measured speed: speed needs a GPU", "yellow"))
+        elif not any(one.alias for one in grades.students):
+            words = "no student has an alias: the roster's column `alias` says who is listed, and under which name"
+            complaints.print(plain(f"note: {words}", "yellow"), soft_wrap=True)

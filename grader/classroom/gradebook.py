@@ -7,7 +7,7 @@ by ids, logins and emails, and by a name only if the row has none of these. A do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,8 @@ LOGINS = ("login", "loginid", "sisloginid", "username", "user", "email", "emaila
 EMAILS = ("email", "emailaddress", "mail", "login", "sisloginid")
 MOODLE_IDS = ("moodle", "moodleid", "identifier", "participant")
 CANVAS_COLUMN = re.compile(r"(?P<title>.+?) \((?P<id>\d+)\)\s*")
-NO_STUDENT = ("points possible", "manual posting")  # rows below Canvas' header that have no ids
+KEPT = ("ex", "n/a")  # of Canvas': the student is excused, or has not to hand in
+NO_STUDENT = "points possible"  # a row below Canvas' header; that of "Manual Posting" has no name either
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\d+,\d+"), re.compile(r"\d+\.\d+")
 
 # What a row says about its student: a word for messages, a value, and the kinds of ids that the value may be; none: it is a name.
@@ -74,7 +75,8 @@ def refuse_open(grades: Iterable[Grade], form: str, without_open: bool, also_mis
 def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Filled:
     """Canvas' gradebook with these grades in the column of one assignment. Raises ClassError."""
     at = {name.strip(): place for place, name in reversed(list(enumerate(sheet.header)))}
-    if not {"Student", "ID"} <= at.keys():
+    names = ("Student",) if "Student" in at else ("LastName", "FirstName")  # by an option of the gradebook's
+    if not {*names, "ID"} <= at.keys():
         raise ClassError(f"{sheet.name}:1: a gradebook of Canvas has the columns Student and ID; export it there anew")
     assignments = [place for place, name in enumerate(sheet.header) if CANVAS_COLUMN.fullmatch(name.strip())]
     place = _canvas_column(sheet, assignments, column)
@@ -83,15 +85,16 @@ def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
     def clues(row: Row) -> list[Clue]:
         values = dict(enumerate(row.values))
         found = [(name, values.get(at[name], ""), kinds) for name, kinds in ids if name in at]
-        return [*found, ("Student", values.get(at["Student"], ""), ())]
+        return [*found, ("Student", ", ".join(filter(None, (values.get(at[one], "") for one in names))), ())]
 
     def is_students(row: Row) -> bool:
-        *others, (_, name, _) = clues(row)
-        return any(value.strip() for _, value, _ in others) or not folded(name).startswith(NO_STUDENT)
+        *ids, (_, name, _) = clues(row)
+        named = folded(name)
+        return any(value.strip() for _, value, _ in ids) or (named != "" and not named.startswith(NO_STUDENT))
 
     rows = [row for row in sheet.rows if is_students(row)]
     most = [row.values[place] for row in sheet.rows if not is_students(row) and place < len(row.values)]
-    return _filled(sheet, place, rows, clues, grades, most)
+    return _filled(sheet, place, rows, clues, grades, most, KEPT)
 
 
 def _canvas_column(sheet: Sheet, assignments: Sequence[int], column: str) -> int:
@@ -211,11 +214,13 @@ def _filled(
     clues: Callable[[Row], list[Clue]],
     grades: Sequence[Grade],
     most: Sequence[str],
+    kept: Collection[str] = (),
 ) -> Filled:
     """The sheet with the grades of its students; a cell is emptied where nothing was graded.
 
     Args:
         most: cells that have the column's highest points.
+        kept: values that the platform's staff gave instead of points, and that stay.
     """
     owners = _Owners([one.student for one in grades])
     of_row = {row.line: one for row in rows if (one := owners.whose(sheet, row, clues(row)))}
@@ -230,8 +235,9 @@ def _filled(
         map(DECIMAL_POINT.fullmatch, [*most, *values])
     )
     cells: dict[int, str] = {}
+    stay = {row.line for row in rows if column < len(row.values) and folded(row.values[column]) in kept}
     for grade in grades:
-        if (at := lines.get(grade.student.key)) is not None:
+        if (at := lines.get(grade.student.key)) is not None and at not in stay:
             text = "" if grade.earned is None else number(grade.earned)
             cells[at] = text.replace(".", ",") if comma else text
     name = sheet.header[column].strip()
@@ -239,6 +245,8 @@ def _filled(
     without = [shown(one.student) for one in grades if one.student.key not in lines and one.earned is not None]
     notes = _notes("rows are of nobody in the class and stay as they are", strangers)
     notes += _notes("students with a grade have no row", without)
+    excused = [shown(of_row[line]) for line in sorted(stay & of_row.keys())]
+    notes += _notes(f"students have {' or '.join(map(str.upper, kept))} instead of points, which stays", excused)
     notes += [f"{name!r}: {words}" for words in _other_scale(most, grades)]
     return Filled(sheet.filled(column, cells), sum(map(bool, cells.values())), tuple(notes))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from grader.classroom.decisions import told
 from grader.classroom.folder import RunFolder
 from grader.classroom.grades import Grade, Grades
+from grader.classroom.model import Decision
 from grader.classroom.people import shown
 from grader.report.folder import Named, show_named
+from grader.report.index import Override
 from grader.report.json_file import REPORT
 
 MAX_NAMES = 4
@@ -25,16 +28,23 @@ def show_class(folder: RunFolder, output: Path, redact: bool, tell: Callable[[st
 
 def named(grades: Grades) -> list[Named]:
     """The reports that count, each with the names of its students. Students who share a hand-in may count different
-    attempts.
+    attempts, or have their points by a decision.
     """
-    rows: dict[tuple[str, int], list[Grade]] = {}
+    rows: dict[tuple[str, int, Decision | None], list[Grade]] = {}
     for grade in grades:
-        if grade.student.handin:
-            rows.setdefault((grade.student.handin, grade.counting.number if grade.counting else 0), []).append(grade)
+        if grade.student.handin or grade.override:
+            number = grade.counting.number if grade.counting else 0
+            rows.setdefault((grade.student.handin, number, grade.override), []).append(grade)
     return [
-        Named(_names(each), each[0].counting.folder / REPORT if each[0].counting else None, each[0].missing)
-        for each in rows.values()
+        Named(
+            _names(each), each[0].counting.folder / REPORT if each[0].counting else None, each[0].missing, _override(by)
+        )
+        for (_, _, by), each in rows.items()
     ]
+
+
+def _override(decision: Decision | None) -> Override | None:
+    return Override(decision.points or 0, told(decision)) if decision else None
 
 
 def _names(grades: list[Grade]) -> str:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from grader.classroom.archive import open_source
+from grader.classroom.archive import Source, open_source
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
 from grader.classroom.model import NOTHING, Decision, Run, Student, Students
 from grader.classroom.platforms import Export, recognise
-from grader.classroom.roster import Ambiguous, ClassList, differing, read_roster, some
-from grader.runfolder import alone_in, remove
+from grader.classroom.roster import Ambiguous, ClassList, differing, name_forms, read_roster, some
+from grader.runfolder import abandoned, alone_in, remove
+
+DRAFT = ".grader-new-"
 
 
 @dataclass(frozen=True)
@@ -44,30 +46,39 @@ class Intake:
     Attributes:
         listed: keys of the students on the roster, or of the class before this export.
         counted: the hand-in of this export that counts, by a student's key.
-        groups: the keys of the students of each hand-in with the same files, by the name of the copy.
+        owners: the keys of the students of each hand-in with the same files, by the name of the copy.
+        of_groups: the names of the groups that handed in.
+        nameless: names of Canvas' that are neither the student's nor a group's, each with the student's key.
     """
 
     keep: Callable[[HandIn], Kept]
     students: ClassList
     listed: frozenset[str]
     counted: dict[str, HandIn] = field(default_factory=dict)
-    groups: dict[str, list[set[str]]] = field(default_factory=lambda: defaultdict(list))
+    owners: dict[str, list[set[str]]] = field(default_factory=lambda: defaultdict(list))
+    of_groups: list[str] = field(default_factory=list)
+    nameless: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def take(self, export: Export) -> None:
         self.notes += export.notes
         for handin in export.handins:
             kept = self.keep(handin)
-            members = {self._student(handin, person, kept) for person in handin.people}
+            keys = set().union(*(self._assigned(handin, person, kept) for person in handin.people))
             if kept.handin:
-                self.groups[kept.handin].append(members)
-        for groups in self.groups.values():
-            everybody = set().union(*groups)
-            if any(group != everybody for group in groups):
+                self.owners[kept.handin].append(keys)
+        if self.of_groups:
+            self.notes.append(f"handed in by groups, for each of their students: {some(self.of_groups)}")
+        if self.nameless:
+            hint = "if these are groups, a roster with the column `group` gives their other students the hand-in"
+            self.notes.append(f"Canvas names hand-ins after nobody: {some(self.nameless)}; {hint}")
+        for owners in self.owners.values():
+            everybody = set().union(*owners)
+            if any(one != everybody for one in owners) and not self.students.is_group(everybody):
                 self.notes.append(f"the same files: {some(sorted(everybody))}")
 
-    def _student(self, handin: HandIn, person: Person, kept: Kept) -> str:
-        """Assign a hand-in to a student, who is added if unknown. Returns the student's key."""
+    def _assigned(self, handin: HandIn, person: Person, kept: Kept) -> set[str]:
+        """Assign a hand-in to a student, who is added if unknown, or to each student of a group. Returns their keys."""
         notes = list(kept.notes)
         try:
             student = self.students.find(person)
@@ -77,12 +88,23 @@ class Intake:
         else:
             namesakes = [] if student else self.students.namesakes(person)
             notes += [f"has the name of {one}, and other ids" for one in namesakes]
+        group = self.students.group(person, student)
+        if group:
+            self.of_groups.append(group[0].ids["group"])
+        elif "canvas" in person.ids and person.name and student and student.name:
+            is_students = name_forms(person.name) & name_forms(student.name)
+            self.nameless += [] if is_students else [f"{person.name} ({student.key})"]
+        for member in group:
+            if student is None or member.key != student.key:
+                self.students.put(self._with(member, handin, kept, list(kept.notes)))
+        if student is None and group:
+            return {one.key for one in group}
         student = student or self.students.add(person)
         notes += [f"handed in with the {field} {person.ids[field]}" for field in differing(student, person)]
         ids = {**person.ids, **student.ids}
         student = student.model_copy(update={"ids": ids, "name": student.name or person.name})
         self.students.put(self._with(student, handin, kept, notes))
-        return student.key
+        return {student.key, *(one.key for one in group)}
 
     def _with(self, student: Student, handin: HandIn, kept: Kept, notes: list[str]) -> Student:
         """The student with the hand-in, or with the one before if that counts."""
@@ -120,18 +142,22 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
     listed, notes = read_roster(roster) if roster else ([], [])
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open_source(order.source) as source:
-        export = recognise(source, {*order.wanted, *order.known}, order.platform)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        export = _recognised(source, order, listed)
+        drafts = f"{DRAFT}{folder.name}-"
+        for left in abandoned(folder.parent, drafts):  # by a killed command
+            remove(left)
+        draft = Path(tempfile.mkdtemp(prefix=drafts, dir=folder.parent))
         try:
             made = RunFolder(draft)
             made.handins.mkdir()
-            intake = _intake(made, order, ClassList(listed))
-            intake.take(export)
-            students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
-            made.write(run)
-            made.write(students)
-            os.sync()
-            publish(draft, folder)
+            with alone_in(draft):
+                intake = _intake(made, order, ClassList(listed))
+                intake.take(export)
+                students = _students(intake, (*notes, *_strangers(intake, "the roster" if roster else "")))
+                made.write(run)
+                made.write(students)
+                os.sync()
+                publish(draft, folder)
         except BaseException:
             remove(draft)
             raise
@@ -144,7 +170,7 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
     run.students()  # which says that this is the folder of a class, before anything is written into it
     with open_source(order.source) as source, alone_in(folder):
         before = run.students()
-        export = recognise(source, {*order.wanted, *order.known}, order.platform)
+        export = _recognised(source, order, before.students)
         run.handins.mkdir(exist_ok=True)
         intake = _intake(run, order, ClassList(before.students))
         intake.take(export)
@@ -154,6 +180,11 @@ def add_to_class(folder: Path, order: Order) -> list[str]:
         run.write(after)
     changes = _changes(before, after, len(export.handins), run.decisions())
     return [f"recognised: {export.sentence}", *changes]
+
+
+def _recognised(source: Source, order: Order, students: Iterable[Student]) -> Export:
+    groups = {one.ids["group"] for one in students if "group" in one.ids}
+    return recognise(source, {*order.wanted, *order.known}, order.platform, groups)
 
 
 def _intake(run: RunFolder, order: Order, students: ClassList) -> Intake:
@@ -233,6 +264,8 @@ def _changes(before: Students, after: Students, handins: int, decisions: Sequenc
     lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
     lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
     lines += [f"handed in for the first time: {some(first)}"] * bool(first)
+    late = [one.key for one in (*again, *new) if one.late]
+    lines += [f"late: {some(late)}"] * bool(late)
     if decided:
         takes_back = "`grader class decide RUN WHO --withdraw` takes them back"
         lines.append(f"points by decision stand, whatever the new hand-in earns; {takes_back}: {some(decided)}")

@@ -53,7 +53,7 @@ class Student(Strict):
     Attributes:
         key: names the student in commands and files; unique in the class.
         ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the
-            number of the submission that counts.
+            number of the submission that counts, `group` the name of the student's group.
         alias: the name on the leaderboard; empty for none.
         handin: the hand-in that counts; empty if the student handed in nothing that can be graded.
         notes: sentences about the intake, as "kernel.py was handed in twice: kernel-1.py is the later one".

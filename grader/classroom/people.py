@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from grader.classroom.folder import ClassError
 from grader.classroom.model import Student
+from grader.classroom.roster import name_forms
 
 MAX_CANDIDATES = 8
 
@@ -17,9 +18,9 @@ def find(students: Sequence[Student], who: str) -> Student:
     if found := [one for one in students if one.key == who]:
         return found[0]
     wanted = folded(who)
-    ids = {one.key: {folded(one.key), name_of(one.name), *map(folded, one.ids.values())} for one in students}
+    ids = {one.key: {folded(one.key), *map(folded, one.ids.values())} for one in students}
     for fits in (
-        [one for one in students if wanted and (wanted in ids[one.key] or name_of(who) in ids[one.key])],
+        [one for one in students if wanted in ids[one.key] or name_forms(who) & name_forms(one.name)],
         [one for one in students if wanted and (wanted in folded(one.name) or wanted in folded(one.key))],
     ):
         if len(fits) == 1:

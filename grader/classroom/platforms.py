@@ -23,7 +23,7 @@ from grader.submission import MAX_FILE_BYTES
 METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
 CANVAS = re.compile(
-    r"(?:(?P<name>\w+?)_)??(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
+    r"(?:(?=(?:LATE_)?anon_)|(?P<name>\w*?)_)(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
     re.DOTALL,
 )
 AGAIN = re.compile(r"(?P<stem>.+?)-(?:[1-9][0-9]?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?P<suffixes>(?:\.\w+)+)")
@@ -45,18 +45,19 @@ class Export:
     notes: tuple[str, ...] = ()
 
 
-def recognise(source: Source, names: Collection[str], platform: str = "") -> Export:
+def recognise(source: Source, names: Collection[str], platform: str = "", groups: Collection[str] = ()) -> Export:
     """Recognise an export and list its hand-ins.
 
     Args:
         names: the file names of the course.
         platform: one of `PLATFORMS`; empty to recognise it.
+        groups: the names of the class's groups.
 
     Raises:
         ClassError: the source has none of the forms, or not that one.
     """
     for form in [platform] if platform else PLATFORMS:
-        for level in _levels(source):
+        for level in _levels(_named_by_groups(source, groups) if form == "canvas" else source):
             if found := PLATFORMS[form][1](level, names):
                 return replace(found, notes=(*level.notes, *found.notes))
     shown = sorted({entry.path[0] for entry in source.entries} | set(source.top_folders))[:3]
@@ -197,6 +198,19 @@ def _canvas(source: Source, names: Collection[str]) -> Export | None:
     example = next(entry.path[0] for entry in source.entries if CANVAS.fullmatch(entry.path[0]))
     strangers = _unused(others, "is not named as Canvas names files, and is not used")
     return Export(f"Canvas' submissions: files are named as {example}", tuple(handins), strangers)
+
+
+def _named_by_groups(source: Source, groups: Collection[str]) -> Source:
+    """The files of a group Team_7 with names that begin with team7: in Canvas' team_7_1234_ the 7 would be somebody's id."""
+    named = (re.sub(r"\W", "", re.sub(r"_(\d+)_", r"\1", one).lower()) for one in groups)
+    ours = tuple(f"{one}_" for one in sorted(named, key=len, reverse=True) if "_" in one)
+
+    def renamed(entry: Entry) -> Entry:
+        begin = next((one for one in ours if entry.path[-1].startswith(one)), "")
+        name = begin.replace("_", "") + "_" * bool(begin) + entry.path[-1][len(begin) :]
+        return replace(entry, path=(*entry.path[:-1], name))
+
+    return replace(source, entries=tuple(map(renamed, source.entries))) if ours else source
 
 
 def _without_versions(

@@ -1,7 +1,7 @@
 """Reads the roster of a class from a CSV file, and finds the student whom a platform names.
 
-Canvas' gradebook and Moodle's grading worksheet are rosters too. Only columns that identify students are kept, and no
-marks of other labs.
+Canvas' gradebook, its list of a group set's groups, and Moodle's grading worksheet are rosters too. Only columns that
+identify students are kept, and no marks of other labs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ COLUMNS = {
     "moodle": "moodleid moodle identifier participant",
     "github": "github githubusername githubuser githublogin",
     "alias": "alias nickname pseudonym",
+    "group": "group groupname",
 }
 FIELDS = {column: field for field, columns in COLUMNS.items() for column in columns.split()}
 UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github")  # each says who somebody is
@@ -62,7 +63,7 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
         said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
-        if not said or (said.get("name") == "Points Possible" and len(said) == 1):  # a row of Canvas'
+        if not said or (set(said) <= {"name", "last"} and "Points Possible" in said.values()):  # a row of Canvas'
             continue
         student = _student(said, taken)
         same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]
@@ -117,6 +118,8 @@ def _fields(path: Path, header: list[str]) -> list[str]:
     of_canvas = {"student", "sisloginid", "sisuserid"} & set(plain)
     if "id" in plain:
         fields[plain.index("id")] = "canvas" if of_canvas else "sid"
+    if {"canvasuserid", "userid"} <= set(plain):  # its list of groups calls the university's number so
+        fields[plain.index("userid")] = "sid"
     for field in filter(None, fields):
         if fields.count(field) > 1:
             both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]
@@ -129,7 +132,7 @@ def _fields(path: Path, header: list[str]) -> list[str]:
 
 def _student(said: Mapping[str, str], taken: set[str]) -> Student:
     name = said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
-    ids = {field: said[field] for field in UNIQUE if field in said}
+    ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
     if "moodle" in ids:
         ids["moodle"] = re.sub(r".*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
     return Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
@@ -195,9 +198,31 @@ class ClassList:
                 return _only(named, person, f"the name {name!r}")
         return None
 
+    def group(self, person: Person, found: Student | None) -> list[Student]:
+        """The students of the group after which a platform names a hand-in; none if that is no group's name.
+
+        Args:
+            found: the student whom the platform names too, as Canvas does; the group is then that student's.
+        """
+        words = {_squashed(word) for word in (person.name, *(person.ids.get(one, "") for one in ("github", "folder")))}
+        named = [one for one in self if "group" in one.ids and _squashed(one.ids["group"]) in words]
+        groups = {one.ids["group"] for one in named}
+        if found is not None:
+            groups &= {found.ids.get("group", "")}
+        return [one for one in named if one.ids["group"] in groups] if len(groups) == 1 else []
+
+    def is_group(self, keys: Iterable[str]) -> bool:
+        """Whether all these students are of one group."""
+        groups = {self._students[key].ids.get("group", "") for key in keys}
+        return len(groups) == 1 and groups != {""}
+
     def namesakes(self, person: Person) -> list[str]:
         """Keys of students with the person's name."""
         return [one.key for one in self if name_forms(person.name) & name_forms(one.name)]
+
+
+def _squashed(text: str) -> str:
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _only(found: list[Student], person: Person, by: str) -> Student:

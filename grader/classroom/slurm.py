@@ -111,7 +111,11 @@ def script(folder: RunFolder, batch: Path) -> str:
 #!/bin/sh
 # Made by `grader class submit`: an array task grades the hand-ins of its line in {TASKS}.
 set -eu
-number=${{SLURM_ARRAY_TASK_ID:-$((JOB_COMPLETION_INDEX + 1))}}
+number=${{SLURM_ARRAY_TASK_ID:-}}
+if [ -z "$number" ]; then
+    : "${{JOB_COMPLETION_INDEX:?neither this nor SLURM_ARRAY_TASK_ID says which line of tasks.txt}}"
+    number=$((JOB_COMPLETION_INDEX + 1))
+fi
 set --
 for handin in $(sed -n "${{number}}p" {shlex.quote(str(tasks))}); do
     set -- "$@" --only "$handin"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,8 +95,3 @@ def chosen(tasks: list[Task], only: Collection[str], students: Sequence[Student]
         raise ClassError(f"{', '.join(without)}: no hand-in that counts")
     wanted = {*only, *(one.handin for one in found)}
     return [one for one in tasks if not only or one.handin in wanted]
-
-
-def without_handin(students: Iterable[Student]) -> list[str]:
-    """Keys of the students without a hand-in."""
-    return [one.key for one in students if not one.handin]

@@ -17,8 +17,8 @@ from grader.classroom.dispatch import Dispatch
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import DRAFTS
 from grader.classroom.lock import NAME, Holder, holder
-from grader.classroom.model import Attempt
-from grader.classroom.task import MAX_FAULTS, State, Task, read_tasks, spoilt, without_handin
+from grader.classroom.model import NOTHING, Attempt
+from grader.classroom.task import MAX_FAULTS, State, Task, read_tasks, spoilt
 from grader.report.style import plain
 
 REDRAW_S = 0.5
@@ -143,8 +143,10 @@ def print_status(folder: RunFolder, console: Console) -> None:
         for one in task.spoilt:
             words = f"  fault of the machine: {task.words}, attempt {one.number} on {one.place}: {one.fault}"
             console.print(plain(words, "bold magenta" if task.state == "failed" else "dim"), soft_wrap=True)
-    if missing := without_handin(students):
-        console.print(plain(f"  without a hand-in: {', '.join(missing)}"), soft_wrap=True)
+    for what in ("handed in nothing", NOTHING):
+        keys = [one.key for one in students if not one.handin and (NOTHING in one.notes) == (what == NOTHING)]
+        if keys:
+            console.print(plain(f"  {what}: {', '.join(keys)}"), soft_wrap=True)
 
 
 def running(folder: RunFolder, tasks: Sequence[Task]) -> list[tuple[Task, Holder]]:

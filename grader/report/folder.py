@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from grader.report.index import Submission, index, summary
+from grader.report.index import Override, Submission, index, overridden, summary
 from grader.report.json_file import PAGE, REPORT, ReportError, read_report
 from grader.report.page import page, write_page
 
@@ -34,17 +34,23 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Named:
-    """A name in the index with the path of its report; without a report, `fault` says why."""
+    """A name in the index with the path of its report; without a report, `fault` says why.
+
+    override: a person's decision on the points.
+    """
 
     name: str
     path: Path | None
     fault: str = ""
+    override: Override | None = None
 
 
 def show_named(
     named: Sequence[Named], folder: Path, output: Path, redact: bool, tell: Callable[[str], None]
 ) -> tuple[Path, int]:
     """Write a page for each of these reports, which lie below `folder`, to the same place below `output`, and an index by their names.
+
+    A report with several names has a row for each; its cases count once.
 
     Returns:
         The index, and the number of reports that count in it.
@@ -53,12 +59,16 @@ def show_named(
         OSError: the index cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    found = [
-        _unread(one.name, one.fault, "open: no report")
-        if one.path is None
-        else _read(one.path, one.name, folder, output, redact, tell).submission
-        for one in named
-    ]
+    by_path: dict[Path, Submission] = {}
+    found = []
+    for one in named:
+        if one.path is None:
+            row = _unread(one.name, one.fault, "no report" if one.override else "open: no report")
+        elif (first := by_path.get(one.path)) is not None:
+            row = replace(first, name=one.name, groups={}, causes={}, faults=(), failing={})
+        else:
+            row = by_path[one.path] = _read(one.path, one.name, folder, output, redact, tell).submission
+        found.append(overridden(row, one.override) if one.override else row)
     return write_page(index(found, redact), output / INDEX), sum(one.counts for one in found)
 
 

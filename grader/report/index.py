@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
@@ -46,6 +46,14 @@ class CauseSeen:
 
 
 @dataclass(frozen=True)
+class Override:
+    """Points that a person decided on, and the decision in a sentence."""
+
+    points: float
+    words: str
+
+
+@dataclass(frozen=True)
 class Submission:
     """A report in the index.
 
@@ -59,6 +67,7 @@ class Submission:
     faults: of the machine, the grader, or the report's file.
     made_with: names and values in which all reports of a class should agree.
     failing: titles of the cases that failed, by group, where `groups` says WRONG.
+    override: the decision from which `score` comes; None if `score` is the report's.
     """
 
     name: str
@@ -72,6 +81,7 @@ class Submission:
     faults: tuple[str, ...] = ()
     made_with: dict[str, str] = field(default_factory=dict)
     failing: dict[Place, tuple[str, ...]] = field(default_factory=dict)
+    override: Override | None = None
 
     @property
     def counts(self) -> bool:
@@ -116,6 +126,13 @@ def summary(report: Report, name: str, link: str) -> Submission:
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
         failing,
     )
+
+
+def overridden(submission: Submission, override: Override) -> Submission:
+    """The submission with the points that a person decided on: none of them are open."""
+    possible = max(submission.score.possible, override.points)
+    score = Points(earned=override.points, graded=possible, possible=possible)
+    return replace(submission, score=score, override=override)
 
 
 def _without_place(message: str) -> str:

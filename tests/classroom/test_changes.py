@@ -52,7 +52,9 @@ def test_attempts_of_numbers_are_compared(tmp_path: Path) -> None:
     found = differences(Grades(made.folder), start=1, to=2)
     (change,) = found.changed
     assert (change.before.number, change.after.number, found.same) == (1, 2, 0)
-    assert found.notes == ("s1: there is no report of attempt 2",)
+    assert found.notes == ("there is no report of attempt 2: s1",)
+    nothing = differences(Grades(class_of(tmp_path / "big", [GPU] * 12).folder), start=1, to=7).notes
+    assert nothing == ("there is no report of attempt 7: s0, s1, s2, s3, s4, s5, s6, s7 and 4 more",)
     (change,) = differences(Grades(made.folder), start=2).changed
     assert (change.before.number, change.after.number) == (2, 3)
     assert differences(Grades(made.folder), start=1).same == 2

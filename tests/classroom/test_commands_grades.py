@@ -112,6 +112,14 @@ def test_a_board_without_a_speed_says_so_beside_what_is_redirected(tmp_path: Pat
     assert "note" not in told.stdout
 
 
+def test_a_board_without_students_says_why(made: MadeClass) -> None:
+    """A new TA's roster has no aliases."""
+    words = "note: no student has an alias: the roster's column `alias` says who is listed, and under which name\n"
+    assert typed("leaderboard", made.folder.path, "--csv").stderr == words
+    made.student("zoe", alias="Z")
+    assert typed("leaderboard", made.folder.path, "--csv").stderr == ""
+
+
 def test_a_disk_that_is_full_is_a_fault_of_the_machine(made: MadeClass, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_folder: RunFolder, _decision: object) -> None:
         raise OSError(28, "No space left on device")

@@ -43,7 +43,7 @@ def typed(*words: object) -> tuple[int, str]:
 def test_a_class_that_is_done(made: Scripted) -> None:
     publish(made, 1, 0, "")
     assert typed("run", made.run.path) == (0, "1 hand-in: 1 graded\n")
-    assert typed("status", made.run.path) == (0, "1 hand-in: 1 graded\n  without a hand-in: nina\n")
+    assert typed("status", made.run.path) == (0, "1 hand-in: 1 graded\n  handed in nothing: nina\n")
 
 
 def test_a_class_that_the_machine_spoilt(made: Scripted) -> None:

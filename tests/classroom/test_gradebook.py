@@ -87,6 +87,32 @@ def test_canvas_gets_its_file_back_with_the_grades_alone() -> None:
     assert filled.notes == ("1 rows are of nobody in the class and stay as they are: canvas.csv:7",)
 
 
+def test_who_is_excused_in_canvas_stays_so() -> None:
+    """Excused by the staff, an empty cell or a grade would take that back."""
+    excused = CANVAS.replace("alan,CS 1,55", "alan,CS 1,EX").replace("grace,CS 1, 12 ", "grace,CS 1,N/A")
+    filled = fill_canvas(parsed(excused.encode(), "canvas.csv"), GRADES, "8123")
+    assert [row[5] for row in rows(filled.content)][2:6] == ["87.5", "EX", "0", "N/A"]
+    words = "2 students have EX or N/A instead of points, which stays: alan (Alan Turing), grace (Someone else)"
+    assert (filled.graded, filled.notes[1]) == (2, words)
+
+
+def test_the_row_of_canvas_that_says_manual_posting_is_nobodys() -> None:
+    text = CANVAS.replace('"    Points', ',,,,,Manual Posting,,\r\n"    Points')
+    filled = fill_canvas(parsed(text.encode(), "canvas.csv"), GRADES, "8123")
+    assert filled.notes == ("1 rows are of nobody in the class and stay as they are: canvas.csv:8",)
+    assert rows(filled.content)[1][5] == "Manual Posting"
+
+
+def test_canvas_may_have_a_column_for_each_name() -> None:
+    text = (
+        "LastName,FirstName,ID,SIS Login ID,Section,Lab 3 (8123)\r\n"
+        "    Points Possible,,,,,100.0\r\nLovelace,Ada,7,,A,\r\nTuring,Alan,102,alan,A,3\r\n"
+    )
+    some = [grade("a1", 5, name="Ada Lovelace"), grade("b1", 6, ids={"login": "alan"})]
+    filled = fill_canvas(parsed(text.encode(), "c"), some)
+    assert filled.content == text.replace(",A,\r", ",A,5\r").replace("A,3", "A,6").encode()
+
+
 @pytest.mark.parametrize("column", ["Lab 4", "lab 4 (8124)", "8124"])
 def test_canvas_column_is_named_by_title_or_id(column: str) -> None:
     filled = fill_canvas(parsed(CANVAS.encode(), "canvas.csv"), GRADES, column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -65,3 +66,36 @@ def test_a_report_that_is_gone_is_a_row_with_its_reason(made: MadeClass) -> None
         (None, "not graded yet"),
         (None, "machine fault: no GPU here"),
     ]
+
+
+def rows_of(page: str) -> dict[str, list[str]]:
+    """The cells of each row of the submissions, without markup, by the row's name."""
+    table = page[page.index('id="submissions"') :]
+    rows = [
+        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
+        for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)
+    ]
+    plain = [[" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in row] for row in rows]
+    return {row[0]: row[1:] for row in plain}
+
+
+def test_the_points_that_a_person_decided_on_are_those_of_the_index(made: MadeClass) -> None:
+    ada, _, eve, lazy = made.students
+    eli = made.student("eli", handin=ada.handin, name="Eli")
+    for student, points in ((ada, 12.5), (eve, 40), (lazy, 101)):
+        made.decide(student, "points", points=points, reason="see <b>mail</b>")
+    shown = CliRunner().invoke(app, ["show", str(made.folder.path)])
+    assert shown.exit_code == 0, shown.output
+    page = (made.folder.path / "index.html").read_text(encoding="utf-8")
+    assert "see &lt;b&gt;mail&lt;/b&gt;" in page
+    rows = rows_of(page)
+    told = "2026-11-01 {} ta: {} points instead of the graded ones: see &lt;b&gt;mail&lt;/b&gt;"
+    times = [f"{one.at:%H:%M}" for one in made.folder.decisions() if one.kind == "points"]
+    assert rows[f"ada (Ada L) {told.format(times[0], '12.5')}"][0] == "12.5 by decision"
+    assert rows["eli (Eli)"][0] == "98/100"
+    assert rows[f"eve {told.format(times[1], 40)}"] == ["40 by decision", "no report"]
+    assert rows[f"lazy {told.format(times[2], 101)}"] == ["101 by decision", "no report"]
+    assert "1 of 2 fail" in page, "a shared report's cases count once"
+    assert "The median of the 3 graded in full is 98." in page
+    made.decide(ada, "points", points=None)
+    assert named(Grades(made.folder))[0].name == f"ada (Ada L), {eli.key} (Eli)"

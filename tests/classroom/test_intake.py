@@ -18,6 +18,7 @@ from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.intake import Order, add_to_class, new_class
 from grader.classroom.model import NOTHING, Attempt, Run, Student
+from grader.runfolder import held
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
@@ -89,6 +90,99 @@ def test_a_group_has_one_hand_in(made: Class) -> None:
     told = made.new(exports.gradescope([Handed(ADA, together_with=[BEN])]), [ADA, BEN])
     assert made.student("alovelace").handin == made.student("bnakamura").handin != ""
     assert told[1:] == ["students: 2, of whom handed in: 2", "hand-ins in the export: 1, different ones: 1"]
+
+
+GROUPS = {
+    "Team_2": ("E F", "G H"),
+    "Project Group 1": (ADA, BEN),
+    "Project Group 11": (EVE, "Zoe Zz"),
+    "": ("Lone Wolf",),
+    "3": ("A B", "C D"),
+}
+
+
+def one_of(name: str, number: int, content: bytes = b"1") -> Handed:
+    return Handed(name, {"softmax.py": content}, number)
+
+
+def of_groups(made: Class, files: dict[str, bytes | None], roster: str) -> list[str]:
+    path = made.folder / "groups.csv"
+    path.write_text(roster)
+    return new_class(made.run.path, FACTS, made.order(files), path)
+
+
+@pytest.mark.parametrize("roster", [exports.canvas_groups(GROUPS), exports.canvas_groups(GROUPS, with_sis=False)])
+def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: str) -> None:
+    files = exports.canvas_of_groups(
+        [
+            Handed("Project Group 1", {"softmax.py": b"1"}, number=1004),
+            Handed("Project Group 11", {"softmax.py": b"2"}, number=1005, late=True),
+            Handed("Lone Wolf", {"softmax.py": b"3"}, number=1007),
+            Handed("3", {"softmax.py": b"4"}, number=1009),
+            Handed("Team_2", {"softmax.py": b"5", "lib.py": b""}, number=1001),
+        ]
+    )
+    told = of_groups(made, files, roster)
+    copies = {one.key: (made.copy(one.key)["softmax.py"], one.late) for one in made.run.students().students}
+    assert copies == {
+        "alovelace": (b"1", False),
+        "bnakamura": (b"1", False),
+        "eturing": (b"2", True),
+        "zzz": (b"2", True),
+        "lwolf": (b"3", False),
+        "ab": (b"4", False),
+        "cd": (b"4", False),
+        "ef": (b"5", False),
+        "gh": (b"5", False),
+    }
+    assert made.student("alovelace").ids["group"] == "Project Group 1"
+    assert made.student("alovelace").ids["canvas"] == "1003"
+    assert "handed in by groups, for each of their students: Project Group 1, Project Group 11, 3, Team_2" in told
+    assert not any("same files" in line or "not in the roster" in line for line in told)
+    again = made.add(exports.canvas_of_groups([Handed("Project Group 1", {"softmax.py": b"9"}, number=1003)]))
+    assert again[1:3] == [
+        "hand-ins in the export: 1; students changed: 2 of 9",
+        "handed in again, the new hand-in counts: alovelace, bnakamura",
+    ]
+
+
+def test_a_roster_with_groups_gives_nobody_the_hand_in_of_one_student(made: Class) -> None:
+    told = of_groups(
+        made,
+        exports.canvas([one_of(ADA, 1003), one_of(EVE, 1005), one_of("Lone Wolf", 1007)]),
+        exports.canvas_groups(GROUPS),
+    )
+    assert [one.key for one in made.run.students().students if not one.handin] == [
+        "ef",
+        "gh",
+        "bnakamura",
+        "zzz",
+        "ab",
+        "cd",
+    ]
+    assert "the same files: alovelace, eturing, lwolf" in told
+    made.run.path.rename(made.folder / "other")
+    told = of_groups(made, exports.canvas([one_of(EVE, 1005), one_of("Zoe Zz", 1006)]), exports.canvas_groups(GROUPS))
+    assert not any("same files" in line for line in told), "a group whose students are graded one by one"
+
+
+@pytest.mark.parametrize("make", [exports.folders, exports.clones, exports.canvas_of_groups])
+def test_a_group_by_its_name_alone(made: Class, make: Callable[[Sequence[Handed]], dict[str, bytes | None]]) -> None:
+    roster = f"name,email,group\n{ADA},ada@uni.edu,J. Team\n{BEN},ben@uni.edu,J. Team\n{EVE},eve@uni.edu,jteam-2\n"
+    told = of_groups(made, make([one_of("J Team", 7), one_of(EVE, 8, b"2")]), roster.replace("eve@", "eturing@"))
+    assert made.copy("ada@uni.edu") == made.copy("ben@uni.edu") == {"softmax.py": b"1"}
+    assert made.copy("eturing@uni.edu") == {"softmax.py": b"2"}
+    assert "handed in by groups, for each of their students: J. Team" in told
+
+
+def test_a_group_that_the_roster_does_not_tell_is_asked_for(made: Class) -> None:
+    roster = 'Student,ID,SIS Login ID\n"Lovelace, Ada",1001,ada\n"Nakamura, Ben",1002,ben\n'
+    told = of_groups(made, exports.canvas_of_groups([Handed("Group 1", number=1002)]), roster)
+    assert "handed in nothing: ada" in told
+    assert (
+        "Canvas names hand-ins after nobody: group1 (ben); if these are groups, a roster with the column `group` "
+        "gives their other students the hand-in"
+    ) in told
 
 
 def test_equal_files_are_one_copy_and_listed(made: Class) -> None:
@@ -282,6 +376,16 @@ def test_a_folder_that_somebody_else_makes_meanwhile_stays_theirs(made: Class, m
     assert sorted(path.name for path in made.folder.iterdir()) == ["export.zip", "roster.csv", "run"]
 
 
+def test_what_a_killed_command_left_is_removed_by_the_next(made: Class) -> None:
+    """It has students' files."""
+    left, busy, others = (made.folder / f".grader-new-{name}" for name in ("run-1", "run-2", "run2-1"))
+    for folder in (left, busy, others):
+        exports.unpacked({"handins/0/softmax.py": b"1"}, folder)
+    with held(busy):
+        made.new(exports.folders([of(ADA)]))
+    assert sorted(path.name for path in made.folder.glob(".*")) == [busy.name, others.name]
+
+
 def test_copies_are_on_the_disk_before_a_file_names_them(made: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, int]] = []
 
@@ -321,13 +425,21 @@ def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:
     attempt = Attempt(number=1, started=FACTS.made, ended=FACTS.made, exit_code=0, place="cpu")
     (graded / "attempt.json").write_text(attempt.model_dump_json())
     told = made.add(
-        exports.canvas([Handed(ADA, {"softmax-1.py": b"new"}), of(BEN, b"2"), of(EVE, b"3"), of("Zoe Zz", b"4")])
+        exports.canvas(
+            [
+                Handed(ADA, {"softmax-1.py": b"new"}, late=True),
+                of(BEN, b"2"),
+                of(EVE, b"3"),
+                Handed("Zoe Zz", {"softmax.py": b"4"}, late=True),
+            ]
+        )
     )
     assert told == [
-        "recognised: Canvas' submissions: files are named as lovelaceada_1001_50007_softmax-1.py",
+        "recognised: Canvas' submissions: files are named as lovelaceada_LATE_1001_50007_softmax-1.py",
         "hand-ins in the export: 4; students changed: 3 of 4",
         "handed in again, the new hand-in counts: alovelace",
         "handed in for the first time: eturing",
+        "late: alovelace, zzzoe",
         "handed in and not in the class before: zzzoe",
         "alovelace: softmax-1.py is taken for softmax.py: Canvas numbers a file that is handed in again",
         f"alovelace: handed in again; the hand-in before was {before['alovelace'].handin}",

@@ -51,5 +51,12 @@ def test_a_doubt_is_refused_with_the_candidates(who: str, words: str) -> None:
     assert words in str(refused.value)
 
 
+def test_a_student_is_found_by_a_name_as_it_is_spoken_where_canvas_has_put_it_together() -> None:
+    """Without a roster a class from Canvas has no other names."""
+    canvas = [Student(key=key, name=key) for key in ("lovelaceada", "turingalanmathison")]
+    assert find(canvas, "Ada Lovelace").key == "lovelaceada"
+    assert find(canvas, "Alan Mathison Turing").key == "turingalanmathison"
+
+
 def test_a_student_who_is_named_twice_is_found_once() -> None:
     assert [one.key for one in find_all(CLASS, ["alan", "ada", "Alan Turing"])] == ["alan", "ada"]

@@ -173,6 +173,8 @@ def canvas_of(*names: str, backwards: bool = False, **contents: bytes) -> HandIn
         ("lovelaceada_LATE_1001_50_softmax.py", Person("lovelaceada", {"canvas": "1001"}), True, "softmax.py"),
         ("müller_j_1001_50_my_soft_max.py", Person("müller_j", {"canvas": "1001"}), False, "my_soft_max.py"),
         ("ada2_1001_50_7_8_x.py", Person("ada2", {"canvas": "1001"}), False, "7_8_x.py"),
+        ("1_1001_50_softmax.py", Person("1", {"canvas": "1001"}), False, "softmax.py"),
+        ("_1001_50_softmax.py", Person("", {"canvas": "1001"}), False, "softmax.py"),
         ("anon_aB3xZ_50_softmax.py", Person("", {"canvas": "anon_aB3xZ"}), False, "softmax.py"),
         ("LATE_anon_aB3xZ_50_softmax.py", Person("", {"canvas": "anon_aB3xZ"}), True, "softmax.py"),
         ("lovelaceada_1001_text.html", Person("lovelaceada", {"canvas": "1001"}), False, "text.html"),

@@ -44,6 +44,11 @@ def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
             Student(key="al12", name="Lovelace, Ada", ids={"sid": "0012", "login": "al12", "canvas": "4711"}),
             ["columns of roster.csv that are not used: Section, Lab 1 (7), Final Score"],
         ),
+        (  # Canvas' gradebook with a column for each name
+            "LastName,FirstName,ID,SIS Login ID,Lab 1 (7)\n    Points Possible,,,,10\nLovelace,Ada,4711,al12,9\n",
+            Student(key="al12", name="Ada Lovelace", ids={"login": "al12", "canvas": "4711"}),
+            ["columns of roster.csv that are not used: Lab 1 (7)"],
+        ),
         (  # Moodle's grading worksheet
             "Identifier,Full name,Email address,Status,Grade\nParticipant 657001,Ada Lovelace,ada@uni.edu,Submitted,\n",
             Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "moodle": "657001"}),
@@ -176,6 +181,18 @@ ROSTER = (
 def test_the_student_who_is_meant(person: Person, key: str | None) -> None:
     found = ClassList(ROSTER).find(person)
     assert (found.key if found else None) == key
+
+
+def test_of_groups_with_names_alike_the_students_own_is_meant() -> None:
+    ada, ben, eve = (
+        Student(key=key, ids={"canvas": key, "group": group})
+        for key, group in (("ada", "Team 1"), ("ben", "Team 1"), ("eve", "team-1"))
+    )
+    students = ClassList([*ROSTER, ada, ben, eve])
+    assert students.group(Person("team1"), eve) == [eve]
+    assert students.group(Person("team1"), ben) == [ada, ben]
+    assert students.group(Person("team1"), ROSTER[0]) == []
+    assert students.group(Person("team1"), None) == [], "nobody knows which"
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,11 @@ def test_an_array_task_grades_the_hand_ins_of_its_line(
     assert (done.returncode, done.stdout.strip()) == (0, words), done.stderr
     beyond = subprocess.run(["sh", batch / "job.sh"], env={"SLURM_ARRAY_TASK_ID": "9"}, capture_output=True, text=True)
     assert (beyond.returncode, beyond.stderr) == (2, "no line 9 in tasks.txt\n")
+    by_hand = subprocess.run(["sh", batch / "job.sh"], env={}, capture_output=True, text=True)
+    assert by_hand.returncode != 0
+    assert by_hand.stderr.endswith(
+        "JOB_COMPLETION_INDEX: neither this nor SLURM_ARRAY_TASK_ID says which line of tasks.txt\n"
+    )
     assert (batch / "job.sh").read_text() == script(folder, batch)
 
 

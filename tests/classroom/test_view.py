@@ -14,7 +14,7 @@ from rich.console import Console
 
 from grader.classroom.dispatch import Dispatch
 from grader.classroom.lock import NAME, lock
-from grader.classroom.model import Attempt, Decision
+from grader.classroom.model import NOTHING, Attempt, Decision
 from grader.classroom.station import Station
 from grader.classroom.task import read_tasks
 from grader.classroom.view import View, count, duration, print_status, table, tally, time_to_go
@@ -58,7 +58,14 @@ def shown(made: Scripted) -> str:
 
 
 def test_the_status_of_a_new_class(made: Scripted) -> None:
-    assert shown(made) == "5 hand-ins: 5 left\n  without a hand-in: nina, otto\n"
+    assert shown(made) == "5 hand-ins: 5 left\n  handed in nothing: nina, otto\n"
+
+
+def test_the_status_tells_a_hand_in_without_a_file_to_grade_from_none(made: Scripted) -> None:
+    students = made.run.students()
+    otto = students.students[-1].model_copy(update={"notes": ("x.png: ignored", NOTHING)})
+    made.run.write(students.model_copy(update={"students": (*students.students[:-1], otto)}))
+    assert shown(made).splitlines()[1:] == ["  handed in nothing: nina", f"  {NOTHING}: otto"]
 
 
 def test_the_status_tells_states_faults_and_who_has_no_hand_in(made: Scripted) -> None:
@@ -73,7 +80,7 @@ def test_the_status_tells_states_faults_and_who_has_no_hand_in(made: Scripted) -
         "  cannot be graded: bert: alice's folder is empty",
         *(f"  fault of the machine: carl, attempt {number} {fault}" for number in (1, 2, 3)),
         f"  fault of the machine: dora, attempt 1 {fault}",
-        "  without a hand-in: nina, otto",
+        "  handed in nothing: nina, otto",
     ]
 
 

@@ -9,7 +9,17 @@ from urllib.parse import quote
 
 import pytest
 
-from grader.report.index import Submission, common_causes, faults, groups_plot, index, points_plot, summary
+from grader.report.index import (
+    Override,
+    Submission,
+    common_causes,
+    faults,
+    groups_plot,
+    index,
+    overridden,
+    points_plot,
+    summary,
+)
 from grader.report.model import CaseResult, GroupResult, Points, Report
 from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed, sample
 from tests.support.validator import mistakes, needs_tidy
@@ -245,5 +255,7 @@ def test_any_numbers_make_an_index(make: Any, number: float) -> None:
 @needs_tidy
 def test_the_index_is_valid(worst: list[Submission], make: Any) -> None:
     for redact in (False, True):
-        for every in (worst, [], [Submission("x", note="open: not read", faults=("y",))], [make("a", "passed")]):
+        decided = [overridden(one, Override(7, HOSTILE)) for one in (Submission("x", note="no report"), worst[0])]
+        unread = Submission("x", note="open: not read", faults=("y",))
+        for every in (worst, [], [unread], [make("a", "passed")], decided[:1], decided):
             assert mistakes(index(every, redact)) == []

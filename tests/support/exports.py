@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 import zipfile
@@ -81,6 +82,30 @@ def canvas(handed: Sequence[Handed]) -> dict[str, bytes | None]:
         for name, content in one.files.items():
             file_id += 7
             files[f"{squashed}{'_LATE' if one.late else ''}_{one.number or number}_{file_id}_{name}"] = content
+    return files
+
+
+def canvas_groups(groups: Mapping[str, Sequence[str]], with_sis: bool = True) -> str:
+    """The list of a group set's groups, as Canvas downloads it; students of the group "" are in none."""
+    columns = ["name", "canvas_user_id", "user_id", "login_id", "sections", "group_name", "canvas_group_id", "group_id"]
+    rows: list[list[object]] = [[*columns]]
+    for number, (group, names) in enumerate(groups.items(), 71):
+        for name in names:
+            first, _, family = name.rpartition(" ")
+            rows.append([f"{family}, {first}", 1000 + len(rows), sid(name), login(name), "A", group, number, ""])
+    out = io.StringIO()
+    kept = [at for at, column in enumerate(columns) if with_sis or column not in ("user_id", "group_id")]
+    csv.writer(out, lineterminator="\n").writerows([row[at] for at in kept] for row in rows)
+    return out.getvalue()
+
+
+def canvas_of_groups(handed: Sequence[Handed]) -> dict[str, bytes | None]:
+    """Canvas' zip of an assignment that is graded by groups: `name` is a group's, `number` that of one of its students."""
+    files: dict[str, bytes | None] = {}
+    for file_id, one in enumerate(handed, 50_001):
+        group = re.sub(r"[^\w]", "", one.name.lower())
+        for name, content in one.files.items():
+            files[f"{group}{'_LATE' if one.late else ''}_{one.number}_{file_id}_{name}"] = content
     return files
 
 
