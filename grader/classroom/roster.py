@@ -204,7 +204,9 @@ class ClassList:
         Args:
             found: the student whom the platform names too, as Canvas does; the group is then that student's.
         """
-        words = {_squashed(word) for word in (person.name, *(person.ids.get(one, "") for one in ("github", "folder")))}
+        words = {
+            _squashed(word) for word in (person.name, *(person.ids.get(one, "") for one in ("github", "folder")))
+        } - {""}
         named = [one for one in self if "group" in one.ids and _squashed(one.ids["group"]) in words]
         groups = {one.ids["group"] for one in named}
         if found is not None:

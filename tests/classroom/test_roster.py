@@ -195,6 +195,11 @@ def test_of_groups_with_names_alike_the_students_own_is_meant() -> None:
     assert students.group(Person("team1"), None) == [], "nobody knows which"
 
 
+def test_a_group_without_a_letter_in_its_name_is_nobodys_name() -> None:
+    smile = Student(key="ada", ids={"group": "🙂"})
+    assert ClassList([smile]).group(Person("Ben"), None) == []
+
+
 @pytest.mark.parametrize(
     ("person", "words"),
     [
