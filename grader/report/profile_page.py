@@ -109,8 +109,8 @@ def timed(profile: Profile) -> list[Timed]:
 
 def times_plot(case: CaseProfile, name: str) -> Plot | None:
     """The time of a call of each contender against the bytes that the case must move; None for fewer than two sizes."""
-    measured = ((one.bytes_moved, one.size, one.measured) for one in case.timed if one.measured and one.bytes_moved > 0)
-    sizes = sorted(measured, key=lambda one: one[0])
+    known = ((one.bytes_moved, one.size, one.measured) for one in case.timed if one.measured and one.bytes_moved > 0)
+    sizes = sorted(known, key=lambda one: one[0])
     if len(sizes) < 2:
         return None
     series: dict[str, dict[float, float]] = {}  # milliseconds by bytes
