@@ -979,7 +979,7 @@ def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None
 
 
 def test_clusters_need_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match="^line 1: a cluster of blocks is not available on the CPU"):
+    with pytest.raises(Unsupported, match=r"^line 1: a cluster of blocks is not available on the CPU"):
         build(tmp_path, "__global__ void __cluster_dims__(2, 1, 1) k(float* y) {}\n")
 
 
