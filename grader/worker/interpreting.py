@@ -177,7 +177,7 @@ def compute_as_a_gpu_does() -> None:
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, loops, names, patches, shortcuts
+    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, logic, loops, names, patches, shortcuts
 
     patches.check()
     warnings.filterwarnings(
@@ -189,6 +189,7 @@ def compute_as_a_gpu_does() -> None:
     descriptors.provide()
     loops.provide()
     names.provide()
+    logic.provide()
 
 
 def provide_libdevice() -> None:

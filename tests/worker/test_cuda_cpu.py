@@ -978,6 +978,19 @@ def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None
         build(tmp_path, '#include <cuda_runtme.h>\nextern "C" void f(float* y) {}\n')
 
 
+def test_clusters_need_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=r"^line 1: a cluster of blocks is not available on the CPU"):
+        build(tmp_path, "__global__ void __cluster_dims__(2, 1, 1) k(float* y) {}\n")
+
+
+def test_a_file_may_include_what_it_likes_of_c_plus_plus(tmp_path: Path, x: np.ndarray) -> None:
+    headers = "algorithm array atomic cassert complex functional iostream map memory mutex numeric optional random regex set sstream"
+    headers += " string thread tuple unordered_map variant vector"
+    source = "".join(f"#include <{one}>\n" for one in headers.split())
+    source += "__noinline__ __device__ float of(float x) { return x; }\n"
+    call(build(tmp_path, source + 'extern "C" void f(const float* x, float* y, int n, int m) {}\n'), "f", x, 1, 1)
+
+
 def test_a_file_may_ask_whether_nvcc_builds_it(tmp_path: Path, x: np.ndarray) -> None:
     asked = "!defined(__NVCC__) || __CUDACC_VER_MAJOR__ < 11 || CUDA_VERSION < 11000 || CUDART_VERSION / 1000 != __CUDACC_VER_MAJOR__"
     library = build(
@@ -996,6 +1009,7 @@ def test_a_file_may_ask_whether_nvcc_builds_it(tmp_path: Path, x: np.ndarray) ->
         ("auto b = cooperative_groups::this_thread_block();", "cooperative_groups"),
         ("cudaDeviceProp p; p.surfaceAlignmentOfMoon = 1;", "surfaceAlignmentOfMoon"),
         ("y[0] = __vadd4(1, 2);", "__vadd4"),
+        ("y[0] = norm3df(1, 2, 2);", "norm3df"),
     ],
 )
 def test_a_name_of_cudas_that_is_not_known_is_no_failed_build(

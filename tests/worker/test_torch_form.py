@@ -43,6 +43,8 @@ template <class T> __global__ void any(const T* x, T* y, T a, int64_t n) {{
     if (i < n) y[i] = a * x[i];
 }}
 torch::Tensor helper(at::Tensor x, float alpha) {{ {NEW} {ALL} }}
+TORCH_LIBRARY(lab, m) {{ m.def("helper(Tensor x, float alpha) -> Tensor"); }}
+TORCH_LIBRARY_IMPL(lab, CUDA, m) {{ m.impl("helper", &helper); }}
 """
 RIGHT = {
     "plain": f"{NEW} {ALL}",
@@ -53,7 +55,7 @@ RIGHT = {
     "a dispatch": f'{NEW} AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "any", [&] {{ '
     "any<scalar_t><<<1, 128>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scalar_t(alpha), x.numel()); }); "
     "C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;",
-    "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); "
+    "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); y = at::empty_like(y, at::MemoryFormat::Contiguous); "
     f"any<T><<<at::ceil_div(x.numel(), int64_t(128)), 128>>>{GIVEN.replace('alpha', 'T(alpha)')} return y;",
     "a stream and a guard": f"{NEW} const at::cuda::CUDAGuard guard(x.device()); auto stream = at::cuda::getCurrentCUDAStream(); "
     f"scale<<<2, 64, 0, stream>>>{GIVEN} C10_CUDA_CHECK(cudaGetLastError()); return y;",

@@ -49,6 +49,7 @@ UNDECLARED = re.compile(
 )
 CUDAS = re.compile(
     r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
+    r"|(?:r?norm[34]d|normcdfinv|erfc?inv|cyl_bessel_i[01]|sincospi|tanpi)f?$"
 )
 STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
 # An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
@@ -233,6 +234,8 @@ def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) 
             raise Unsupported(line, f"the header {found.group(1)}", header=header)
         if token.kind == "name" and token.text in ("asm", "__asm__"):
             raise Unsupported(token.line, "PTX in asm()", header=header)
+        if token.kind == "name" and token.text in ("__cluster_dims__", "__block_size__"):
+            raise Unsupported(token.line, "a cluster of blocks", header=header)
         if token.kind == "name" and token.text in ("texture", "cudaTextureObject_t", "surf2Dread"):
             raise Unsupported(token.line, "a texture", header=header)
 

@@ -109,6 +109,12 @@ PATCHES = (
         "no plan",
     ),
     Patch(
+        ("FunctionRewriter._compile_and_exec",),
+        "triton_cpu/logic",
+        "`and`, `or` and `not` take a block for true",
+        "no plan",
+    ),
+    Patch(
         ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
         "triton_cpu/names",
         "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on",

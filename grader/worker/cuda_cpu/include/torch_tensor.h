@@ -338,6 +338,7 @@ inline Tensor empty(IntArrayRef sizes, TensorOptions options = {}) {
 inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.options()); }
 inline Tensor empty_like(const Tensor& like, TensorOptions options) { return empty(like.sizes(), options); }
 inline Tensor empty_like(const Tensor& like, TensorOptions options, MemoryFormat) { return empty(like.sizes(), options); }
+inline Tensor empty_like(const Tensor& like, MemoryFormat) { return empty_like(like); }
 inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) { return empty(sizes, options).zero_(); }
 inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
 inline Tensor zeros_like(const Tensor& like, TensorOptions options) { return zeros(like.sizes(), options); }
@@ -551,6 +552,11 @@ namespace py = pybind11;
     static void cuda_cpu_bind(pybind11::module_& m);                                                                 \
     static const int cuda_cpu_is_bound = (cuda_cpu_bind(pybind11::only), 0);                               \
     static void cuda_cpu_bind([[maybe_unused]] pybind11::module_& m)
+
+// Operators for PyTorch's dispatcher are not called here: the entry is.
+#define TORCH_LIBRARY(space, m) template <class Library> static void cuda_cpu_library_##space([[maybe_unused]] Library& m)
+#define TORCH_LIBRARY_FRAGMENT(space, m) template <class Library> static void cuda_cpu_fragment_##space([[maybe_unused]] Library& m)
+#define TORCH_LIBRARY_IMPL(space, key, m) template <class Library> static void cuda_cpu_library_##space##_##key([[maybe_unused]] Library& m)
 
 extern "C" {
 // The i-th function that the file binds; null after the last.
