@@ -330,7 +330,7 @@ def documented(a):
 """
 KERNEL = """
 @triton.jit
-def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, N: tl.constexpr):
+def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, N: triton.language.constexpr):
     a = tl.load(a_ptr + tl.arange(0, N))
     b = tl.load(b_ptr + tl.arange(0, N))
     {lines}
