@@ -117,8 +117,8 @@ def case_view(
     head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
     if not name and case.tries not in ("", case.title):
         head.append(f"  ({case.tries})", style="dim")
-    others = [line for line in case.diagnosis if line != cause]
-    kept = [line for line in case.diagnosis if line == cause or line in others[: detail.sentences]]
+    others = [at for at, line in enumerate(case.diagnosis) if line != cause][: detail.sentences]
+    kept = [line for at, line in enumerate(case.diagnosis) if line == cause or at in others]
     lines: list[RenderableType] = [plain(within(case.message, detail.letters)), *map(plain, kept)]
     if with_map and case.map is not None and is_telling(case.map, rows_in(detail.map_lines)):
         lines.append(MapView(case.map, detail.map_lines))

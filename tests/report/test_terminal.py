@@ -12,6 +12,7 @@ from rich.console import Console
 
 from grader.job import CaseDone, CaseStarted, Event, Planned, PlannedPart
 from grader.report.checking import CheckView
+from grader.report.failures import EVERYTHING, Detail, case_view
 from grader.report.model import (
     CaseResult,
     Environment,
@@ -301,6 +302,15 @@ def test_the_cause_of_most_cases_comes_first_with_one_example(
     assert text.count("not masked") == text.count("with tea") == 1
     assert "report.html, or --verbose" in text
     assert "or --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
+
+
+def test_a_sentence_that_two_outputs_have_is_told_once_where_room_is_scarce(make_case: MakeCase) -> None:
+    where = "only rows 64 to 99 are wrong"
+    failed = make_case("n", "failed", diagnosis=(MASK.format(3), where, "dv[0] is the first wrong element", where))
+    for sentences, times in ((1, 1), (2, 1), (EVERYTHING, 2)):
+        out = io.StringIO()
+        Console(file=out, width=100).print(case_view(failed, Detail(sentences=sentences), cause=MASK.format(3)))
+        assert out.getvalue().count(where) == times, sentences
 
 
 def test_a_cause_of_an_earlier_part_is_not_told_again(
