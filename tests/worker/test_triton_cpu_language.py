@@ -222,6 +222,8 @@ _add("unrolled", "y = a * 0\n    for i in tl.static_range(3):\n        y += a", 
 _add("another function", "y = twice(a)", "a * 2", ALL)
 _add("and of blocks", "y = tl.where(a > 0 and b > 0 and a < 1, a, b)", "torch.where((a > 0) & (b > 0) & (a < 1), a, b)")
 _add("or of blocks", "y = tl.where(a > 0 or b > 0, a, b)", "torch.where((a > 0) | (b > 0), a, b)")
+_add("a false constant in and", "y = tl.where((a > 0) and N < 3, a, b)", "b")
+_add("a true constant in or", "y = tl.where((a > 0) or N > 3, a, b)", "a")
 _add("not of a block", "y = tl.where(not (a > 0), a, b)", "torch.where(a > 0, b, a)")
 _add("and of numbers", "y = a\n    if n > 3 and not (n > 100 or N < 3):\n        y = b", "b")
 _add("imported by name", "y = exp2(imported_load(a_ptr + tl.arange(0, N)))", "a.exp2()", rtol=1e-6)

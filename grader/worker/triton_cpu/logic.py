@@ -55,7 +55,7 @@ def _combined(goes_on: bool) -> Callable[..., Any]:
             other = value()
             if _is_block(found) and isinstance(other, tl.tensor):
                 found = found.logical_and(other) if goes_on else found.logical_or(other)
-            elif not _is_block(found):
+            elif not _is_block(found) or bool(other) is not goes_on:  # a constant may decide alone
                 found = other
         return found
 
