@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
-Kind = Literal["reference_record", "speed_record", "grader_quality", "attacks", "profile_record", "report"]
+Kind = Literal[
+    "reference_record", "speed_record", "grader_quality", "attacks", "profile_record", "class_record", "report"
+]
 # Where the records of a kind lie, and how deep in them an entry lies: a race, a kernel, an attack, a case.
 KINDS: dict[Kind, tuple[str, int]] = {
     "reference_record": ("benchmarks/reference_record*.json", 2),
@@ -19,6 +21,7 @@ KINDS: dict[Kind, tuple[str, int]] = {
     "grader_quality": ("docs/grader_quality.json", 3),
     "attacks": ("docs/attacks.json", 1),
     "profile_record": ("benchmarks/profile_record.json", 2),
+    "class_record": ("benchmarks/class_record.json", 2),
     "report": ("docs/sample/*/report.json", 8),
 }
 
