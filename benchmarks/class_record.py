@@ -93,21 +93,17 @@ def broken(own: Path, turn: int) -> None:
 
 
 def graded(handins: Path, run: Path, *options: str) -> dict[str, dict[str, Any]]:
-    """Grade a class, or what is left of it. Returns the facts of each hand-in by student, and the seconds from the first
-    start to the last end under "".
-    """
+    """Grade a class, or what is left of it. Returns the facts of each hand-in by student."""
     if not run.exists():
         grader("class", "new", str(run), "--from", str(handins), "--seed", "1")
     grader("class", "run", str(run), *options)
     folder = RunFolder(run)
     found = {one.key: folder.attempts(one.handin) for one in folder.students().students}
-    attempts = [attempt for own in found.values() for attempt in own]
-    whole_s = (max(one.ended for one in attempts) - min(one.started for one in attempts)).total_seconds()
-    facts: dict[str, dict[str, Any]] = {"": {"seconds": round(whole_s, 1)}}
-    for name, own in found.items():
-        for attempt, path in own.items():
-            facts[name] = facts_of(attempt, read_report(path / REPORT))
-    return facts
+    return {
+        name: facts_of(attempt, read_report(path / REPORT))
+        for name, own in found.items()
+        for attempt, path in own.items()
+    }
 
 
 def grader(*arguments: str) -> None:
@@ -134,30 +130,29 @@ def facts_of(attempt: Attempt, report: Report) -> dict[str, Any]:
 
 
 def page(record: dict[str, Any]) -> str:
-    """The record as Markdown."""
-    both = {name: own for name, own in record["handins"].items() if "one" in own}
+    """The record as Markdown. Hand-ins that were graded in both ways are compared."""
+    gpus = record["gpus"]
     rows = [
         f"| {name} | {own['one']['seconds']:.0f} | {own['all']['seconds']:.0f} | {points(own['one'])} | {points(own['all'])} |"
-        for name, own in both.items()
+        for name, own in in_both(record).items()
     ]
-    alone = [own["one"]["seconds"] for own in both.values()]
-    beside = [own["all"]["seconds"] for own in record["handins"].values()]
-    an_hour = {name: 3600 * record[name]["count"] / record[name]["seconds"] for name in ("one", "all")}
-    different = [name for name, own in both.items() if points(own["one"]) != points(own["all"])]
+    alone, beside = ([own[way]["seconds"] for own in in_both(record).values()] for way in ("one", "all"))
+    one, every = 3600 / statistics.mean(alone), gpus * 3600 / statistics.mean(beside)
+    different = [name for name, own in in_both(record).items() if points(own["one"]) != points(own["all"])]
+    seconds = [own["all"]["seconds"] for own in record["handins"].values()]
     return (
-        f"""# A class on {record["gpus"]} GPUs
+        f"""# A class on {gpus} GPUs
 
-Made by `python -m benchmarks.class_record` on {record["gpus"]} × {record["gpu"]} of one machine with {record["cores"]} cores.
-{record["all"]["count"]} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, then
-{record["one"]["count"]} of them again on one GPU with nothing beside it.
+Made by `python -m benchmarks.class_record` on {gpus} × {record["gpu"]} of one machine with {record["cores"]} cores.
+{len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in {statistics.mean(seconds):.0f} s each;
+then {len(alone)} of them again on one GPU with nothing beside it. Those are compared:
 
-| | one GPU | {record["gpus"]} GPUs |
+| | one GPU | {gpus} GPUs |
 |---|---|---|
-| hand-ins | {record["one"]["count"]} | {record["all"]["count"]} |
-| seconds in all | {record["one"]["seconds"]:.0f} | {record["all"]["seconds"]:.0f} |
-| hand-ins an hour | {an_hour["one"]:.0f} | {an_hour["all"]:.0f} ({an_hour["all"] / an_hour["one"]:.2f} ×) |
 | seconds of a hand-in, mean | {statistics.mean(alone):.1f} | {statistics.mean(beside):.1f} |
 | the slowest | {max(alone):.0f} | {max(beside):.0f} |
+| of the mean, in races | {mean_of(record, "one", "races_s"):.1f} | {mean_of(record, "all", "races_s"):.1f} |
+| hand-ins an hour | {one:.0f} | {every:.0f} ({every / one:.2f} ×) |
 
 Points that differ between the two: {", ".join(different) or "none"}.
 
@@ -167,6 +162,14 @@ Points that differ between the two: {", ".join(different) or "none"}.
         + "\n".join(rows)
         + "\n"
     )
+
+
+def in_both(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: own for name, own in record["handins"].items() if "one" in own}
+
+
+def mean_of(record: dict[str, Any], way: str, fact: str) -> float:
+    return statistics.mean(own[way][fact] for own in in_both(record).values())
 
 
 def points(facts: dict[str, Any]) -> str:
@@ -188,7 +191,6 @@ def measure(work: Path, count: int, one: int) -> dict[str, Any]:
     wanted = [word for name in names[:one] for word in ("--only", name)]
     alone = graded(handins, work / "one", "--gpu", found[0].uuid, *wanted)
     record: dict[str, Any] = {"gpu": found[0].name, "gpus": len(found), "cores": os.cpu_count()}
-    record |= {"one": alone.pop("") | {"count": len(alone)}, "all": beside.pop("") | {"count": len(beside)}}
     handed = {name: {"all": beside[name]} | ({"one": alone[name]} if name in alone else {}) for name in names}
     return record | {"handins": handed}
 

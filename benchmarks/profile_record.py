@@ -1,6 +1,7 @@
 """Predicted and measured times of every right and every slow kernel of the corpora, at every speed case.
 
     python -m benchmarks.profile_record --measure    on a GPU: seconds by CUDA's events, with a cold L2 cache
+    python -m benchmarks.profile_record --count      on a GPU: bytes that DRAM moves, by Nsight Compute, for the kernels of COUNTED
     python -m benchmarks.profile_record --predict    on a CPU: what `grader profile` predicts for the GPU of problem.toml
     python -m benchmarks.profile_record --render     write docs/PROFILE.md's table again from the record
 
@@ -14,6 +15,7 @@ import argparse
 import ctypes
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -27,8 +29,13 @@ import torch
 
 from benchmarks.records import text_of
 from grader.assignment import load_course
+from grader.contender import tools
+from grader.contender.worker import TOOL_LOG
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
+from grader.judge.profiler import NO_NCU
+from grader.nvidia import find_ncu
 from grader.problem import Call
+from grader.verdict.counters import EVERY, MAX_KERNELS, counters
 from grader.worker.torch_form import is_torch_form
 from tests.conftest import ROOT
 from tests.support.corpus import Entry, entries
@@ -39,6 +46,23 @@ PAGE = ROOT / "docs" / "PROFILE.md"
 BEGIN, END = "<!-- made by benchmarks/profile_record.py -->", "<!-- end -->"
 REPEATS, LONG_MS = 30, 300.0
 MOST_ERROR, LEAST_KERNELS = 0.25, 3  # of a bound with which predicted times are told
+COUNTED = (
+    "reference/cuda_gelu gelu/large",
+    "reference/triton_gelu gelu/bfloat16",
+    "reference/softmax softmax/wide",
+    "reference/softmax softmax/narrow",
+    "reference/softmax softmax/long",
+    "reference/flash_attention forward/causal",
+    "reference/flash_attention backward/causal",
+    "slow/cuda_gelu-three_kernels gelu/large",
+    "slow/cuda_gelu-chunk_for_each_thread gelu/large",
+    "slow/cuda_gelu-down_the_columns gelu/large",
+    "slow/softmax-three_passes softmax/long",
+    "slow/softmax-exponentials_in_memory softmax/wide",
+    "slow/softmax-columns_turned softmax/wide",
+    "slow/flash_attention-sixteen_queries forward/causal",
+    "slow/triton_gelu-cast_by_pytorch gelu/bfloat16",
+)
 FLUSHED_INTS = 64 << 20  # four times the largest L2 cache
 
 
@@ -170,6 +194,49 @@ def milliseconds(make: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+# Counted ---------------------------------------------------------------------------------------------------------------
+
+
+def count(record: Record, only: str) -> None:
+    if (ncu := find_ncu()) is None:
+        raise SystemExit(NO_NCU)
+    record.whole["counted_on"] = torch.cuda.get_device_name()
+    for key in COUNTED:
+        if only not in key:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            program = [sys.executable, "-m", "benchmarks.profile_record", "--call", key]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+            command = [*tools.counters(ncu, EVERY, MAX_KERNELS), *program]
+            subprocess.run(command, cwd=folder, env=environment, check=True, stdout=sys.stderr)
+            found = counters(Path(folder, TOOL_LOG).read_text(encoding="utf-8"), ())
+        moved = sum((one.dram_read_bytes or 0.0) + (one.dram_written_bytes or 0.0) for one in found)
+        record.put(key, counted_bytes=moved)
+        print(f"{moved / 1e9:9.4f} GB  {key}", flush=True)
+
+
+def call(key: str) -> None:
+    """Make the call of a kernel and a case several times, the last one for the tool."""
+    name, where = key.split(" ")
+    case = next(
+        one.declared
+        for one in bind_speed_cases(load_course(ROOT))
+        if f"{one.declared.part.name}/{one.declared.name}" == where and one.declared.assignment.name in name
+    )
+    (entry,) = (entry for known, entry, _ in kernels(name) if known == name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = folder_of(entry, Path(scratch, "submission"))
+        library = build(folder / case.assignment.spec.file)
+        make = callable_of(case, case.inputs(1, 0, torch.device("cuda")), folder, library)
+        for _ in range(2):
+            make()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        make()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
 # Predicted -------------------------------------------------------------------------------------------------------------
 
 
@@ -189,7 +256,8 @@ def predict(record: Record, only: str, jobs: int) -> None:
             found = profile(folder, ROOT, case.assignment.name, f"{case.part.name}/{case.name}")
         predicted_ms = found.predicted_ms and round(found.predicted_ms, 4)
         causes = [remark.cause for remark in found.remarks]
-        return key_of(name, case), {"predicted_ms": predicted_ms, "bound": found.bound, "causes": causes}
+        facts = {"predicted_ms": predicted_ms, "bound": found.bound, "causes": causes}
+        return key_of(name, case), facts | {"predicted_bytes": round(found.moved_bytes)}
 
     with ThreadPoolExecutor(jobs) as pool:
         for key, value in pool.map(one, todo):
@@ -239,6 +307,20 @@ def table(whole: dict[str, Any]) -> str:
         error = f"{predicted / measured - 1:+.0%}" if predicted and measured else ""
         numbers = f"{predicted or ''} | {measured or ''} | {error}"
         lines.append(f"| {name} | {case} | {one.get('bound', '')} | {numbers} | {', '.join(one.get('causes', ()))} |")
+    lines += [
+        "",
+        f"What DRAM moves, by Nsight Compute's counters on an {whole.get('counted_on', '?').removeprefix('NVIDIA ')}, where each kernel "
+        "begins with an empty cache; predicted without a GPU, for the GPU of problem.toml.",
+        "",
+        "| kernel | case | predicted, GB | counted, GB | error |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for key, one in whole["kernels"].items():
+        if counted := one.get("counted_bytes"):
+            name, case = key.split(" ")
+            predicted = one["predicted_bytes"]
+            numbers = f"{predicted / 1e9:.4g} | {counted / 1e9:.4g} | {predicted / counted - 1:+.0%}"
+            lines.append(f"| {name} | {case} | {numbers} |")
     return "\n".join(lines)
 
 
@@ -251,17 +333,23 @@ def render(whole: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("measure", "predict", "render"):
+    for name in ("measure", "count", "predict", "render"):
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--call", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.call:
+        return call(arguments.call)
     record = Record()
     if arguments.measure:
         measure(record, arguments.only)
+    if arguments.count:
+        count(record, arguments.only)
     if arguments.predict:
         predict(record, arguments.only, arguments.jobs)
     render(record.whole)
+    return None
 
 
 if __name__ == "__main__":

@@ -249,6 +249,10 @@ def profile_(
     gpu: Annotated[
         bool, typer.Option("--gpu/--no-gpu", show_default=False, help="run and time them on a GPU too, if there is one")
     ] = True,
+    counters: Annotated[
+        bool,
+        typer.Option("--counters", help="have Nsight Compute read the GPU's counters too, where that is allowed"),
+    ] = False,
     sandbox: WantedSandbox = Sandbox.auto,
     image: Image = DEFAULT_IMAGE,
     *,
@@ -264,7 +268,7 @@ def profile_(
         course,
         tuple(assignment or ()),
         place,
-        profile=True,
+        profile="count" if counters else "trace",
         profiled=tuple(case or ()),
         compilation=False,
         contenders="all",

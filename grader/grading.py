@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.assignment import Assignment, load_course
-from grader.job import Event, Job
+from grader.job import Event, Job, Profiling
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
 from grader.sandbox.base import Sandbox
@@ -44,7 +44,7 @@ class Request:
     compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
-    profile: bool = False
+    profile: Profiling = "no"
     profiled: tuple[str, ...] = ()
 
 

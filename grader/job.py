@@ -11,6 +11,7 @@ from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCase
 from grader.report.profile import CaseProfile
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
+Profiling: TypeAlias = Literal["no", "trace", "count"]
 
 
 class Message(BaseModel):
@@ -34,7 +35,8 @@ class Job(Message):
         speed: whether speed is measured, if the device allows that.
         compilation: whether Triton's launches are compiled for GPUs on a machine without one.
         effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
-        profile: profile the speed cases in place of grading; the report then has no assignments.
+        profile: profile the speed cases in place of grading; the report then has no assignments. `count` has Nsight Compute
+            count, too.
         profiled: names of the speed cases to profile, as `wide` or `forward/wide`; empty for all.
         contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and the
             functions of baselines.py that problem.toml names.
@@ -54,7 +56,7 @@ class Job(Message):
     compilation: bool = True
     effort: Effort = "full"
     contenders: Literal["needed", "all"] = "needed"
-    profile: bool = False
+    profile: Profiling = "no"
     profiled: tuple[str, ...] = ()
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+NCU_FOLDER = Path("/opt/nvidia/nsight-compute")  # with a folder for each version
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
 
 
@@ -77,6 +79,19 @@ def find_nvcc() -> str | None:
 
 def find_sanitizer() -> str | None:
     """NVIDIA's compute-sanitizer: on the PATH, or beside the CUDA compiler."""
+    return _find_tool("compute-sanitizer")
+
+
+def find_ncu(folder: Path = NCU_FOLDER) -> str | None:
+    """The command line of Nsight Compute: the newest in the folder of its own that NVIDIA's packages make, else the one on the
+    PATH or beside the CUDA compiler, which looks for that folder.
+    """
+    every = folder.glob("*/ncu")
+    newest = max(every, key=lambda path: [int(one) for one in re.findall(r"\d+", path.parent.name)], default=None)
+    return str(newest) if newest else _find_tool("ncu")
+
+
+def _find_tool(name: str) -> str | None:
     nvcc = find_nvcc()
-    beside = None if nvcc is None else shutil.which("compute-sanitizer", path=str(Path(nvcc).resolve().parent))
-    return shutil.which("compute-sanitizer") or beside
+    beside = None if nvcc is None else shutil.which(name, path=str(Path(nvcc).resolve().parent))
+    return shutil.which(name) or beside

@@ -238,6 +238,8 @@ class Call(Frame):
         traced: on a CPU, run a few blocks of each launch and record what they access, in place of checking it; on a GPU,
             make the call under PyTorch's profiler. The reply has a `trace`. With a `target`, the reply has the compiler's
             output too.
+        counted: on a GPU, make the call between cudaProfilerStart and Stop, for a tool that counts. The reply has an empty
+            `trace`.
     """
 
     arena: Memory
@@ -251,6 +253,7 @@ class Call(Frame):
     profiled: bool = False
     keep: bool = False
     traced: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -371,7 +374,7 @@ class CompiledText:
         kind: the language, which is the suffix of its file.
     """
 
-    kind: Literal["ttgir", "ptx", "sass", "json"]
+    kind: Literal["ttgir", "ptx", "sass", "json", "py"]
     packed: Annotated[str, Bound(max_length=MAX_PACKED)]
 
 
@@ -549,6 +552,7 @@ class GpuTrace:
         host_s: until the function has returned to the host; 0 if it waits for the GPU.
         device_s: from the start of the first kernel to the end of the last one. busy_s: of it, while a kernel ran.
         chrome: the profiler's trace.json; None if it is too long for a frame.
+        generated: the Python code with Triton kernels that torch.compile made of the function.
     """
 
     ran: Annotated[tuple[RanLaunch, ...], Bound(max_length=MAX_RAN)] = ()
@@ -558,6 +562,7 @@ class GpuTrace:
     busy_s: Seconds = 0.0
     allocated_bytes: Size = 0
     chrome: CompiledText | None = None
+    generated: CompiledText | None = None
 
 
 @dataclass(frozen=True)

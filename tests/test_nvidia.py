@@ -79,3 +79,11 @@ def test_a_driver_without_a_gpu_is_a_fault(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(pynvml, "nvmlInit", mismatch)
     with pytest.raises(OSError, match=r"NVIDIA's driver does not answer \("):
         gpus()
+
+
+def test_nsight_compute_is_the_newest_in_its_folder_or_the_one_on_the_path(tmp_path: Path) -> None:
+    assert nvidia.find_ncu(tmp_path) == nvidia.find_ncu(tmp_path / "missing")
+    for version in ("2024.10.0", "2025.3.1", "2025.12.0", "2025.9.1"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "ncu").touch()
+    assert nvidia.find_ncu(tmp_path) == str(tmp_path / "2025.12.0" / "ncu")

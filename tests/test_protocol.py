@@ -86,7 +86,10 @@ LAUNCH = TracedLaunch(
 )
 RAN = RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
 TRACE = Trace(
-    (LAUNCH,), (TracedOperator("zeros", "k.py:3", 1, 0, 4096),), 8192, GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT)
+    (LAUNCH,),
+    (TracedOperator("zeros", "k.py:3", 1, 0, 4096),),
+    8192,
+    GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT, TEXT),
 )
 ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
 RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
@@ -96,7 +99,7 @@ FRAMES: list[Frame] = [
     Load("/s/x.cu", "f", BUILD, False, 1.0, GPU),
     Yardstick("null", id=2**53),
     Call(Memory(1), CALLS, (), 1.5, id=3),
-    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True, True),
+    Call(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True, True, True),
     Prepare(Memory(1), CALLS, (), None),
     Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
     Time(1000, 1, True, 7),

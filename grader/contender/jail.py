@@ -29,6 +29,7 @@ from typing import Literal
 
 from grader.contender import processes
 from grader.course import hidden_courses, is_installed
+from grader.nvidia import find_ncu
 from grader.runfolder import remove
 
 JailName = Literal["bubblewrap", "uid", "none"]
@@ -281,6 +282,7 @@ def tool_folders(courses: Sequence[Path]) -> list[str]:
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH"):
         folders += os.environ.get(name, "").split(os.pathsep)
     # A compiler's headers and libraries lie in the folder above its bin/.
+    folders += [str(Path(ncu).resolve().parent)] if (ncu := find_ncu()) else []
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)

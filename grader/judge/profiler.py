@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,32 +13,39 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from grader.assignment import Assignment
+from grader.contender import tools
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import CaseNote, Profiled
 from grader.judge.asking import arena_for, request_for
+from grader.judge.baselines import COMPILE
 from grader.judge.cases import BoundSpeedCase, SpeedSizes
 from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.heats import run_heat, stopped
+from grader.judge.heats import run_heat, run_second_heat, stopped
+from grader.judge.loading import load_file
 from grader.judge.race import FarTooSlow
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.judge.track import Track
+from grader.nvidia import find_ncu
 from grader.problem import Call
-from grader.protocol import CompiledKernel, Gpu, Reply, Trace
-from grader.report.profile import CaseProfile, GpuRun, TimedSize
+from grader.protocol import CompiledKernel, CompiledText, Gpu, GpuTrace, Reply, Trace
+from grader.report.profile import CaseProfile, GpuRun, KernelCounters, TimedSize
 from grader.submission import read_staged
 from grader.verdict.compiled import unpack
-from grader.verdict.gpu_time import gpu_run
+from grader.verdict.counters import EVERY, MAX_KERNELS, counters, why_none
+from grader.verdict.gpu_time import gpu_run, triton_in
 from grader.verdict.profile import case_profile
 from grader.verdict.resources import kernel_resources
 from grader.verdict.text import decoded
 
 CPU = torch.device("cpu")
 TRACE_LIMIT_S = 120.0
+COUNT_LIMITS = Limits(time_s=120.0, memory_gib=64.0)  # each kernel is run several times
+NO_NCU = "there is no ncu; it comes with NVIDIA's CUDA toolkit"
 UNKNOWN = "registers and occupancy are not known"
 NO_ANSWER = "the worker answered with something that is no answer"
 OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
@@ -141,8 +148,23 @@ class Profiler:
             texts |= {"trace.json": chrome} if chrome else {}
         except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
             told = f"{told}; " * bool(told) + f"it could not be traced on the GPU: {fault}"
+        counted: tuple[KernelCounters, ...] = ()
+        if self.run.job.profile == "count":
+            try:
+                counted, texts["counters.csv"] = self._counted(sizes)
+            except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
+                told = f"{told}; " * bool(told) + f"Nsight Compute counted nothing: {str(fault).strip()}"
         timed = tuple(self._timed(case) for case in sizes.cases)
-        update = {"ran": ran, "timed": timed, "unknown": told}
+        compiled, source = self._torch_compile(sizes)
+        texts |= {"torch_compile.py": source} if source else {}
+        update = {
+            "ran": ran,
+            "counters": counted,
+            "compiled": compiled,
+            "generated": triton_in(source),
+            "timed": timed,
+            "unknown": told,
+        }
         return Profiled(profile=found.profile.model_copy(update=update), texts=texts)
 
     def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun, str]:
@@ -151,17 +173,60 @@ class Profiler:
         if case is None:
             raise MemoryError("the GPU has not enough memory for any size")
         self.run.emit(CaseNote(text="runs under PyTorch's profiler"))
+        own = self.standing.own_kernels(case.assignment)
+        return self._traced_there(self.crew.worker(case.assignment), case, own, lambda gpu: gpu.chrome)
+
+    def _torch_compile(self, sizes: SpeedSizes) -> tuple[GpuRun | None, str]:
+        """The same call of torch.compile's baseline, and the code that it generated; None if it cannot be traced."""
+        case = sizes.fitting(self.run.free_gib())
+        if case is None:
+            return None, ""
+        self.run.emit(CaseNote(text="is looked at as torch.compile has it"))
+        try:
+            contender = self.crew.baselines.contender(COMPILE, case)
+            return self._traced_there(contender, case, (), lambda gpu: gpu.generated)
+        except (ContenderFault, CaseRefused, WorkerUnavailable, MemoryError):
+            return None, ""
+
+    def _traced_there(
+        self,
+        contender: Contender,
+        case: BoundSpeedCase,
+        own: Collection[str],
+        text_of: Callable[[GpuTrace], CompiledText | None],
+    ) -> tuple[GpuRun, str]:
+        """A traced call of a worker on the GPU, whose kernels of the names `own` are its own, and a text of it."""
         limits = Limits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
-        contender = self.crew.worker(case.assignment)
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena:
             trace = contender.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
         if trace is None or trace.gpu is None:
             contender.kill()
             raise ContenderFault("crashed", NO_ANSWER)
-        own = self.standing.own_kernels(case.assignment)
-        chrome = "" if trace.gpu.chrome is None else unpack(trace.gpu.chrome)
-        return gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name()), chrome
+        text = text_of(trace.gpu)
+        found = gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name())
+        return found, "" if text is None else unpack(text)
+
+    def _counted(self, sizes: SpeedSizes) -> tuple[tuple[KernelCounters, ...], str]:
+        """What Nsight Compute counts in the call that `_on_the_gpu` traces, and its table. Raises as `_trace`."""
+        case = sizes.fitting(self.run.free_gib())
+        if case is None:
+            raise MemoryError("the GPU has not enough memory for any size")
+        if (ncu := find_ncu()) is None:
+            raise ContenderFault("skipped", NO_NCU)
+        self.run.emit(CaseNote(text="runs under Nsight Compute"))
+        call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
+        tool = self.crew.watched(case.assignment, tools.counters(ncu, EVERY, MAX_KERNELS))
+        with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena, tool:
+            try:
+                load_file(tool, self.run.job.submission, case.assignment)
+                tool.do(request_for(arena, call, COUNT_LIMITS.time_s, counted=True), COUNT_LIMITS, arena.files)
+            finally:
+                tool.kill()  # the table is complete when the tool has ended
+        found = counters(tool.tool_log, self.standing.own_kernels(case.assignment))
+        if not found:
+            raise ContenderFault("skipped", why_none(tool.tool_log))
+        return found, tool.tool_log
 
     def _timed(self, case: BoundSpeedCase) -> TimedSize:
         cost = case.problem.cost(case.params, case.dtype)
@@ -171,6 +236,8 @@ class Profiler:
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
         try:
             heat = run_heat(self.track, case, self.crew.worker(case.assignment), Evidence())
+            if heat.verdict.is_doubted:
+                heat = run_second_heat(self.track, case, heat, self.crew.worker(case.assignment), Evidence())
         except FarTooSlow as slow:
             return size.model_copy(update={"unknown": stopped(case, slow.call_s)[1]})
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, MemoryError) as fault:

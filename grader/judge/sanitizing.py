@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.contender import sanitizer
+from grader.contender import tools
 from grader.contender.contender import Limits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.asking import arena_for, check_returned, request_for
@@ -23,6 +23,7 @@ from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.judge.standing import Standing
+from grader.nvidia import find_sanitizer
 from grader.verdict.sanitizer import findings
 
 LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # a kernel is many times slower under the tool
@@ -43,8 +44,10 @@ def run_watched(
     assert case.case.tool is not None
     call = case.inputs(run.seed, 0, run.device)
     shapes = case.problem.outputs(call)
+    program = find_sanitizer()
+    assert program is not None  # otherwise the case was not admitted
     try:
-        worker = crew.watched(case.assignment, sanitizer.command(case.case.tool))
+        worker = crew.watched(case.assignment, tools.sanitizer(program, case.case.tool))
     except WorkerUnavailable as unavailable:
         raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False

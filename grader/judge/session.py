@@ -65,7 +65,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, crew))
-    if job.profile:
+    if job.profile != "no":
         if pool.device == "cuda":
             standing.finish_looking()
             start_the_courses_own(run, crew, 0.0)

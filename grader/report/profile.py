@@ -101,6 +101,7 @@ class LaunchProfile(Record):
         flops: of products of tiles (`tl.dot`).
         dot_dtypes: of their inputs.
         notes: what the compiled code shows, as `tanh is a call`.
+        dram_bytes: what all its `launches` move between memory and the cache, predicted.
         predicted_ms: of all its `launches`; None if it cannot be told.
     """
 
@@ -121,6 +122,7 @@ class LaunchProfile(Record):
     lines: tuple[LineTraffic, ...] = ()
     tensors: tuple[TensorTraffic, ...] = ()
     notes: tuple[str, ...] = ()
+    dram_bytes: float = 0.0
     predicted_ms: float | None = None
 
 
@@ -192,6 +194,38 @@ class GpuRun(Record):
     missing: int = 0
 
 
+class KernelCounters(Record):
+    """What a GPU's counters say of a kernel, by Nsight Compute. Shares are of 1; None where a number is not known.
+
+    Attributes:
+        own: whether it is the submission's own kernel; a library's otherwise.
+        load_sectors, store_sectors: sectors of 32 bytes for each request of a warp to global memory.
+        l1_hits, l2_hits: of the sectors that were asked for.
+        bank_conflicts: passes through the banks of shared memory beyond the first.
+        occupancy: of the warps that a multiprocessor can hold.
+        dram_busy, l2_busy, tensor_busy, issue_busy: of what memory, cache, tensor cores and schedulers can do.
+        stalls: what a warp waits for, with the share of its time, the longest first.
+    """
+
+    name: str
+    own: bool
+    time_ms: float
+    dram_read_bytes: float | None = None
+    dram_written_bytes: float | None = None
+    l2_bytes: float | None = None
+    load_sectors: float | None = None
+    store_sectors: float | None = None
+    l1_hits: float | None = None
+    l2_hits: float | None = None
+    bank_conflicts: float | None = None
+    occupancy: float | None = None
+    dram_busy: float | None = None
+    l2_busy: float | None = None
+    tensor_busy: float | None = None
+    issue_busy: float | None = None
+    stalls: tuple[tuple[str, float], ...] = ()
+
+
 class TimedSize(Record):
     """A speed case at one of its sizes, timed in rounds beside the other contenders.
 
@@ -220,6 +254,8 @@ class CaseProfile(Record):
         predicted_ms: the time that it needs for what the submission does; None if counts are missing. It is told only with a
             `prediction_error`.
         ran, timed: on a machine with a GPU, a traced call and the times at every size.
+        counters: of each kernel of that call, if they were asked for and are allowed.
+        compiled: the same call of torch.compile's baseline. generated: the Triton kernels that it made.
         bound: what takes the largest part of the predicted time, as `DRAM`, `latency` or `products`.
         prediction_error: the median error of predictions with this bound, as a share of the measured time; None if they are off
             by too much.
@@ -243,6 +279,9 @@ class CaseProfile(Record):
     launches: tuple[LaunchProfile, ...] = ()
     operators: tuple[OperatorTraffic, ...] = ()
     ran: GpuRun | None = None
+    counters: tuple[KernelCounters, ...] = ()
+    compiled: GpuRun | None = None
+    generated: str = ""
     timed: tuple[TimedSize, ...] = ()
     remarks: Annotated[tuple[Remark, ...], Field(max_length=MAX_REMARKS)] = ()
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from grader.report.model import ContenderTime, SpeedMeasurement
 from grader.report.page import rendered
 from grader.report.profile import CaseProfile, Profile
 from grader.report.profiling import (
+    COUNTED,
+    busy_words,
     bytes_words,
     costliest,
+    counters_words,
     kernel_words,
     launch_words,
     line_cost,
@@ -30,6 +34,7 @@ from grader.report.svg import WIDTH, Mark, Plot, grid, label, levels, line, path
 MAX_LINES = 40  # of a case in its plot
 LEFT, RIGHT, ROW = 300, 180, 22
 LINE_LETTERS = 38
+SUBMISSION, COUNTED_BYTES = "submission", "your code, for each byte that was counted"
 
 
 def page(profile: Profile) -> str:
@@ -52,6 +57,9 @@ def page(profile: Profile) -> str:
         kernel_words=kernel_words,
         launch_words=launch_words,
         ran_words=ran_words,
+        counted=COUNTED,
+        counters_words=counters_words,
+        busy_words=busy_words,
     )
 
 
@@ -102,9 +110,24 @@ def lines_plot(case: CaseProfile, name: str) -> Plot | None:
 
 
 def timed(profile: Profile) -> list[Timed]:
-    """Every size of every case that was timed."""
-    sizes = ((case, size) for case in profile.cases for size in case.timed)
-    return [Timed(f"{title(case)}, {size.size}", size.measured) for case, size in sizes if size.measured is not None]
+    """Every size of every case that was timed. Where bytes were counted, the case's first size has your code again, with them."""
+    found = []
+    for case in profile.cases:
+        measured = [(size.size, size.measured) for size in case.timed if size.measured is not None]
+        for number, (size, one) in enumerate(measured):
+            counted = () if number else _as_counted(case, one)
+            found.append(
+                Timed(f"{title(case)}, {size}", one.model_copy(update={"contenders": (*one.contenders, *counted)}))
+            )
+    return found
+
+
+def _as_counted(case: CaseProfile, measured: SpeedMeasurement) -> tuple[ContenderTime, ...]:
+    moved = sum((one.dram_read_bytes or 0.0) + (one.dram_written_bytes or 0.0) for one in case.counters)
+    own = [one for one in measured.contenders if one.name == SUBMISSION]
+    return tuple(
+        one.model_copy(update={"name": COUNTED_BYTES, "bytes_per_s": moved / one.time_s.median}) for one in own if moved
+    )
 
 
 def times_plot(case: CaseProfile, name: str) -> Plot | None:

@@ -12,12 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseNote, CaseStarted, Event, Planned, Profiled
-from grader.report.profile import CaseProfile, GpuRun, LaunchProfile, LineTraffic, OperatorTraffic, Profile, Remark
+from grader.report.profile import (
+    CaseProfile,
+    GpuRun,
+    KernelCounters,
+    LaunchProfile,
+    LineTraffic,
+    OperatorTraffic,
+    Profile,
+    Remark,
+)
 from grader.report.speed import name_of
 from grader.report.style import counted, headline, plain, shortened
 
 MAX_LAUNCHES, MAX_LINES, MAX_OPERATORS, MAX_RAN, MAX_NOTES = 5, 7, 3, 6, 3  # of a case on its screen
 NAME_LETTERS, SOURCE_LETTERS = 24, 34
+COUNTED = ("ms", "DRAM", "predicted", "sectors, load / store", "hits, L1 / L2", "occupancy")
 
 
 class ProfileProgress:
@@ -91,7 +101,11 @@ def case_view(case: CaseProfile) -> RenderableType:
     if lines := costliest(case):
         blocks += ["", _lines(lines[:MAX_LINES])]
     if case.ran is not None:
-        blocks += ["", *_ran(case.ran)]
+        blocks += ["", *_ran(case.ran, "ran on the GPU")]
+    if case.counters:
+        blocks += ["", *_counters(case)]
+    if case.compiled is not None:
+        blocks += ["", *_ran(case.compiled, "torch.compile runs")]
     blocks += [plain(words, "dim") for words in timed_words(case)]
     return Panel(Group(*blocks), title=plain(title(case), "bold"), title_align="left", border_style="blue")
 
@@ -226,8 +240,8 @@ def _lines(found: Iterable[tuple[LaunchProfile, LineTraffic]]) -> Table:
     return table
 
 
-def _ran(ran: GpuRun) -> Iterator[RenderableType]:
-    table = _table(("ran on the GPU", False), ("calls", True), ("ms", True), ("share", True), ("whose", False))
+def _ran(ran: GpuRun, heading: str) -> Iterator[RenderableType]:
+    table = _table((heading, False), ("calls", True), ("ms", True), ("share", True), ("whose", False))
     for one in ran.kernels[:MAX_RAN]:
         cells = str(one.calls), ms_words(one.time_ms), f"{one.share:.0%}", "yours" if one.own else "a library's"
         table.add_row(plain(shortened(one.name, NAME_LETTERS)), *cells)
@@ -241,6 +255,44 @@ def ran_words(ran: GpuRun) -> str:
         return words
     bound = ": the host is what takes the time" if ran.host_ms > ran.device_ms else ""
     return f"{words}; {ms_words(ran.host_ms)} ms on the host{bound}"
+
+
+def _counters(case: CaseProfile) -> Iterator[RenderableType]:
+    table = _table(("counted on the GPU", False), *((heading, True) for heading in COUNTED))
+    for one in case.counters[:MAX_RAN]:
+        table.add_row(plain(shortened(one.name, NAME_LETTERS)), *map(plain, counters_words(case, one)))
+    yield table
+    yield from (plain(f"{one.name}: {busy_words(one)}", "dim") for one in case.counters[:MAX_RAN])
+
+
+def counters_words(case: CaseProfile, one: KernelCounters) -> tuple[str, ...]:
+    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name."""
+    launch = next((found for found in case.launches if found.kernel == one.name), None)
+    dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
+    sectors = [
+        "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)
+    ]
+    hits = [_share(found) for found in (one.l1_hits, one.l2_hits)]
+    return (
+        ms_words(one.time_ms),
+        bytes_words(sum(dram)) if dram else "?",
+        "?" if launch is None else bytes_words(launch.dram_bytes / launch.launches),
+        " / ".join(sectors),
+        " / ".join(hits),
+        _share(one.occupancy),
+    )
+
+
+def busy_words(one: KernelCounters) -> str:
+    """As `busy are DRAM 93 %, tensor cores 0 %; a warp waits for data from memory (81 %)`."""
+    parts = {"DRAM": one.dram_busy, "L2": one.l2_busy, "tensor cores": one.tensor_busy, "schedulers": one.issue_busy}
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share is not None)
+    waits = ", ".join(f"{what} ({share:.0%})" for what, share in one.stalls)
+    return "; ".join(filter(None, (busy and f"busy are {busy}", waits and f"a warp waits for {waits}")))
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else f"{share:.0%}"
 
 
 def timed_words(case: CaseProfile) -> Iterator[str]:

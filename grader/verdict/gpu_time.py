@@ -38,7 +38,7 @@ def gpu_time(ran: Sequence[RanKernel], own: Collection[str]) -> GpuTime | None:
     if not total_s > 0:
         return None
     kernels = [
-        KernelTime(name=short_name(one.name), own=_is_own(one.name, own), calls=one.calls, share=one.time_s / total_s)
+        KernelTime(name=short_name(one.name), own=is_own(one.name, own), calls=one.calls, share=one.time_s / total_s)
         for one in ran
     ]
     library = [_is_librarys(one.name) and not PLUMBING.search(one.name) for one in ran]
@@ -61,7 +61,7 @@ def decoy(found: GpuTime) -> str:
 def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
     """Words about a call that ran only PyTorch's kernels; empty if a kernel may be the student's, or none ran."""
     if not ran or any(
-        _is_own(one.name, own) or not (_is_librarys(one.name) or PLUMBING.search(one.name)) for one in ran
+        is_own(one.name, own) or not (_is_librarys(one.name) or PLUMBING.search(one.name)) for one in ran
     ):
         return ""
     longest = max(ran, key=lambda one: one.time_s)
@@ -87,7 +87,7 @@ def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> Gpu
         kernels.append(
             RanLine(
                 name=short_name(long_name),
-                own=_is_own(long_name, own),
+                own=is_own(long_name, own),
                 calls=len(each_s),
                 time_ms=sum(each_s) * 1e3,
                 share=sum(each_s) / total_s,
@@ -109,6 +109,11 @@ def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> Gpu
     )
 
 
+def triton_in(source: str) -> str:
+    """The Triton functions in code that torch.compile generated, which holds them as strings."""
+    return "\n\n".join(re.findall(r"^@triton\.jit\n(def .*?)^'''", source, re.MULTILINE | re.DOTALL)).strip()
+
+
 def percent(share: float) -> str:
     """A share as `97 %`. Only the whole is `100 %`, and only nothing is `0 %`."""
     whole = round(100 * share)
@@ -128,7 +133,8 @@ def short_name(name: str) -> str:
     return (words[-1] if words else name)[:200]
 
 
-def _is_own(name: str, own: Collection[str]) -> bool:
+def is_own(name: str, own: Collection[str]) -> bool:
+    """Whether a kernel is one of the submission's own (`own`: as for `gpu_time`)."""
     short = short_name(name)
     return short.rsplit("::", 1)[-1] in own and not LIBRARYS_NAMESPACE.match(short)
 

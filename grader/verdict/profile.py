@@ -75,7 +75,11 @@ def _known(compiled: Sequence[CompiledKernel]) -> Compiled:
 
 
 def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel], gpu: Gpu) -> Iterator[Launch]:
-    """Launches with the facts of their kernels. Of kernels of one name, the n-th belongs to the n-th different launch."""
+    """Launches with the facts of their kernels. Of kernels of one name, the n-th belongs to the n-th different launch.
+
+    A Triton kernel has the warps with which it was compiled: a submission that asks which GPU there is may choose others in
+    the interpreter.
+    """
     known = _known(compiled)
     seen: dict[str, int] = {}
     for launch in traced:
@@ -86,6 +90,7 @@ def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel],
         if fitting:
             _, kernel, facts = fitting[min(seen.get(name, 0), len(fitting) - 1)]
             facts = _with_texts(facts, kernel, launch)
+            launch = replace(launch, threads=kernel.warps * gpu.warp or launch.threads)
         seen[name] = seen.get(name, 0) + 1
         yield Launch(launch, facts, gpu)
 

@@ -227,6 +227,7 @@ def launch_profile(launch: Launch, sources: Mapping[str, str], seconds: float | 
         lines=tuple(line_traffic(launch, one, sources) for one in traced.accesses),
         tensors=tuple(_tensor_traffic(launch, one) for one in traced.tensors),
         notes=facts.notes,
+        dram_bytes=launch.dram_bytes,
         predicted_ms=None if seconds is None else seconds * 1e3,
     )
 

@@ -136,7 +136,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case Call():
                 if compiler is not None:
                     return compiler.answer(function, request, files)
-                if request.traced and device == "cuda":
+                if (request.traced or request.counted) and device == "cuda":
                     return gpu_trace.call(function, request, files)
                 if request.traced:
                     return tracing.call(function, request, files)

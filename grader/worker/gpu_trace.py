@@ -1,16 +1,21 @@
-"""Traces one call on a GPU with PyTorch's profiler: every kernel with its shape and its time, and the gaps between them."""
+"""Traces one call on a GPU with PyTorch's profiler: every kernel with its shape and its time, and the gaps between them.
+
+Or marks the call for a tool that counts, such as Nsight Compute, as whose child this worker runs.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
+import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
@@ -24,12 +29,16 @@ MAX_NAME = 300
 
 
 def call(function: Callable[..., Any], request: Call, files: list[int]) -> Reply:
-    """Map the arena and make the one call of a request several times, at last under the profiler."""
+    """Map the arena and make the one call of a request several times, at last under the profiler or for the tool."""
     with mapped(request.arena, files, "cuda") as memory:
         calls = run.calls_of(memory, request)
         try:
+            make = partial(_make, function, calls)
+            if request.counted:
+                _count(make)
+                return Reply(trace=Trace())
             waits = hasattr(function, "on_stream")  # a CUDA entry's call here returns when the GPU is done
-            return Reply(trace=Trace(gpu=_gpu_trace(partial(_make, function, calls), waits)))
+            return Reply(trace=Trace(gpu=_gpu_trace(make, waits)))
         except BaseException as error:
             return run.failure(error, "cuda")
         finally:
@@ -58,6 +67,19 @@ def _gpu_trace(make: Callable[[], Any], waits: bool) -> GpuTrace:
     allocated = torch.cuda.max_memory_allocated() - before
     chrome = _profiled(make)
     return trace_of(chrome, 0.0 if waits else host_s, max(0, allocated))
+
+
+def _count(make: Callable[[], Any]) -> None:
+    """Make the call a few times, then once for the tool."""
+    for _ in range(CALLS_BEFORE):
+        make()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    try:
+        make()
+        torch.cuda.synchronize()
+    finally:
+        torch.cuda.profiler.stop()
 
 
 def _host_seconds(make: Callable[[], Any]) -> float:
@@ -97,7 +119,6 @@ def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
     first = float(events[0]["ts"])
     spans = [((float(one["ts"]) - first) / 1e6, float(one["dur"]) / 1e6) for one in events]
     ran = [_launch(one, *span) for one, span in zip(events, spans, strict=True)]
-    packed = base64.b64encode(zlib.compress(chrome.encode(), 9)).decode()
     return GpuTrace(
         ran=tuple(ran[:MAX_RAN]),
         ran_of_all=len(ran),
@@ -105,8 +126,28 @@ def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
         device_s=max(start + length for start, length in spans),
         busy_s=_covered(spans),
         allocated_bytes=allocated_bytes,
-        chrome=CompiledText("json", packed) if len(packed) <= MAX_PACKED else None,
+        chrome=_text("json", chrome),
+        generated=_text("py", generated({one.name for one in ran})),
     )
+
+
+def _text(kind: Literal["json", "py"], text: str) -> CompiledText | None:
+    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return CompiledText(kind, packed) if text and len(packed) <= MAX_PACKED else None
+
+
+def generated(kernels: Collection[str]) -> str:
+    """The code that torch.compile generated last in this process for kernels of these names; "" if it generated none of
+    them.
+    """
+    cache = sys.modules.get("torch._inductor.codecache")
+    left, found = set(kernels), []
+    for module in reversed(cache.PyCodeCache.modules if cache is not None else []):
+        source = Path(module.__file__).read_text(encoding="utf-8")
+        if here := {name for name in left if f"def {name}(" in source}:
+            found.append(source)
+            left -= here
+    return "\n\n".join(reversed(found))
 
 
 def _launch(event: dict[str, Any], start_s: float, time_s: float) -> RanLaunch:

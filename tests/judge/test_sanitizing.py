@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from grader import protocol
-from grader.contender import sanitizer
+from grader.contender import tools
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
 from grader.contender.contender import Contender, Limits, WorkerUnavailable
@@ -190,7 +190,7 @@ def run(
     hangs: Hangs | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
-    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/bin/compute-sanitizer")
+    monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
     worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None, answer)
     compared: list[dict[str, torch.Tensor]] = []
 
@@ -338,9 +338,8 @@ def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.Monkey
         run(monkeypatch, shared)
 
 
-def test_the_command_ends_with_whoever_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: "/opt/compute-sanitizer")
-    words = sanitizer.command("racecheck")
+def test_the_command_ends_with_whoever_started_it() -> None:
+    words = tools.sanitizer("/opt/compute-sanitizer", "racecheck")
     at = words.index("/opt/compute-sanitizer")
     assert words[at + 1 : at + 3] == ["--tool", "racecheck"]
     assert words[:at] in ([], [os.fspath(words[0]), "--pdeathsig", "KILL"])

@@ -8,11 +8,11 @@ import pytest
 
 from grader.protocol import Trace
 from grader.report.model import Interval
-from grader.report.profile import CaseProfile, Profile, TimedSize
+from grader.report.profile import CaseProfile, GpuRun, Profile, TimedSize
 from grader.report.profile_page import MAX_LINES, lines_plot, page, times_plot
 from grader.verdict.profile import case_profile
 from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed
-from tests.report.test_profiling import three_passes
+from tests.report.test_profiling import COUNTED, three_passes
 from tests.report.test_speed import measured
 from tests.support.traces import H200, bare_case, elementwise
 from tests.support.validator import mistakes, needs_tidy
@@ -34,7 +34,9 @@ def in_sizes() -> CaseProfile:
         ]
         now = small.model_copy(update={"contenders": tuple(contenders)})
         found.append(TimedSize(size=f"shape {factor}", bytes_moved=1e6 * factor, flops=1e6, measured=now))
-    return bare_case(case="timed", timed=tuple(found))
+    compiled = GpuRun(gpu="NVIDIA H100", kernels=(), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
+    more = {"counters": (COUNTED,), "compiled": compiled, "generated": "def triton_red_fused(in_ptr0):\n    pass"}
+    return bare_case(case="timed", timed=tuple(found), **more)
 
 
 def full() -> Profile:
@@ -61,6 +63,12 @@ def test_everything_of_the_profile_is_there() -> None:
         "blocks of 32 threads",
         "it crashed",
         "Time against size",
+        "Counted on the GPU",
+        "2.12 GB",
+        "a warp waits for data from memory",
+        "What torch.compile runs",
+        "def triton_red_fused(",
+        "your code, for each byte that was counted",
         "The roofline of this machine",
     ):
         assert said in text, said

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from grader.job import CaseNote, CaseStarted, Profiled
 from grader.protocol import Trace, TracedOperator
-from grader.report.profile import CaseProfile, GpuRun, Profile, RanLine, TimedSize
+from grader.report.profile import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize
 from grader.report.profiling import ProfileProgress, bytes_words, launch_words, line_notes, print_profile, title
 from grader.verdict.profile import case_profile
 from tests.report.test_speed import measured
@@ -126,6 +126,55 @@ def test_what_ran_on_a_gpu_is_there() -> None:
     assert "shape 8: no memory" in said
 
 
+COUNTED = KernelCounters(
+    name="softmax_kernel",
+    own=True,
+    time_ms=0.725,
+    dram_read_bytes=1.07e9,
+    dram_written_bytes=1.05e9,
+    load_sectors=16,
+    store_sectors=0,
+    l2_hits=0.5,
+    occupancy=0.913,
+    dram_busy=0.9,
+    tensor_busy=0.0,
+    stalls=(("data from memory", 0.6), ("its turn", 0.25)),
+)
+
+
+def test_what_was_counted_stands_beside_what_was_predicted() -> None:
+    launch = three_passes().launches[0]
+    other = COUNTED.model_copy(update={"name": "other", "stalls": (), "dram_busy": None, "tensor_busy": None})
+    text = shown(three_passes(counters=(COUNTED, other)), width=120)
+    said = words(text)
+    assert launch.dram_bytes == pytest.approx(4.29e9, rel=0.01)
+    assert "counted on the GPU ms DRAM predicted sectors, load / store hits, L1 / L2 occupancy" in said
+    assert "softmax_kernel 0.725 2.12 GB 4.29 GB 16 / none ? / 50% 91%" in said
+    assert "other 0.725 2.12 GB ? 16 / none ? / 50% 91%" in said
+    assert (
+        "softmax_kernel: busy are DRAM 90%, tensor cores 0%; a warp waits for data from memory (60%), its turn (25%)"
+        in said
+    )
+
+
+def test_what_torch_compile_runs_is_told() -> None:
+    kernel = RanLine(
+        name="triton_red_fused",
+        own=False,
+        calls=1,
+        time_ms=0.7,
+        share=1.0,
+        grid=(4, 1, 1),
+        threads=256,
+        registers=32,
+        shared_bytes=0,
+    )
+    compiled = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
+    assert "torch.compile runs calls ms share whose triton_red_fused 1 0.7 100%" in words(
+        shown(three_passes(compiled=compiled))
+    )
+
+
 HOSTILE = "[red]x[/red] [link=http://x]\x1b[31m\u202e\x9b"
 
 
@@ -139,6 +188,7 @@ def test_a_students_words_are_neither_markup_nor_control_characters() -> None:
             "operators": (case.operators[0].model_copy(update={"name": HOSTILE, "place": HOSTILE}),),
             "remarks": (case.remarks[0].model_copy(update={"sentence": HOSTILE, "file": HOSTILE}),),
             "unknown": HOSTILE,
+            "counters": (COUNTED.model_copy(update={"name": HOSTILE, "stalls": ((HOSTILE, 1.0),)}),),
         }
     )
     text = shown(hostile, width=300)

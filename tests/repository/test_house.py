@@ -52,7 +52,7 @@ TRIED_ELSEWHERE = {
     "doctor/selftest.py doctor/show.py doctor/software.py doctor/space.py doctor/walls.py",
     "judge/test_race.py": "judge/batches.py judge/track.py",
     "judge/test_results.py": "judge/evidence.py",
-    "judge/test_sanitizing.py": "contender/sanitizer.py",
+    "judge/test_sanitizing.py": "contender/tools.py",
     "judge/test_timing.py": "worker/memory.py",
     "report/test_model.py": "report/json_file.py",
     "report/test_page.py": "report/precision.py report/races.py",

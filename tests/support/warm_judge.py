@@ -156,7 +156,7 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
         stop_early=task.stop_early,
         speed=bool(task.profiled),
         compilation=False,
-        profile=bool(task.profiled),
+        profile="trace" if task.profiled else "no",
         profiled=(task.profiled,) if task.profiled else (),
     )
     reports: list[bytes] = []

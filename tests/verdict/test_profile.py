@@ -48,6 +48,13 @@ def test_kernels_of_one_name_are_told_apart_by_warps_and_order() -> None:
     assert [one.shared_bytes for one in found.launches] == [8, 4, 8]
 
 
+def test_a_kernel_has_the_warps_with_which_it_was_compiled() -> None:
+    found = profile(rows(warps=8), compiled=(triton_kernel("softmax_kernel", 4, 40, shared=4),))
+    (launch,) = found.launches
+    assert (launch.threads, launch.registers) == (128, 40)
+    assert [one.threads for one in profile(elementwise(threads=192)).launches] == [192]
+
+
 def test_a_case_without_a_compiler_is_predicted_with_what_is_seen() -> None:
     found = profile(elementwise(32), compiled=(), unknown="there is no nvcc here")
     assert found.unknown == "there is no nvcc here"

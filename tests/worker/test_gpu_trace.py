@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import zlib
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from grader.protocol import MAX_RAN
-from grader.worker.gpu_trace import trace_of
+from grader.worker.gpu_trace import generated, trace_of
 
 
 def kernel(name: str, start_us: float, length_us: float, **facts: Any) -> dict[str, Any]:
@@ -56,3 +59,21 @@ def test_the_profilers_text_comes_along() -> None:
 def test_a_profiler_that_saw_nothing_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="saw no kernel"):
         trace_of(chrome(), 0.0, 0)
+
+
+def test_the_code_that_torch_compile_made_last_is_found_by_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = []
+    for number, text in enumerate(
+        ("def triton_a(x): 1", "def triton_a(x): 2", "def triton_b(x): 3", "def other(x): 4")
+    ):
+        path = tmp_path / f"{number}.py"
+        path.write_text(text)
+        modules.append(SimpleNamespace(__file__=str(path)))
+    cache = SimpleNamespace(PyCodeCache=SimpleNamespace(modules=modules))
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", cache)
+    assert generated(["triton_a", "triton_b", "Memset"]) == "def triton_a(x): 2\n\ndef triton_b(x): 3"
+    assert generated(["Memset"]) == ""
+    monkeypatch.delitem(sys.modules, "torch._inductor.codecache")
+    assert generated(["triton_a"]) == ""

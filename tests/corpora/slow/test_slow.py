@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from grader.nvidia import find_ncu
+from grader.report.profile import CaseProfile, Profile
+from grader.verdict.counters import NO_RIGHTS
 from tests.conftest import ROOT
 from tests.support.corpus import Entry, entries
 from tests.support.warm_judge import profile
@@ -26,7 +32,50 @@ pytestmark = pytest.mark.grading
 
 @pytest.mark.parametrize("entry", SLOW, ids=lambda entry: entry.id)
 def test_the_cause_comes_first(entry: Entry, tmp_path: Path) -> None:
-    found = profile(entry.submission(tmp_path), ROOT, entry.assignment, entry.slow.case)
+    has_cause_first(entry, profile(entry.submission(tmp_path), ROOT, entry.assignment, entry.slow.case))
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("entry", SLOW, ids=lambda entry: entry.id)
+def test_the_cause_comes_first_on_a_gpu(entry: Entry, tmp_path: Path) -> None:
+    submission, out = entry.submission(tmp_path), tmp_path / "out"
+    options = ["-a", entry.assignment, "--case", entry.slow.case, "--sandbox", "host", "-o", str(out)]
+    subprocess.run([sys.executable, "-m", "grader", "profile", str(submission), *options], cwd=ROOT, check=True)
+    (found,) = Profile.model_validate_json((out / "profile.json").read_text(encoding="utf-8")).cases
+    has_cause_first(entry, found)
+    assert found.ran is not None, found.unknown
+    assert any(one.own for one in found.ran.kernels), found.ran
+    assert any(one.measured is not None or "stopped there" in one.unknown for one in found.timed), found.timed
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not torch.cuda.is_available() or find_ncu() is None, reason="needs a GPU and Nsight Compute")
+def test_what_a_gpu_counts_is_near_what_was_predicted(tmp_path: Path) -> None:
+    options = ["-a", "softmax", "--case", "wide", "--sandbox", "host", "--counters", "-o", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "grader", "profile", "reference", *options], cwd=ROOT, check=True)
+    (found,) = Profile.model_validate_json((tmp_path / "profile.json").read_text(encoding="utf-8")).cases
+    if NO_RIGHTS in found.unknown:
+        pytest.skip(NO_RIGHTS)
+    (counted,) = found.counters
+    assert (counted.name, counted.own) == ("softmax_kernel", True)
+    moved = (counted.dram_read_bytes or 0) + (counted.dram_written_bytes or 0)
+    assert moved == pytest.approx(found.launches[0].dram_bytes, rel=0.1)
+    assert None not in (
+        counted.occupancy,
+        counted.dram_busy,
+        counted.tensor_busy,
+        counted.l2_hits,
+        counted.load_sectors,
+    )
+    assert counted.stalls
+    assert found.compiled is not None
+    assert "tl.load(" in found.generated
+
+
+def has_cause_first(entry: Entry, found: CaseProfile) -> None:
     assert found.remarks, found
     first = found.remarks[0]
     assert first.cause == entry.slow.cause, [one.sentence for one in found.remarks]
