@@ -144,8 +144,8 @@ def page(record: dict[str, Any]) -> str:
         f"""# A class on {gpus} GPUs
 
 Made by `python -m benchmarks.class_record` on {gpus} × {record["gpu"]} of one machine with {record["cores"]} cores.
-{len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in {statistics.mean(seconds):.0f} s each;
-then {len(alone)} of them again on one GPU with nothing beside it. Those are compared:
+{len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in
+{statistics.mean(seconds):.0f} s each; then {len(alone)} of them again on one GPU with nothing beside it. Those are compared:
 
 | | one GPU | {gpus} GPUs |
 |---|---|---|
