@@ -13,6 +13,7 @@ from grader.report.profiling import (
     bytes_words,
     costliest,
     counters_words,
+    grid_words,
     kernel_words,
     launch_words,
     line_cost,
@@ -59,6 +60,7 @@ def page(profile: Profile) -> str:
         ran_words=ran_words,
         counted=COUNTED,
         counters_words=counters_words,
+        grid_words=grid_words,
         busy_words=busy_words,
     )
 

@@ -174,16 +174,21 @@ def kernel_words(one: LaunchProfile) -> str:
 
 def launch_words(one: LaunchProfile, predicted: bool) -> tuple[str, ...]:
     """Grid and block, registers with spills, shared memory, occupancy with its limit, waves, and the `predicted` milliseconds."""
-    grid = "×".join(str(number) for number in one.grid[: 1 + max(i for i in range(3) if i == 0 or one.grid[i] > 1)])
     spills = f"+{one.spilled_bytes}B" if one.spilled_bytes else ""
     return (
-        f"{grid} × {one.threads}",
+        grid_words(one.grid, one.threads),
         "?" if one.registers is None else f"{one.registers}{spills}",
         bytes_words(one.shared_bytes) if one.shared_bytes else "0",
         "?" if one.occupancy is None else f"{one.occupancy.share:.0%}",
         "?" if one.waves is None else f"{one.waves.waves:.3g}",
         "?" if one.predicted_ms is None or not predicted else ms_words(one.predicted_ms),
     )
+
+
+def grid_words(grid: tuple[int, int, int], threads: int) -> str:
+    """As `64×1×48 × 128`; "" for a copy or fill, which has neither blocks nor threads."""
+    lengths = grid[: 1 + max(i for i in range(3) if i == 0 or grid[i] > 1)]
+    return f"{'×'.join(map(str, lengths))} × {threads}" if threads else ""
 
 
 def _operators(operators: tuple[OperatorTraffic, ...]) -> RenderableType:
