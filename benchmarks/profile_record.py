@@ -2,7 +2,7 @@
 
     python -m benchmarks.profile_record --measure    on a GPU: seconds by CUDA's events, with a cold L2 cache
     python -m benchmarks.profile_record --count      on a GPU: bytes that DRAM moves, by Nsight Compute, for the kernels of COUNTED
-    python -m benchmarks.profile_record --predict    on a CPU: what `grader profile` predicts for the GPU of problem.toml
+    python -m benchmarks.profile_record --predict    on a CPU: what `grader profile` predicts for the GPU that was measured
     python -m benchmarks.profile_record --render     write docs/PROFILE.md's table again from the record
 
 `--only NAME` takes the kernels with this in their names; `--jobs N` predicts several at once. The record is
@@ -16,6 +16,8 @@ import ctypes
 import importlib.util
 import json
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -31,6 +33,7 @@ from benchmarks.records import text_of
 from grader.assignment import load_course
 from grader.contender import tools
 from grader.contender.worker import TOOL_LOG
+from grader.gpu_table import GPUS
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.profiler import NO_NCU
 from grader.nvidia import find_ncu
@@ -63,6 +66,8 @@ COUNTED = (
     "slow/flash_attention-sixteen_queries forward/causal",
     "slow/triton_gelu-cast_by_pytorch gelu/bfloat16",
 )
+GPU_LINE = re.compile(r"^gpu = .*$", re.MULTILINE)
+AHEAD_CLOCKS = 4_000_000  # 2 ms
 FLUSHED_INTS = 64 << 20  # four times the largest L2 cache
 
 
@@ -186,6 +191,7 @@ def milliseconds(make: Callable[[], object]) -> float:
     times: list[float] = []
     while len(times) < REPEATS and sum(times) < LONG_MS:
         flushed.zero_()
+        torch.cuda._sleep(AHEAD_CLOCKS)  # the host gets ahead, so that its own time for a launch is not measured
         first.record()
         make()
         last.record()
@@ -253,7 +259,8 @@ def predict(record: Record, only: str, jobs: int) -> None:
         name, entry, case = task
         with tempfile.TemporaryDirectory() as scratch:
             folder = folder_of(entry, Path(scratch, "submission"))
-            found = profile(folder, ROOT, case.assignment.name, f"{case.part.name}/{case.name}")
+            course = course_for(record.whole["gpu"], Path(scratch, "course"))
+            found = profile(folder, course, case.assignment.name, f"{case.part.name}/{case.name}")
         predicted_ms = found.predicted_ms and round(found.predicted_ms, 4)
         causes = [remark.cause for remark in found.remarks]
         facts = {"predicted_ms": predicted_ms, "bound": found.bound, "causes": causes}
@@ -266,6 +273,18 @@ def predict(record: Record, only: str, jobs: int) -> None:
                 f"{value['predicted_ms'] or 0:9.4f} ms  {key}  {value['bound']}  {', '.join(value['causes'])}",
                 flush=True,
             )
+
+
+def course_for(gpu: str, folder: Path) -> Path:
+    """A copy of the course for the GPU of this name."""
+    (short,) = (name for name, one in GPUS.items() if one.name == gpu)
+    for name in ("assignments", "reference", "starter"):
+        shutil.copytree(ROOT / name, folder / name)
+    for path in folder.glob("assignments/*/problem.toml"):
+        text, changed = GPU_LINE.subn(f'gpu = "{short}"', path.read_text(encoding="utf-8"))
+        assert changed == 1, path
+        path.write_text(text, encoding="utf-8")
+    return folder
 
 
 # The page --------------------------------------------------------------------------------------------------------------
@@ -310,7 +329,7 @@ def table(whole: dict[str, Any]) -> str:
     lines += [
         "",
         f"What DRAM moves, by Nsight Compute's counters on an {whole.get('counted_on', '?').removeprefix('NVIDIA ')}, where each kernel "
-        "begins with an empty cache; predicted without a GPU, for the GPU of problem.toml.",
+        "begins with an empty cache; predicted without a GPU.",
         "",
         "| kernel | case | predicted, GB | counted, GB | error |",
         "|---|---|---:|---:|---:|",

@@ -15,7 +15,7 @@ from functools import partial
 from grader.protocol import TracedAccess, TracedDot
 from grader.report.profile import MAX_REMARKS, Occupancy, Remark
 from grader.verdict.occupancy import occupancy, waves
-from grader.verdict.prediction import SHORT, Case, colliding_warps, operator_bytes, seconds_by_cause
+from grader.verdict.prediction import SHORT, STARTS, Case, colliding_warps, operator_bytes, seconds_by_cause
 from grader.verdict.traffic import SECTOR, Launch, idle_share
 
 WORTH = 0.07  # of the predicted time
@@ -29,7 +29,6 @@ LOADS_BY_PRODUCTS = 2.0  # seconds
 CONFLICTS = 1.5  # passes by the fewest possible
 WIDE_BYTES = 16
 LOW_OCCUPANCY = 0.3
-SMALL_THREADS = 64
 ENOUGH_THREADS = 256
 LONG_BYTES = 16_384  # that a block reads
 PLAINLY_LONG_BYTES = 65_536  # that one warp reads: told without a gain, too
@@ -377,19 +376,18 @@ def _by_blocks(access: TracedAccess, blocks: int) -> TracedAccess:
 def small_blocks(case: Case) -> Iterator[Found]:
     for launch in case.launches:
         threads = launch.traced.threads
-        if (
-            not 0 < threads <= SMALL_THREADS
-            or _reads_of_block(launch) >= LONG_BYTES
-            or "blocks" not in launch.occupancy.limits
-        ):
+        if not 0 < threads < ENOUGH_THREADS or _reads_of_block(launch) >= LONG_BYTES:
+            continue
+        starts_s = seconds_by_cause(launch)[STARTS]
+        if starts_s < (1 - WORTH) * seconds_by_cause(launch)["all"]:
             continue
         factor = ENOUGH_THREADS // threads
         larger = replace(launch, traced=replace(launch.traced, threads=threads * factor))
         larger = _fewer_blocks(_requests(larger, factor), math.ceil(launch.blocks / factor))
         yield Found(
             "small-blocks",
-            f"{launch.traced.kernel} has blocks of {threads} threads: a multiprocessor takes at most {launch.occupancy.blocks} "
-            f"blocks, so only {launch.occupancy.share:.0%} of its threads are there; take blocks of {ENOUGH_THREADS}",
+            f"{launch.traced.kernel} has {launch.blocks} blocks of {threads} threads, which start one after another, and that alone "
+            f"takes {_ms(starts_s)} ms: take blocks of {ENOUGH_THREADS} threads, and several elements for each",
             seconds=_with(case, launch, larger),
             place=_at(launch),
         )

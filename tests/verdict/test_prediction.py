@@ -52,8 +52,13 @@ def test_a_second_pass_that_l2_misses_takes_half_as_long_again() -> None:
 
 
 def test_fewer_bytes_on_their_way_take_longer() -> None:
-    assert ms(elementwise(32)) == pytest.approx(2 * ms(elementwise(256)), rel=0.1), "half of the threads are there"
     assert ms(elementwise(256), registers=128) > 1.5 * ms(elementwise(256))
+
+
+@pytest.mark.parametrize(("threads", "measured"), [(32, 5.05), (96, 1.69), (128, 1.269)])
+def test_blocks_start_one_after_another(threads: int, measured: float) -> None:
+    """As an H200 measured them in tests/corpora: a float for each thread."""
+    assert ms(elementwise(threads)) == pytest.approx(measured, rel=0.03)
 
 
 def test_a_launch_has_its_own_time() -> None:
