@@ -73,8 +73,8 @@ def need() -> None:
 
 
 def of(pid: int) -> list[str]:
-    """The names of the containers of the grader with this process id."""
-    return sorted(labels[RUN_LABEL] for labels in _all() if labels[OWNER_LABEL].split()[1] == str(pid))
+    """The names of the containers of the grader with this process id. The doctor's have no owner."""
+    return sorted(labels[RUN_LABEL] for labels in _all() if labels.get(OWNER_LABEL, "").split()[1:2] == [str(pid)])
 
 
 def left() -> list[str]:
