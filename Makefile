@@ -27,7 +27,7 @@ schema: install ; .venv/bin/grader schema > grader/report/schema.json
 gpu-test: ; python3 -m pytest -n 0 tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py
 # What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
 gpu-memory: ; python3 -m pytest -n 0 tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
-# The wrong and the right kernels, K=mutants or K=accepted for one half of them.
+# The wrong and the right kernels, K=mutants or K=accepted for one half of them; K=slow: what `grader profile` says of slow ones.
 K = mutants accepted
 gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/corpora/,$(K)) -m gpu -p no:cacheprovider
 
