@@ -286,8 +286,8 @@ def _counters(case: CaseProfile) -> Iterator[RenderableType]:
 
 
 def counters_words(case: CaseProfile, one: KernelCounters) -> tuple[str, ...]:
-    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name."""
-    launch = next((found for found in case.launches if found.kernel == one.name), None)
+    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name, whatever its template arguments."""
+    launch = next((found for found in case.launches if found.kernel.partition("<")[0] == one.name), None)
     dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
     sectors = [
         "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)

@@ -14,6 +14,7 @@ from grader.report.profile import CaseProfile, GpuRun, KernelCounters, Profile, 
 from grader.report.profiling import (
     ProfileProgress,
     bytes_words,
+    counters_words,
     launch_words,
     line_notes,
     moved_words,
@@ -177,6 +178,12 @@ def test_what_was_counted_stands_beside_what_was_predicted() -> None:
         "softmax_kernel: busy are DRAM 90%, tensor cores 0%; a warp waits for data from memory (60%), its turn (25%)"
         in said
     )
+
+
+def test_a_template_that_was_counted_stands_beside_its_launch() -> None:
+    launch = three_passes().launches[0].model_copy(update={"kernel": "own::scale<256>"})
+    counted = COUNTED.model_copy(update={"name": "own::scale"})
+    assert "4.29 GB" in counters_words(three_passes(launches=(launch,)), counted)
 
 
 def test_what_torch_compile_runs_is_told() -> None:
