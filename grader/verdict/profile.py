@@ -49,7 +49,7 @@ def case_profile(
             "least_ms": work.least_seconds * 1e3,
             "predicted_ms": work.seconds * 1e3 if predicts else None,
             "bound": work.bound if predicts else "",
-            "prediction_error": ERRORS.get(work.bound) if predicts else None,
+            "prediction_error": ERRORS[work.bound] if predicts and work.is_told else None,
             "allocated_bytes": float(trace.allocated_bytes),
             "launches": tuple(
                 launch_profile(one, sources, None if one.traced.cut else launch_seconds(one)) for one in work.launches

@@ -72,6 +72,15 @@ def test_no_time_is_predicted_where_a_block_was_stopped() -> None:
     )
 
 
+def test_no_time_is_told_of_a_kernel_whose_double_arithmetic_is_not_counted() -> None:
+    words = replace(GELU, ptxas=f"{GELU.ptxas}\ncomputed in double: kernel.cu:3: fma.rn.f64\n")
+    found = profile(elementwise(), compiled=(words,))
+    assert found.predicted_ms is not None
+    assert found.prediction_error is None
+    assert profile(elementwise()).prediction_error is not None
+    assert [(one.cause, one.costs_ms) for one in found.remarks] == [("doubles", None)]
+
+
 def test_a_call_without_work_has_no_time() -> None:
     found = profile(unknown="there is no nvcc here")
     assert found.unknown == NOTHING
