@@ -382,7 +382,8 @@ def few_blocks(case: Case) -> Iterator[Found]:
     for launch in case.launches:
         blocks, threads, gpu = launch.blocks, launch.traced.threads, launch.gpu
         share = blocks * threads / (gpu.multiprocessors * gpu.threads)
-        if launch.traced.launches >= MANY_LAUNCHES or launch.traced.dots or not 0 < share < FEW_THREADS:
+        is_few = 0 < share < FEW_THREADS and blocks < gpu.multiprocessors
+        if launch.traced.launches >= MANY_LAUNCHES or launch.traced.dots or not is_few:
             continue
         part = f"{share:.0%}" if share >= 0.01 else "less than 1%"
         more = _fewer_blocks(launch, math.ceil(blocks / share))
