@@ -140,10 +140,6 @@ EARNED = {
     "atomics-on-one-address": (case(COUNTER), r"one address of count"),
     "small-blocks": (case(elementwise(32)), r"blocks of 32 threads: .*at most 32 blocks, so only 50%"),
     "one-warp-for-a-long-row": (case(ONE_WARP), r"one warp of softmax_kernel reads 262 KB by itself"),
-    "one-warp-for-a-long-row with many blocks": (
-        case(rows(1, 2048, 131072, warps=1)),
-        r"one warp of softmax_kernel reads 524 KB",
-    ),
     "low-occupancy": (
         case(elementwise(), facts=Facts(registers=32, shared_bytes=100_000)),
         r"25% .*limited by shared memory \(100 KB of shared memory a block, 256 threads a block\)",
