@@ -148,7 +148,7 @@ def run(
         effort="quick" if quick else "full",
         contenders="all" if table else "needed",
     )
-    folder = _report_folder(output, submission)
+    folder = _writable(output, "report", submission)
     benchmarks: list[str] = []
     with failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
 
@@ -274,7 +274,7 @@ def profile_(
         contenders="all",
         effort="quick",
     )
-    folder = _folder_outside(output or Path("grader-profile"), submission, output is not None)
+    folder = _writable(output, "profile", submission)
     with failures("interrupted: no profile was written"):
         profiling.check_names(request)
         with ProfileProgress(console) as progress:
@@ -418,14 +418,14 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2))
 
 
-def _report_folder(output: Path | None, submission: Path) -> Path:
-    """The writable folder for the report."""
-    folder = _folder_outside(output or Path("grader-report"), submission, output is not None)
+def _writable(output: Path | None, what: str, submission: Path) -> Path:
+    """The writable folder for a `report` or a `profile`."""
+    folder = _folder_outside(output or Path(f"grader-{what}"), submission, output is not None)
     try:
-        check_writable(folder)
+        check_writable(folder, f"{what}.json")
     except OSError as error:
         stop_with(
-            f"{folder}: the report cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE
+            f"{folder}: the {what} cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE
         )
     return folder
 

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from grader.assignment import CourseError
+from grader.cli import app
+from grader.console import EXIT_USAGE
 from grader.grading import Request
 from grader.profiling import check_names, write
 from grader.report.profile import CaseProfile, Profile
@@ -43,6 +46,16 @@ def test_a_later_profile_takes_the_place_of_an_earlier_one(tmp_path: Path) -> No
     assert (folder / "kernels/a-p-wide/k.ptx").read_text() == "new"
     assert Profile.model_validate_json((folder / "profile.json").read_text()).cases == (CASE,)
     assert page == folder / "profile.html"
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "work").mkdir()
+    words = ["profile", str(tmp_path / "work"), "-o", str(tmp_path / place)]
+    found = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+    assert found.exit_code == EXIT_USAGE
+    assert f"{place}: the profile cannot be written there" in found.output
 
 
 @pytest.mark.grading

@@ -30,7 +30,7 @@ from grader.judge.race import FarTooSlow
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.judge.track import Track
-from grader.nvidia import find_ncu
+from grader.nvidia import find_ncu, find_nvcc
 from grader.problem import Call
 from grader.protocol import CompiledKernel, CompiledText, Gpu, GpuTrace, Reply, Trace
 from grader.report.profile import CaseProfile, GpuRun, KernelCounters, TimedSize
@@ -45,9 +45,13 @@ from grader.verdict.text import decoded
 CPU = torch.device("cpu")
 TRACE_LIMIT_S = 120.0
 COUNT_LIMITS = Limits(time_s=120.0, memory_gib=64.0)  # each kernel is run several times
+COUNTED_NOTHING = "Nsight Compute counted nothing"
+NO_GPU = f"{COUNTED_NOTHING}: it counts on a GPU, and none was used"
 NO_NCU = "there is no ncu; it comes with NVIDIA's CUDA toolkit"
 UNKNOWN = "registers and occupancy are not known"
 NO_ANSWER = "the worker answered with something that is no answer"
+MAX_WORDS = 300  # of a fault
+MAX_FILE_NAME = 200  # bytes, without the suffix
 OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
 
 
@@ -75,9 +79,13 @@ class Profiler:
         try:
             self.standing.check_present(sizes.declared.assignment)
         except ContenderFault as absent:
-            return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": str(absent)}))
+            return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": _words(absent)}))
         found = self._without_a_gpu(sizes)
-        return self._with_a_gpu(sizes, found) if self.run.device_name == "cuda" else found
+        if self.run.device_name == "cuda":
+            return self._with_a_gpu(sizes, found)
+        if self.run.job.profile != "count":
+            return found
+        return Profiled(profile=_also(found.profile, NO_GPU), texts=found.texts)
 
     def _without_a_gpu(self, sizes: SpeedSizes) -> Profiled:
         """The profile at the first size for which this machine has memory."""
@@ -88,8 +96,7 @@ class Profiler:
                 outcome = getattr(fault, "outcome", "out_of_memory")
                 if outcome == "out_of_memory" and case is not sizes.cases[-1]:
                     continue
-                told = f"it could not be traced: {fault}"
-                return Profiled(profile=_blank(case).model_copy(update={"unknown": told}))
+                return Profiled(profile=_also(_blank(case), f"it could not be traced: {_words(fault)}"))
             kernels, missing = self._compiled(case)
             blank = _blank(case).model_copy(update={"unknown": missing})
             profile = case_profile(blank, trace, kernels, case.assignment.spec.gpu, self._sources())
@@ -112,17 +119,22 @@ class Profiler:
         assignment, gpu = case.assignment, case.assignment.spec.gpu
         if assignment.spec.language == "cuda":
             told = self.standing.ptxas(assignment)
-            missing = "" if kernel_resources(told) else f"{UNKNOWN}: there is no nvcc here"
+            why = "there is no nvcc here" if find_nvcc() is None else "nvcc told nothing of its kernels"
+            missing = "" if kernel_resources(told) else f"{UNKNOWN}: {why}"
             return (CompiledKernel("all", 0, 0, told),) if told else (), missing
         self.run.emit(CaseNote(text=f"is being compiled for {gpu.name}"))
         try:
             worker = self._worker(assignment, "compile")
             compiled = self._ask(worker, case, assignment.spec.limits.build_limit_s, gpu).compiled
         except (ContenderFault, WorkerUnavailable, MemoryError) as fault:
-            return (), f"{UNKNOWN}: it could not be compiled: {fault}"
+            return (), f"{UNKNOWN}: it could not be compiled: {_words(fault)}"
         if compiled is None:
             return (), f"{UNKNOWN}: {NO_ANSWER}"
-        why = f"{compiled.failed or 'a kernel'} did not compile: {compiled.error.message}" if compiled.error else ""
+        why = (
+            f"{compiled.failed or 'a kernel'} did not compile: {_words(compiled.error.message)}"
+            if compiled.error
+            else ""
+        )
         return compiled.kernels, why
 
     def _worker(self, assignment: Assignment, kind: WorkerKind) -> Contender:
@@ -142,18 +154,18 @@ class Profiler:
             return contender.do(request, limits, arena.files)
 
     def _with_a_gpu(self, sizes: SpeedSizes, found: Profiled) -> Profiled:
-        ran, texts, told = None, dict(found.texts), found.profile.unknown
+        ran, texts, profile = None, dict(found.texts), found.profile
         try:
             ran, chrome = self._on_the_gpu(sizes)
             texts |= {"trace.json": chrome} if chrome else {}
         except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
-            told = f"{told}; " * bool(told) + f"it could not be traced on the GPU: {fault}"
+            profile = _also(profile, f"it could not be traced on the GPU: {_words(fault)}")
         counted: tuple[KernelCounters, ...] = ()
         if self.run.job.profile == "count":
             try:
                 counted, texts["counters.csv"] = self._counted(sizes)
             except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
-                told = f"{told}; " * bool(told) + f"Nsight Compute counted nothing: {str(fault).strip()}"
+                profile = _also(profile, f"{COUNTED_NOTHING}: {_words(fault)}")
         timed = tuple(self._timed(case) for case in sizes.cases)
         compiled, source = self._torch_compile(sizes)
         texts |= {"torch_compile.py": source} if source else {}
@@ -163,9 +175,8 @@ class Profiler:
             "compiled": compiled,
             "generated": triton_in(source),
             "timed": timed,
-            "unknown": told,
         }
-        return Profiled(profile=found.profile.model_copy(update=update), texts=texts)
+        return Profiled(profile=profile.model_copy(update=update), texts=texts)
 
     def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun, str]:
         """The call at the first size that the GPU has memory for, and the profiler's trace.json. Raises as `_trace`."""
@@ -241,7 +252,7 @@ class Profiler:
         except FarTooSlow as slow:
             return size.model_copy(update={"unknown": stopped(case, slow.call_s)[1]})
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, MemoryError) as fault:
-            return size.model_copy(update={"unknown": str(fault)})
+            return size.model_copy(update={"unknown": _words(fault)})
         return size.model_copy(update={"measured": heat.measured})
 
     def _sources(self) -> dict[str, str]:
@@ -288,6 +299,22 @@ def _blank(case: BoundSpeedCase) -> CaseProfile:
     )
 
 
+def _also(profile: CaseProfile, words: str) -> CaseProfile:
+    """With these words about what is missing in it, after others."""
+    return profile.model_copy(update={"unknown": "; ".join(filter(None, (profile.unknown, words)))})
+
+
+def _words(fault: Exception | str) -> str:
+    """A fault's message in one line; the submission may have written it."""
+    words = " ".join(str(fault).split())
+    return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1].rstrip()}…"
+
+
 def _texts(kernels: Sequence[CompiledKernel]) -> dict[str, str]:
     """By file name; of two kernels with one name, the last."""
-    return {f"{one.name}.{text.kind}": found for one in kernels for text in one.texts if (found := unpack(text))}
+    return {
+        f"{one.name.encode()[:MAX_FILE_NAME].decode(errors='ignore')}.{text.kind}": found
+        for one in kernels
+        for text in one.texts
+        if (found := unpack(text))
+    }

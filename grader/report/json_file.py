@@ -46,11 +46,10 @@ def read_report(path: Path) -> Report:
         raise ReportError(f"{path}: is no report of this grader; {where}: {first['msg']}") from None
 
 
-def check_writable(folder: Path) -> None:
-    """Raise OSError if a report could not be written to `folder`. Makes nothing."""
-    report = folder / REPORT
-    if report.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "there is a folder named report.json", str(report))
+def check_writable(folder: Path, name: str = REPORT) -> None:
+    """Raise OSError if a file of this name could not be written to `folder`. Makes nothing."""
+    if (folder / name).is_dir():
+        raise IsADirectoryError(errno.EISDIR, f"there is a folder named {name}", str(folder / name))
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "there is a file in the way", str(nearest))

@@ -26,6 +26,7 @@ from grader.report.speed import name_of
 from grader.report.style import counted, headline, plain, shortened
 
 MAX_LAUNCHES, MAX_LINES, MAX_OPERATORS, MAX_RAN, MAX_NOTES = 5, 7, 3, 6, 3  # of a case on its screen
+SLOW = 1.5  # predicted by least time
 NAME_LETTERS, SOURCE_LETTERS = 24, 34
 COUNTED = ("ms", "DRAM", "predicted", "sectors, load / store", "hits, L1 / L2", "occupancy")
 
@@ -91,8 +92,8 @@ def case_view(case: CaseProfile) -> RenderableType:
     if case.unknown:
         blocks.append(plain(case.unknown, "yellow"))
     blocks += [_remark(number, one) for number, one in enumerate(case.remarks, 1)]
-    if case.launches and not case.remarks and not case.unknown:
-        blocks.append(plain("nothing here takes much more time than it must", "green"))
+    if words := praise(case):
+        blocks.append(plain(words, "green"))
     if case.launches:
         blocks += ["", _launches(case.launches, case.prediction_error is not None)]
         blocks += [plain(f"{one.kernel}: {note}", "dim") for one in case.launches for note in one.notes][:MAX_NOTES]
@@ -110,10 +111,22 @@ def case_view(case: CaseProfile) -> RenderableType:
     return Panel(Group(*blocks), title=plain(title(case), "bold"), title_align="left", border_style="blue")
 
 
+def praise(case: CaseProfile) -> str:
+    """What is said of launches without a remark whose registers and counts are known; "" of others."""
+    if not case.launches or case.remarks or any(one.registers is None for one in case.launches):
+        return ""
+    if case.predicted_ms is None:
+        return ""
+    if case.predicted_ms > SLOW * case.least_ms:
+        return "no known cause of a longer time was found"
+    return "nothing here takes much more time than it must"
+
+
 def moved_words(case: CaseProfile) -> str:
-    """As `moves 4.29 GB where 2.15 GB are needed: 2.0 ×`."""
-    times = f": {case.moved_bytes / case.needed_bytes:.1f} ×" if case.needed_bytes else ""
-    return f"moves {bytes_words(case.moved_bytes)}, needs {bytes_words(case.needed_bytes)}{times}"
+    """As `moves 4.29 GB, needs 2.15 GB: 2.0 ×`; without a factor if counts are too low."""
+    whole = case.predicted_ms is not None
+    times = f": {case.moved_bytes / case.needed_bytes:.1f} ×" if case.needed_bytes and whole else ""
+    return f"moves {'' if whole else 'at least '}{bytes_words(case.moved_bytes)}, needs {bytes_words(case.needed_bytes)}{times}"
 
 
 def time_words(case: CaseProfile) -> str:
@@ -125,6 +138,8 @@ def time_words(case: CaseProfile) -> str:
 
 def bytes_words(size: float) -> str:
     """As `2.15 GB`."""
+    if size >= 1e18:  # of a submission that has made it up
+        return f"{size:.3g} B"
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}" if size < 1000 * factor else f"{size / factor:.0f} {unit}"
@@ -132,7 +147,7 @@ def bytes_words(size: float) -> str:
 
 
 def ms_words(ms: float) -> str:
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+    return f"{ms:.0f}" if 100 <= ms < 1e9 else f"{ms:.3g}"
 
 
 def place_words(remark: Remark) -> str:
@@ -180,7 +195,7 @@ def launch_words(one: LaunchProfile, predicted: bool) -> tuple[str, ...]:
         "?" if one.registers is None else f"{one.registers}{spills}",
         bytes_words(one.shared_bytes) if one.shared_bytes else "0",
         "?" if one.occupancy is None else f"{one.occupancy.share:.0%}",
-        "?" if one.waves is None else f"{one.waves.waves:.3g}",
+        "?" if one.waves is None else ms_words(one.waves.waves),
         "?" if one.predicted_ms is None or not predicted else ms_words(one.predicted_ms),
     )
 
@@ -271,8 +286,8 @@ def _counters(case: CaseProfile) -> Iterator[RenderableType]:
 
 
 def counters_words(case: CaseProfile, one: KernelCounters) -> tuple[str, ...]:
-    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name."""
-    launch = next((found for found in case.launches if found.kernel == one.name), None)
+    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name, whatever its template arguments."""
+    launch = next((found for found in case.launches if found.kernel.partition("<")[0] == one.name), None)
     dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
     sectors = [
         "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)

@@ -7,7 +7,6 @@ waits for, as the section "Warp Stall Reasons" has it.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Collection, Mapping
 
 from grader.report.profile import KernelCounters
@@ -15,6 +14,8 @@ from grader.verdict.gpu_time import is_own, short_name
 
 MAX_KERNELS = 16  # of a call; each is run several times
 MAX_STALLS = 3
+MOST = 1e18  # that any counter can have
+MAX_WHY = 300  # letters
 NO_RIGHTS = (
     "this machine lets only root read the GPU's counters; whoever runs it can let everybody, with NVIDIA's driver option "
     "NVreg_RestrictProfilingToAdminUsers=0"
@@ -79,7 +80,7 @@ def why_none(table: str) -> str:
     if "ERR_NVGPUCTRPERM" in table:
         return NO_RIGHTS
     told = [line.removeprefix("==ERROR==").strip() for line in table.splitlines() if line.startswith("==ERROR==")]
-    return told[0] if told else "it saw no kernel"
+    return told[0][:MAX_WHY] if told else "it saw no kernel"
 
 
 def _kernel(row: Mapping[str, str | None], own: Collection[str]) -> KernelCounters:
@@ -104,4 +105,4 @@ def _number(text: str | None) -> float | None:
         number = float((text or "").replace(",", ""))
     except ValueError:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return number if 0 <= number <= MOST else None

@@ -105,7 +105,7 @@ def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> Gpu
         device_ms=trace.device_s * 1e3,
         busy_ms=trace.busy_s * 1e3,
         allocated_bytes=trace.allocated_bytes,
-        missing=trace.ran_of_all - len(trace.ran),
+        missing=max(trace.ran_of_all - len(trace.ran), 0),
     )
 
 

@@ -15,6 +15,7 @@ from grader.verdict.resources import kernel_resources
 from grader.verdict.traffic import Facts, Launch, launch_profile, operator_traffic
 
 CUT = "a block made too many accesses and was stopped: its counts are too low, and no time is predicted"
+NOTHING = "the call launched no kernel, and no operator of PyTorch moved data"
 Compiled = list[tuple[str, CompiledKernel, Facts]]  # with names
 MAX_NAMES = 3  # functions of a line
 
@@ -43,12 +44,12 @@ def case_profile(
     predicts = bool(work.launches or work.operators) and not work.is_cut
     return case.model_copy(
         update={
-            "unknown": case.unknown or (CUT if work.is_cut else ""),
+            "unknown": _unknown(case.unknown, work),
             "moved_bytes": work.moved_bytes,
             "least_ms": work.least_seconds * 1e3,
             "predicted_ms": work.seconds * 1e3 if predicts else None,
             "bound": work.bound if predicts else "",
-            "prediction_error": ERRORS.get(work.bound) if predicts else None,
+            "prediction_error": ERRORS[work.bound] if predicts and work.is_told else None,
             "allocated_bytes": float(trace.allocated_bytes),
             "launches": tuple(
                 launch_profile(one, sources, None if one.traced.cut else launch_seconds(one)) for one in work.launches
@@ -57,6 +58,13 @@ def case_profile(
             "remarks": remarks(work),
         }
     )
+
+
+def _unknown(told: str, work: Case) -> str:
+    """What is missing in a profile: what was `told` before the trace was read, and what the trace lacks."""
+    if not work.launches and not work.operators:
+        return NOTHING
+    return "; ".join(filter(None, (told, CUT if work.is_cut else "")))
 
 
 def _known(compiled: Sequence[CompiledKernel]) -> Compiled:

@@ -30,6 +30,8 @@ CONFLICTS = 1.5  # passes by the fewest possible
 WIDE_BYTES = 16
 LOW_OCCUPANCY = 0.3
 ENOUGH_THREADS = 256
+ENOUGH_LANES = 1024  # of a Triton program
+FEW_THREADS = 0.25  # of those that the GPU can hold
 LONG_BYTES = 16_384  # that a block reads
 PLAINLY_LONG_BYTES = 65_536  # that one warp reads: told without a gain, too
 MANY_LAUNCHES = 32
@@ -155,9 +157,11 @@ def uncoalesced(case: Case) -> Iterator[Found]:
         ratios: dict[tuple[str, int], float] = {
             place: known for place, known in launch.facts.ratios.items() if place not in lines
         }
-        seconds = _with(
+        seconds: float | None = _with(
             case, launch, replace(_changed(launch, found, _dense), facts=replace(launch.facts, ratios=ratios))
         )
+        if launch.traced.cut:
+            seconds = None  # its counts are too low for a time, but not for sectors
         step = min((abs(one) for one in first.steps if one), default=0)
         apart = f", for neighbouring lanes are {step} bytes apart" if step > first.width_bytes else ""
         moved = f"{_verbs(first)}{_others(found)} and moves {ratio:.1f} × the bytes it asks for, in sectors of 32 bytes{apart}"
@@ -373,6 +377,42 @@ def _by_blocks(access: TracedAccess, blocks: int) -> TracedAccess:
 # Blocks and registers ---------------------------------------------------------------------------------------------------
 
 
+def few_blocks(case: Case) -> Iterator[Found]:
+    for launch in case.launches:
+        blocks, threads, gpu = launch.blocks, launch.traced.threads, launch.gpu
+        share = blocks * threads / (gpu.multiprocessors * gpu.threads)
+        is_few = 0 < share < FEW_THREADS and blocks < gpu.multiprocessors
+        if launch.traced.launches >= MANY_LAUNCHES or launch.traced.dots or not is_few:
+            continue
+        part = f"{share:.0%}" if share >= 0.01 else "less than 1%"
+        more = _fewer_blocks(launch, math.ceil(blocks / share))
+        each = tuple(_scaled(one, blocks / more.blocks) for one in launch.traced.accesses)
+        more = replace(more, traced=replace(more.traced, accesses=each))
+        yield Found(
+            "few-blocks",
+            f"{launch.traced.kernel} runs as {_blocks(blocks)} of {threads} threads, {part} of the threads that the GPU can hold: "
+            "give each less work, and launch more blocks",
+            seconds=None if launch.traced.cut else _with(case, launch, more),
+            place=_at(launch),
+        )
+
+
+def short_blocks(case: Case) -> Iterator[Found]:
+    """In Triton, programs with no more elements than threads."""
+    for launch in case.launches:
+        lanes = max((one.lanes // max(one.requests, 1) for one in launch.global_accesses()), default=0)
+        if not launch.is_triton or not 0 < lanes <= launch.traced.threads:
+            continue
+        larger = _fewer_blocks(launch, math.ceil(launch.blocks * lanes / ENOUGH_LANES))
+        yield Found(
+            "small-blocks",
+            f"{launch.traced.kernel} takes {lanes} elements at a time with {launch.traced.threads} threads: take blocks of "
+            f"{ENOUGH_LANES} elements, so that more bytes are on their way at once",
+            seconds=_with(case, launch, larger),
+            place=_at(launch),
+        )
+
+
 def small_blocks(case: Case) -> Iterator[Found]:
     for launch in case.launches:
         threads = launch.traced.threads
@@ -496,12 +536,22 @@ def _doubled(launch: Launch) -> str:
 
 def unfused(case: Case) -> Iterator[Found]:
     steps = len(case.launches) + len([one for one in case.operators if one.name not in COPIES | FILLS])
-    if steps < 2 or not case.launches:
+    if steps < 2 or not (case.launches or case.operators):
         return
     if case.moved_bytes < AGAIN * case.needed_bytes:
         return
     names = {one.name for launch in case.launches for one in launch.traced.tensors if not one.is_of_call}
     many = f" and {len(names)} temporary tensor{'s' * (len(names) != 1)}" if names else ""
+    if not case.launches:
+        calls, place = sum(one.calls for one in case.operators), max(case.operators, key=operator_bytes).place
+        yield Found(
+            "unfused",
+            f"{calls} operators of PyTorch and no kernel of yours move {_gb(case.moved_bytes)} where {_gb(case.needed_bytes)} would "
+            "do: compute all steps in one kernel (fusion)",
+            seconds=case.least_seconds,
+            place=_of_python(place),
+        )
+        return
     yield Found(
         "unfused",
         f"{steps} kernels{many} move {_gb(case.moved_bytes)} where {_gb(case.needed_bytes)} would do: compute all steps in "
@@ -550,15 +600,20 @@ def copies(case: Case) -> Iterator[Found]:
         ):
             continue
         first = max(found, key=operator_bytes)
-        file, _, line = first.place.rpartition(":")
         moved = sum(map(operator_bytes, found))
         verb = "copies" if cause == "copies" else "fills memory"
         yield Found(
             cause,
             f"{verb} by {first.name} before a kernel runs, which moves {_gb(moved)}: {hint}",
             seconds=replace(case, operators=tuple(one for one in case.operators if one not in found)).seconds,
-            place=(file, int(line) if line.isdecimal() else 0),
+            place=_of_python(first.place),
         )
+
+
+def _of_python(place: str) -> tuple[str, int]:
+    """File and line of an operator's place, as `kernel.py:33`."""
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdecimal() else 0
 
 
 def launch_per_piece(case: Case) -> Iterator[Found]:
@@ -568,10 +623,14 @@ def launch_per_piece(case: Case) -> Iterator[Found]:
             continue
         grid = (launch.traced.grid[0] * number, *launch.traced.grid[1:])
         together = replace(launch, traced=replace(launch.traced, grid=grid, launches=1))
+        why = (
+            "a launch costs more than its work; one launch can take all, with a block for each"
+            if launch.blocks < launch.gpu.multiprocessors
+            else "each launch has a start and a last wave, while the GPU is not full; one launch can take all their blocks"
+        )
         yield Found(
             "launch-per-piece",
-            f"{launch.traced.kernel} is launched {number} times with {_blocks(launch.blocks)} each: a launch costs more than its "
-            "work; one launch can take all, with a block for each",
+            f"{launch.traced.kernel} is launched {number} times with {_blocks(launch.blocks)} each: {why}",
             seconds=_with(case, launch, together),
             place=_at(launch),
         )
@@ -668,6 +727,8 @@ RULES: tuple[Callable[[Case], Iterable[Found]], ...] = (
     idle_lanes,
     bank_conflicts,
     atomics,
+    few_blocks,
+    short_blocks,
     small_blocks,
     one_warp_for_a_long_row,
     low_occupancy,
@@ -685,6 +746,7 @@ BEFORE = {
     "narrow-loads": {
         "uncoalesced",
         "strided-by-rows",
+        "few-blocks",
         "small-blocks",
         "low-occupancy",
         "one-warp-for-a-long-row",

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from grader.judge.profiler import NO_GPU, _texts
+from grader.protocol import CompiledKernel
 from tests.conftest import ROOT
 from tests.support.warm_judge import profile
+from tests.verdict.test_compiled import packed
 
 pytestmark = pytest.mark.grading
 FAILS = "def softmax(x):\n    raise ValueError('on purpose')\n"
 ENDS = "import os\n\n\ndef softmax(x):\n    os._exit(3)\n"
+MANY_LINES = "def softmax(x):\n    raise ValueError('first line\\n' + 'a line of its own\\n' * 3000)\n"
+NOTHING = "def softmax(x):\n    return None\n"
 BY_PYTORCH = "import torch\n\n\ndef softmax(x):\n    return x.contiguous().clone()\n"
 
 
@@ -21,15 +26,26 @@ BY_PYTORCH = "import torch\n\n\ndef softmax(x):\n    return x.contiguous().clone
         ("", "softmax.py has no function 'softmax'"),
         (FAILS, "it could not be traced: ValueError: on purpose"),
         (ENDS, "it could not be traced: "),
+        (MANY_LINES, "it could not be traced: ValueError: first line a line of its own"),
+        (NOTHING, "the call launched no kernel, and no operator of PyTorch moved data"),
     ],
-    ids=["empty", "raises", "exits"],
+    ids=["empty", "raises", "exits", "raises many lines", "does nothing"],
 )
 def test_a_file_that_cannot_be_profiled_says_why(tmp_path: Path, source: str, told: str) -> None:
     (tmp_path / "softmax.py").write_text(source)
     found = profile(tmp_path, ROOT, "softmax", "narrow")
     assert told in found.unknown
+    assert "\n" not in found.unknown
+    assert len(found.unknown) < 500
     assert (found.launches, found.remarks, found.predicted_ms) == ((), (), None)
     assert found.needed_bytes == 2 * 4 * 32768 * 781
+
+
+def test_without_a_gpu_the_profile_says_why_nothing_was_counted(tmp_path: Path) -> None:
+    (tmp_path / "softmax.py").write_text(BY_PYTORCH)
+    found = profile(tmp_path, ROOT, "softmax", "narrow", counted=True)
+    assert (found.unknown, found.counters) == (NO_GPU, ())
+    assert found.operators
 
 
 def test_operators_of_pytorch_are_counted_by_their_bytes(tmp_path: Path) -> None:
@@ -37,3 +53,11 @@ def test_operators_of_pytorch_are_counted_by_their_bytes(tmp_path: Path) -> None
     found = profile(tmp_path, ROOT, "softmax", "narrow")
     (clone,) = (one for one in found.operators if one.written_bytes)
     assert (clone.place, clone.read_bytes, clone.written_bytes) == ("softmax.py:5", 4 * 32768 * 781, 4 * 32768 * 781)
+
+
+def test_a_text_of_a_kernel_with_a_long_name_has_a_name_that_a_file_can_have() -> None:
+    kernel = CompiledKernel("\N{CYRILLIC SMALL LETTER YA}" * 200, 4, 0, "", (packed("ptx", "x"),))
+    ((name, text),) = _texts([kernel]).items()
+    assert text == "x"
+    assert name.endswith("\N{CYRILLIC SMALL LETTER YA}.ptx")
+    assert len(name.encode()) < 255

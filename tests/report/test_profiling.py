@@ -10,8 +10,18 @@ from rich.console import Console
 
 from grader.job import CaseNote, CaseStarted, Profiled
 from grader.protocol import Trace, TracedOperator
-from grader.report.profile import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize
-from grader.report.profiling import ProfileProgress, bytes_words, launch_words, line_notes, print_profile, title
+from grader.report.profile import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize, Waves
+from grader.report.profiling import (
+    ProfileProgress,
+    bytes_words,
+    counters_words,
+    launch_words,
+    line_notes,
+    moved_words,
+    ms_words,
+    print_profile,
+    title,
+)
 from grader.verdict.profile import case_profile
 from tests.report.test_speed import measured
 from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
@@ -90,6 +100,19 @@ def test_a_fast_kernel_is_told_so() -> None:
     assert "nothing here takes much more time than it must" in shown(found)
 
 
+def test_nothing_is_called_fast_that_is_predicted_to_be_slow() -> None:
+    slow = three_passes(remarks=(), predicted_ms=1.62, least_ms=0.51)
+    assert "nothing here takes" not in shown(slow)
+    assert "no known cause of a longer time was found" in shown(slow)
+    told = shown(three_passes(remarks=(), predicted_ms=0.53, least_ms=0.51, unknown="Nsight Compute counted nothing"))
+    assert "nothing here takes" in told, "whatever a GPU did not tell"
+
+
+def test_bytes_of_blocks_that_were_stopped_are_not_compared_with_those_needed() -> None:
+    found = case_profile(bare_case(), Trace((elementwise(cut=True),)), (), H200, {})
+    assert moved_words(found) == "moves at least 2.15 GB, needs 2.15 GB"
+
+
 def test_no_time_and_an_error_of_the_prediction() -> None:
     assert "predicted" not in words(shown(three_passes(predicted_ms=None, remarks=())))
     assert "predicted" not in words(shown(three_passes(predicted_ms=1.5, prediction_error=None, remarks=())))
@@ -157,6 +180,12 @@ def test_what_was_counted_stands_beside_what_was_predicted() -> None:
     )
 
 
+def test_a_template_that_was_counted_stands_beside_its_launch() -> None:
+    launch = three_passes().launches[0].model_copy(update={"kernel": "own::scale<256>"})
+    counted = COUNTED.model_copy(update={"name": "own::scale"})
+    assert "4.29 GB" in counters_words(three_passes(launches=(launch,)), counted)
+
+
 def test_what_torch_compile_runs_is_told() -> None:
     kernel = RanLine(
         name="triton_red_fused",
@@ -197,16 +226,24 @@ def test_a_students_words_are_neither_markup_nor_control_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB")]
+    ("size", "said"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB"), (1e300, "1e+300 B")],
 )
 def test_bytes_are_in_units_of_a_thousand(size: float, said: str) -> None:
     assert bytes_words(size) == said
+
+
+@pytest.mark.parametrize(("ms", "said"), [(0.5163, "0.516"), (327.68, "328"), (1e300, "1e+300")])
+def test_milliseconds_have_three_digits(ms: float, said: str) -> None:
+    assert ms_words(ms) == said
 
 
 def test_titles_grids_and_notes() -> None:
     assert title(bare_case()) == "cuda_gelu gelu: large"
     launch = three_passes().launches[0]
     assert launch_words(launch.model_copy(update={"grid": (64, 1, 48)}), True)[0] == "64×1×48 × 128"
+    waves = Waves(slots=264, waves=3971.88, last=4)
+    assert launch_words(launch.model_copy(update={"waves": waves}), True)[4] == "3972"
     line = launch.lines[0].model_copy(update={"idle_share": 0.69, "atomic": True, "conflicts": 2.0})
     assert line_notes(line) == "2.0 × the passes, 69% idle, atomic"
 

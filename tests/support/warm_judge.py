@@ -74,9 +74,9 @@ def judge(
     return Report.model_validate_json(_in_a_fork(task))
 
 
-def profile(submission: Path, course: Path, assignment: str, case: str) -> CaseProfile:
-    """The profile of a speed case, as `large` or `forward/causal`, by a warm judge."""
-    task = Task(submission, course, assignment, "cpu", False, None, None, "all", case)
+def profile(submission: Path, course: Path, assignment: str, case: str, counted: bool = False) -> CaseProfile:
+    """The profile of a speed case, as `large` or `forward/causal`, by a warm judge; `counted`: as --counters asks for."""
+    task = Task(submission, course, assignment, "cpu", False, None, None, "all", case, counted)
     return CaseProfile.model_validate_json(_in_a_fork(task))
 
 
@@ -106,6 +106,7 @@ class Task:
     without: Check | None
     cases: Cases
     profiled: str = ""
+    counted: bool = False
 
 
 def _judge(task: Task, sender: Connection) -> None:
@@ -156,7 +157,7 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
         stop_early=task.stop_early,
         speed=bool(task.profiled),
         compilation=False,
-        profile="trace" if task.profiled else "no",
+        profile="no" if not task.profiled else "count" if task.counted else "trace",
         profiled=(task.profiled,) if task.profiled else (),
     )
     reports: list[bytes] = []

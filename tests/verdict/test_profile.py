@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from grader.protocol import CompiledKernel, Trace, TracedOperator
 from grader.report.profile import CaseProfile
-from grader.verdict.profile import case_profile, launches
+from grader.verdict.profile import NOTHING, case_profile, launches
 from tests.support.traces import H200, N, bare_case, elementwise, ptxas, rows, triton_kernel
 from tests.verdict.test_compiled import packed
 
@@ -67,10 +67,23 @@ def test_no_time_is_predicted_where_a_block_was_stopped() -> None:
     assert found.predicted_ms is None
     assert found.unknown.startswith("a block made too many accesses")
     assert [one.predicted_ms is None for one in found.launches] == [False, True]
+    assert profile(replace(elementwise(), cut=True), unknown="there is no nvcc here").unknown.startswith(
+        "there is no nvcc here; a block made too many accesses"
+    )
+
+
+def test_no_time_is_told_of_a_kernel_whose_double_arithmetic_is_not_counted() -> None:
+    words = replace(GELU, ptxas=f"{GELU.ptxas}\ncomputed in double: kernel.cu:3: fma.rn.f64\n")
+    found = profile(elementwise(), compiled=(words,))
+    assert found.predicted_ms is not None
+    assert found.prediction_error is None
+    assert profile(elementwise()).prediction_error is not None
+    assert [(one.cause, one.costs_ms) for one in found.remarks] == [("doubles", None)]
 
 
 def test_a_call_without_work_has_no_time() -> None:
-    found = profile()
+    found = profile(unknown="there is no nvcc here")
+    assert found.unknown == NOTHING
     assert (found.predicted_ms, found.moved_bytes, found.remarks) == (None, 0.0, ())
 
 

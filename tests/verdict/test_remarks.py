@@ -83,6 +83,18 @@ def step(source: str, target: str) -> TracedLaunch:
 
 COPY = TracedOperator("clone", "kernel.py:33", 1, 4 * N, 4 * N)
 ZEROS = TracedOperator("zeros", "kernel.py:34", 1, 0, 4 * N)
+BY_PYTORCH = tuple(
+    TracedOperator(name, "kernel.py:6", calls, calls * 4 * N, calls * 4 * N)
+    for name, calls in (("mul", 6), ("tanh", 1))
+)
+# 16 programs with a stride of all programs; and 64 elements for the 128 threads of a program.
+FEW = replace(rows(1, 16, N // 16), ran=16)
+SHORT_BLOCKS = replace(
+    rows(1, N // 64, 64, warps=4),
+    accesses=tuple(of_programs(verb, name, 20, 64) for verb, name in (("reads", "x_ptr"), ("writes", "y_ptr"))),
+    tensors=(tensor("x_ptr", 4 * N, 256), tensor("y_ptr", 4 * N, 0, 256)),
+)
+PIECES_OF_A_MILLION = replace(elementwise(n=N // 256), launches=256)
 PIECES = replace(rows(1, 1, 16384), launches=16384)
 FLOPS = 103e9
 
@@ -144,10 +156,38 @@ EARNED = {
         case(step("x", "t"), step("t", "t"), step("t", "y")),
         r"3 kernels and 1 temporary tensor move 6\.44 GB where 2\.15",
     ),
+    "unfused in PyTorch": (
+        case(operators=BY_PYTORCH),
+        r"7 operators of PyTorch and no kernel of yours move 15 GB where 2\.15 GB would do",
+    ),
     "unfused in place": (case(step("x", "y"), step("y", "y")), r"2 kernels move 4\.29 GB"),
     "copies": (case(FLOAT4, operators=(COPY,)), r"copies by clone before a kernel runs, which moves 2\.15 GB"),
     "fills": (case(FLOAT4, operators=(ZEROS,)), r"fills memory by zeros .*torch\.empty"),
     "launch-per-piece": (case(PIECES), r"launched 16384 times with one block each"),
+    "launch-per-piece with many blocks": (
+        case(PIECES_OF_A_MILLION),
+        r"256 times with 4096 blocks each: .*all their blocks",
+    ),
+    "few-blocks": (
+        case(FEW),
+        r"runs as 16 blocks of 256 threads, 2% of the threads that the GPU can hold: .*Predicted: .* ms without",
+    ),
+    "few-blocks in blocks that were stopped": (
+        case(replace(FEW, cut=True)),
+        r"2% of the threads .*launch more blocks\.$",
+    ),
+    "few-blocks with one program": (
+        case(replace(FEW, grid=(1, 1, 1), cut=True)),
+        r"one block of 256 threads, less than 1% of",
+    ),
+    "strided-by-rows in blocks that were stopped": (
+        case(replace(COLUMNS, grid=(128, 1, 1), cut=True)),
+        r"8\.0 × .*column\.$",
+    ),
+    "small-blocks in Triton": (
+        case(SHORT_BLOCKS),
+        r"takes 64 elements at a time with 128 threads: take blocks of 1024",
+    ),
     "no-tensor-cores": (product_case(products(FLOPS, "float32")), r"tl\.dot takes float32.*pass it bfloat16"),
     "no-tensor-cores, whose tiles spill": (
         product_case(products(FLOPS, "float32"), spilled_bytes=34_336),
@@ -172,7 +212,10 @@ def test_the_cause_comes_first(name: str) -> None:
     assert re.search(words, found[0].sentence), found[0].sentence
 
 
-CAUSES = {name.partition(" in ")[0].partition(" at ")[0].partition(" by ")[0].partition(",")[0] for name in EARNED}
+CAUSES = {
+    name.partition(" in ")[0].partition(" at ")[0].partition(" by ")[0].partition(" with ")[0].partition(",")[0]
+    for name in EARNED
+}
 
 
 @pytest.mark.parametrize(
