@@ -397,40 +397,31 @@ def few_blocks(case: Case) -> Iterator[Found]:
         )
 
 
-def short_blocks(case: Case) -> Iterator[Found]:
-    """In Triton, programs with no more elements than threads."""
-    for launch in case.launches:
-        lanes = max((one.lanes // max(one.requests, 1) for one in launch.global_accesses()), default=0)
-        if not launch.is_triton or not 0 < lanes <= launch.traced.threads:
-            continue
-        larger = _fewer_blocks(launch, math.ceil(launch.blocks * lanes / ENOUGH_LANES))
-        yield Found(
-            "small-blocks",
-            f"{launch.traced.kernel} takes {lanes} elements at a time with {launch.traced.threads} threads: take blocks of "
-            f"{ENOUGH_LANES} elements, so that more bytes are on their way at once",
-            seconds=_with(case, launch, larger),
-            place=_at(launch),
-        )
-
-
 def small_blocks(case: Case) -> Iterator[Found]:
     for launch in case.launches:
-        threads = launch.traced.threads
-        if not 0 < threads < ENOUGH_THREADS or _reads_of_block(launch) >= LONG_BYTES:
+        starts_s, size = seconds_by_cause(launch)[STARTS], _size(launch)
+        enough, what = (ENOUGH_LANES, "elements") if launch.is_triton else (ENOUGH_THREADS, "threads")
+        too_short = starts_s >= (1 - WORTH) * seconds_by_cause(launch)["all"]
+        if not 0 < size < enough or _reads_of_block(launch) >= LONG_BYTES or not too_short:
             continue
-        starts_s = seconds_by_cause(launch)[STARTS]
-        if starts_s < (1 - WORTH) * seconds_by_cause(launch)["all"]:
-            continue
-        factor = ENOUGH_THREADS // threads
-        larger = replace(launch, traced=replace(launch.traced, threads=threads * factor))
-        larger = _fewer_blocks(_requests(larger, factor), math.ceil(launch.blocks / factor))
+        factor = enough / size
+        threads = launch.traced.threads * (1 if launch.is_triton else round(factor))
+        larger = replace(launch, traced=replace(launch.traced, threads=threads))
+        larger = _fewer_blocks(_requests(larger, round(factor)), math.ceil(launch.blocks / factor))
         yield Found(
             "small-blocks",
-            f"{launch.traced.kernel} has {launch.blocks} blocks of {threads} threads, which start one after another, and that alone "
-            f"takes {_ms(starts_s)} ms: take blocks of {ENOUGH_THREADS} threads, and several elements for each",
+            f"{launch.traced.kernel} has {launch.blocks} blocks of {size} {what}, which start one after another, and that alone "
+            f"takes {_ms(starts_s)} ms: take blocks of {enough} {what}",
             seconds=_with(case, launch, larger),
             place=_at(launch),
         )
+
+
+def _size(launch: Launch) -> int:
+    """Of a block: its threads; of a Triton program, the elements that it takes at a time."""
+    if not launch.is_triton:
+        return launch.traced.threads
+    return max((one.lanes // max(one.requests, 1) for one in launch.global_accesses()), default=0)
 
 
 def one_warp_for_a_long_row(case: Case) -> Iterator[Found]:
@@ -536,7 +527,7 @@ def _doubled(launch: Launch) -> str:
 
 def unfused(case: Case) -> Iterator[Found]:
     steps = len(case.launches) + len([one for one in case.operators if one.name not in COPIES | FILLS])
-    if steps < 2 or not (case.launches or case.operators):
+    if steps < 2:
         return
     if case.moved_bytes < AGAIN * case.needed_bytes:
         return
@@ -728,7 +719,6 @@ RULES: tuple[Callable[[Case], Iterable[Found]], ...] = (
     bank_conflicts,
     atomics,
     few_blocks,
-    short_blocks,
     small_blocks,
     one_warp_for_a_long_row,
     low_occupancy,

@@ -186,7 +186,7 @@ EARNED = {
     ),
     "small-blocks in Triton": (
         case(SHORT_BLOCKS),
-        r"takes 64 elements at a time with 128 threads: take blocks of 1024",
+        r"has 4194304 blocks of 64 elements, which start one after another",
     ),
     "no-tensor-cores": (product_case(products(FLOPS, "float32")), r"tl\.dot takes float32.*pass it bfloat16"),
     "no-tensor-cores, whose tiles spill": (
