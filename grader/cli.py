@@ -282,7 +282,7 @@ def profile_(
         print_profile(profile, console)
         with alone_in(folder):
             path = profiling.write(profile, texts, folder)
-    console.print(plain(f"page and compilers' texts: {path.parent}"), soft_wrap=True)
+    console.print(plain(f"page: {path}"), soft_wrap=True)
 
 
 @app.command()

@@ -131,8 +131,10 @@ def moved_words(case: CaseProfile) -> str:
 
 def time_words(case: CaseProfile) -> str:
     least = f"at best {ms_words(case.least_ms)} ms"
-    if case.predicted_ms is None or case.prediction_error is None:
+    if case.predicted_ms is None:
         return least
+    if case.prediction_error is None:
+        return f"{least}; predictions are too far off for such a kernel"
     return f"predicted {ms_words(case.predicted_ms)} ms ± {case.prediction_error:.0%}, {least}"
 
 

@@ -115,7 +115,9 @@ def test_bytes_of_blocks_that_were_stopped_are_not_compared_with_those_needed() 
 
 def test_no_time_and_an_error_of_the_prediction() -> None:
     assert "predicted" not in words(shown(three_passes(predicted_ms=None, remarks=())))
-    assert "predicted" not in words(shown(three_passes(predicted_ms=1.5, prediction_error=None, remarks=())))
+    untold = words(shown(three_passes(predicted_ms=1.5, prediction_error=None, remarks=())))
+    assert "predicted" not in untold
+    assert "at best 0.51 ms; predictions are too far off for such a kernel" in untold
     assert "predicted 1.5 ms ± 12%, at best" in words(shown(three_passes(predicted_ms=1.5, prediction_error=0.12)))
 
 
