@@ -100,7 +100,7 @@ class Profiler:
             kernels, missing = self._compiled(case)
             blank = _blank(case).model_copy(update={"unknown": missing})
             profile = case_profile(blank, trace, kernels, case.assignment.spec.gpu, self._sources())
-            return Profiled(profile=profile, texts=_texts(kernels))
+            return Profiled(profile=profile, texts=texts_of(kernels))
         raise AssertionError("a speed case has a size")
 
     def _trace(self, case: BoundSpeedCase) -> Trace:
@@ -310,7 +310,7 @@ def _words(fault: Exception | str) -> str:
     return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1].rstrip()}…"
 
 
-def _texts(kernels: Sequence[CompiledKernel]) -> dict[str, str]:
+def texts_of(kernels: Sequence[CompiledKernel]) -> dict[str, str]:
     """By file name; of two kernels with one name, the last."""
     return {
         f"{one.name.encode()[:MAX_FILE_NAME].decode(errors='ignore')}.{text.kind}": found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judge.profiler import NO_GPU, _texts
+from grader.judge.profiler import NO_GPU, texts_of
 from grader.protocol import CompiledKernel
 from tests.conftest import ROOT
 from tests.support.warm_judge import profile
@@ -57,7 +57,7 @@ def test_operators_of_pytorch_are_counted_by_their_bytes(tmp_path: Path) -> None
 
 def test_a_text_of_a_kernel_with_a_long_name_has_a_name_that_a_file_can_have() -> None:
     kernel = CompiledKernel("\N{CYRILLIC SMALL LETTER YA}" * 200, 4, 0, "", (packed("ptx", "x"),))
-    ((name, text),) = _texts([kernel]).items()
+    ((name, text),) = texts_of([kernel]).items()
     assert text == "x"
     assert name.endswith("\N{CYRILLIC SMALL LETTER YA}.ptx")
     assert len(name.encode()) < 255
