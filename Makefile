@@ -15,6 +15,8 @@ records: install
 	$(PYTHON) benchmarks/reference_record.py --render --readme
 	$(PYTHON) benchmarks/speed_record.py --render
 	$(PYTHON) benchmarks/speed_record.py --render --output benchmarks/speed_record_slow
+	$(PYTHON) -m benchmarks.class_record --render
+	$(PYTHON) -m benchmarks.profile_record --render
 	$(PYTHON) benchmarks/sample_report.py --render
 	$(PYTHON) -m tests.support.quality --render
 	$(PYTHON) -m tests.corpora.exploits.table

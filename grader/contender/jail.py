@@ -281,8 +281,8 @@ def tool_folders(courses: Sequence[Path]) -> list[str]:
     folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH"):
         folders += os.environ.get(name, "").split(os.pathsep)
-    # A compiler's headers and libraries lie in the folder above its bin/.
     folders += [str(Path(ncu).resolve().parent)] if (ncu := find_ncu()) else []
+    # A compiler's headers and libraries lie in the folder above its bin/.
     compilers = (shutil.which(name) for name in ("nvcc", os.environ.get("CXX", "g++"), "clang++"))
     folders += [str(Path(found).resolve().parent.parent) for found in compilers if found]
     system = tuple(f"{one}/" for one in SYSTEM)

@@ -180,20 +180,23 @@ class Profiler:
 
     def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun, str]:
         """The call at the first size that the GPU has memory for, and the profiler's trace.json. Raises as `_trace`."""
-        case = sizes.fitting(self.run.free_gib())
-        if case is None:
-            raise MemoryError("the GPU has not enough memory for any size")
+        case = self._fitting(sizes)
         self.run.emit(CaseNote(text="runs under PyTorch's profiler"))
         own = self.standing.own_kernels(case.assignment)
         return self._traced_there(self.crew.worker(case.assignment), case, own, lambda gpu: gpu.chrome)
 
-    def _torch_compile(self, sizes: SpeedSizes) -> tuple[GpuRun | None, str]:
-        """The same call of torch.compile's baseline, and the code that it generated; None if it cannot be traced."""
+    def _fitting(self, sizes: SpeedSizes) -> BoundSpeedCase:
+        """The first size that the GPU has memory for. Raises MemoryError."""
         case = sizes.fitting(self.run.free_gib())
         if case is None:
-            return None, ""
+            raise MemoryError("the GPU has not enough memory for any size")
+        return case
+
+    def _torch_compile(self, sizes: SpeedSizes) -> tuple[GpuRun | None, str]:
+        """The same call of torch.compile's baseline, and the code that it generated; None if it cannot be traced."""
         self.run.emit(CaseNote(text="is looked at as torch.compile has it"))
         try:
+            case = self._fitting(sizes)
             contender = self.crew.baselines.contender(COMPILE, case)
             return self._traced_there(contender, case, (), lambda gpu: gpu.generated)
         except (ContenderFault, CaseRefused, WorkerUnavailable, MemoryError):
@@ -220,9 +223,7 @@ class Profiler:
 
     def _counted(self, sizes: SpeedSizes) -> tuple[tuple[KernelCounters, ...], str]:
         """What Nsight Compute counts in the call that `_on_the_gpu` traces, and its table. Raises as `_trace`."""
-        case = sizes.fitting(self.run.free_gib())
-        if case is None:
-            raise MemoryError("the GPU has not enough memory for any size")
+        case = self._fitting(sizes)
         if (ncu := find_ncu()) is None:
             raise ContenderFault("skipped", NO_NCU)
         self.run.emit(CaseNote(text="runs under Nsight Compute"))

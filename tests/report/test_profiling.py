@@ -29,6 +29,17 @@ from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_k
 SOURCE = "\n" * 19 + "    x = tl.load(x_ptr + columns, mask=columns < n_columns)\n" * 20
 COPY = TracedOperator("clone", "kernel.py:60", 1, 4 * N, 4 * N)
 KERNEL = triton_kernel("softmax_kernel", 4, registers=40, spilled=16)
+KERNEL_THAT_RAN = RanLine(
+    name="softmax_kernel",
+    own=True,
+    calls=2,
+    time_ms=0.9,
+    share=0.9,
+    grid=(4, 1, 1),
+    threads=128,
+    registers=40,
+    shared_bytes=0,
+)
 
 
 def three_passes(**fields: object) -> CaseProfile:
@@ -128,18 +139,9 @@ def test_a_case_without_a_trace_says_why() -> None:
 
 
 def test_what_ran_on_a_gpu_is_there() -> None:
-    kernel = RanLine(
-        name="softmax_kernel",
-        own=True,
-        calls=2,
-        time_ms=0.9,
-        share=0.9,
-        grid=(4, 1, 1),
-        threads=128,
-        registers=40,
-        shared_bytes=0,
+    ran = GpuRun(
+        gpu="NVIDIA H100", kernels=(KERNEL_THAT_RAN,), host_ms=3.0, device_ms=1.0, busy_ms=0.95, allocated_bytes=0
     )
-    ran = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=3.0, device_ms=1.0, busy_ms=0.95, allocated_bytes=0)
     timed = (
         TimedSize(size="shape 4", bytes_moved=1, flops=1, measured=measured()),
         TimedSize(size="shape 8", bytes_moved=1, flops=1, unknown="no memory"),
@@ -189,16 +191,8 @@ def test_a_template_that_was_counted_stands_beside_its_launch() -> None:
 
 
 def test_what_torch_compile_runs_is_told() -> None:
-    kernel = RanLine(
-        name="triton_red_fused",
-        own=False,
-        calls=1,
-        time_ms=0.7,
-        share=1.0,
-        grid=(4, 1, 1),
-        threads=256,
-        registers=32,
-        shared_bytes=0,
+    kernel = KERNEL_THAT_RAN.model_copy(
+        update={"name": "triton_red_fused", "own": False, "calls": 1, "time_ms": 0.7, "share": 1.0}
     )
     compiled = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
     assert "torch.compile runs calls ms share whose triton_red_fused 1 0.7 100%" in words(
