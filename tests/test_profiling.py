@@ -48,7 +48,7 @@ def test_a_later_profile_takes_the_place_of_an_earlier_one(tmp_path: Path) -> No
     assert page == folder / "profile.html"
 
 
-@pytest.mark.parametrize("place", ["file", "file/below"])
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/profile"])
 def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "work").mkdir()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ NO_NCU = "there is no ncu; it comes with NVIDIA's CUDA toolkit"
 UNKNOWN = "registers and occupancy are not known"
 NO_ANSWER = "the worker answered with something that is no answer"
 MAX_WORDS = 300  # of a fault
+FRAME = re.compile(r'File "([^"\n]{1,120})", line (\d{1,9})')  # of a traceback
 MAX_FILE_NAME = 200  # bytes, without the suffix
 OWN_NUMBER = 2_000_000  # the number of its call, higher than any case has
 
@@ -306,9 +308,13 @@ def _also(profile: CaseProfile, words: str) -> CaseProfile:
 
 
 def _words(fault: Exception | str) -> str:
-    """A fault's message in one line; the submission may have written it."""
+    """A fault's message in one line, with the student's line if only the traceback has it; the submission may have written both."""
     words = " ".join(str(fault).split())
-    return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1].rstrip()}…"
+    words = words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1].rstrip()}…"
+    frames = FRAME.findall(fault.traceback) if isinstance(fault, ContenderFault) else []
+    if not frames or re.search(r"\bline \d", words):
+        return words
+    return f"{words} ({':'.join(frames[-1])})"
 
 
 def texts_of(kernels: Sequence[CompiledKernel]) -> dict[str, str]:

@@ -47,14 +47,16 @@ def read_report(path: Path) -> Report:
 
 
 def check_writable(folder: Path, name: str = REPORT) -> None:
-    """Raise OSError if a file of this name could not be written to `folder`. Makes nothing."""
+    """Raise OSError if a file of this name could not be written to `folder`. Makes nothing that stays."""
     if (folder / name).is_dir():
         raise IsADirectoryError(errno.EISDIR, f"there is a folder named {name}", str(folder / name))
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "there is a file in the way", str(nearest))
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "no permission", str(nearest))
+    try:  # to ask for permission is not enough: root has it everywhere, even in /proc, which takes no folder
+        Path(tempfile.mkdtemp(prefix=".report-", dir=nearest)).rmdir()
+    except OSError as error:
+        raise OSError(error.errno, f"no folder can be made in {nearest}", str(nearest)) from None
 
 
 def write_report(

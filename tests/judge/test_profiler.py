@@ -14,6 +14,11 @@ from tests.verdict.test_compiled import packed
 
 pytestmark = pytest.mark.grading
 FAILS = "def softmax(x):\n    raise ValueError('on purpose')\n"
+FAILS_IN_A_KERNEL, OUT_OF_BOUNDS = (
+    "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(x_ptr):\n"
+    f"    {line}\n\n\ndef softmax(x):\n    kernel[(1,)](x)\n"
+    for line in ("tl.reshape(tl.load(x_ptr + tl.arange(0, 4)), (3, 5))", "tl.load(x_ptr + 1000000000)")
+)
 ENDS = "import os\n\n\ndef softmax(x):\n    os._exit(3)\n"
 MANY_LINES = "def softmax(x):\n    raise ValueError('first line\\n' + 'a line of its own\\n' * 3000)\n"
 NOTHING = "def softmax(x):\n    return None\n"
@@ -24,12 +29,27 @@ BY_PYTORCH = "import torch\n\n\ndef softmax(x):\n    return x.contiguous().clone
     ("source", "told"),
     [
         ("", "softmax.py has no function 'softmax'"),
-        (FAILS, "it could not be traced: ValueError: on purpose"),
+        (FAILS, "it could not be traced: ValueError: on purpose (softmax.py:2)"),
+        (FAILS_IN_A_KERNEL, r"Shape element 0 must be a power of 2 (softmax.py:7)"),
+        (
+            OUT_OF_BOUNDS,
+            "reads x_ptr[1000000000], 974408193 past the last of its 25591808 elements, in line 7: consistent",
+        ),
         (ENDS, "it could not be traced: "),
         (MANY_LINES, "it could not be traced: ValueError: first line a line of its own"),
+        (MANY_LINES, "… (softmax.py:2)"),
         (NOTHING, "the call launched no kernel, and no operator of PyTorch moved data"),
     ],
-    ids=["empty", "raises", "exits", "raises many lines", "does nothing"],
+    ids=[
+        "empty",
+        "raises",
+        "raises in a kernel",
+        "is out of bounds",
+        "exits",
+        "raises many lines",
+        "raises many lines and has a place",
+        "does nothing",
+    ],
 )
 def test_a_file_that_cannot_be_profiled_says_why(tmp_path: Path, source: str, told: str) -> None:
     (tmp_path / "softmax.py").write_text(source)

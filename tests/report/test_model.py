@@ -356,6 +356,8 @@ def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path
     (tmp_path / "taken" / "report.json").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
         check_writable(tmp_path / "taken")
+    with pytest.raises(OSError, match="no folder can be made in /proc"):  # not even by root
+        check_writable(Path("/proc/report"))
 
 
 # The schema -----------------------------------------------------------------------------------------------------------
