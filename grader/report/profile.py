@@ -199,6 +199,7 @@ class KernelCounters(Record):
 
     Attributes:
         own: whether it is the submission's own kernel; a library's otherwise.
+        grid: of its launch; None if it is not known.
         load_sectors, store_sectors: sectors of 32 bytes for each request of a warp to global memory.
         l1_hits, l2_hits: of the sectors that were asked for.
         bank_conflicts: passes through the banks of shared memory beyond the first.
@@ -210,6 +211,7 @@ class KernelCounters(Record):
     name: str
     own: bool
     time_ms: float
+    grid: tuple[int, int, int] | None = None
     dram_read_bytes: float | None = None
     dram_written_bytes: float | None = None
     l2_bytes: float | None = None

@@ -102,8 +102,9 @@ def lines_plot(case: CaseProfile, name: str) -> Plot | None:
     return Plot(
         name=name,
         title="What each line moves",
-        description="Bytes that the lanes of all blocks ask for, by line of the source; in the second colour what whole sectors, or "
-        "passes through the banks of shared memory, add to it.",
+        description="Bytes that the lanes of all blocks ask for, by line of the source; in the second colour what whole sectors of L2, "
+        "or passes through the banks of shared memory, add to it. DRAM moves less where L2 keeps a sector until its other bytes are "
+        "asked for.",
         width=WIDTH,
         height=round(y),
         marks=marks,

@@ -123,10 +123,10 @@ def praise(case: CaseProfile) -> str:
 
 
 def moved_words(case: CaseProfile) -> str:
-    """As `moves 4.29 GB, needs 2.15 GB: 2.0 ×`; without a factor if counts are too low."""
+    """As `DRAM 4.29 GB, needed 2.15 GB: 2.0 ×`; without a factor if counts are too low."""
     whole = case.predicted_ms is not None
     times = f": {case.moved_bytes / case.needed_bytes:.1f} ×" if case.needed_bytes and whole else ""
-    return f"moves {'' if whole else 'at least '}{bytes_words(case.moved_bytes)}, needs {bytes_words(case.needed_bytes)}{times}"
+    return f"DRAM {'' if whole else 'at least '}{bytes_words(case.moved_bytes)}, needed {bytes_words(case.needed_bytes)}{times}"
 
 
 def time_words(case: CaseProfile) -> str:
@@ -288,8 +288,11 @@ def _counters(case: CaseProfile) -> Iterator[RenderableType]:
 
 
 def counters_words(case: CaseProfile, one: KernelCounters) -> tuple[str, ...]:
-    """A cell for each heading of `COUNTED`; the predicted bytes are those of a launch of this name, whatever its template arguments."""
-    launch = next((found for found in case.launches if found.kernel.partition("<")[0] == one.name), None)
+    """A cell for each heading of `COUNTED`. The predicted bytes are those of the launch of this name, whatever its template arguments, and
+    this grid; none are told where there is no such launch, or several that differ.
+    """
+    alike = [found for found in case.launches if (found.kernel.partition("<")[0], found.grid) == (one.name, one.grid)]
+    predicted = {bytes_words(found.dram_bytes / found.launches) for found in alike}
     dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
     sectors = [
         "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)
@@ -298,7 +301,7 @@ def counters_words(case: CaseProfile, one: KernelCounters) -> tuple[str, ...]:
     return (
         ms_words(one.time_ms),
         bytes_words(sum(dram)) if dram else "?",
-        "?" if launch is None else bytes_words(launch.dram_bytes / launch.launches),
+        predicted.pop() if len(predicted) == 1 else "?",
         " / ".join(sectors),
         " / ".join(hits),
         _share(one.occupancy),

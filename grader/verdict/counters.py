@@ -7,6 +7,7 @@ waits for, as the section "Warp Stall Reasons" has it.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Mapping
 
 from grader.report.profile import KernelCounters
@@ -39,6 +40,7 @@ STALLS = {
     "sleeping": "the end of its sleep",
     "imc_miss": "a constant from memory",
 }
+GRID = re.compile(r"\(([0-9]{1,10}), ([0-9]{1,10}), ([0-9]{1,10})\)")
 TIME = "gpu__time_duration.sum"
 METRICS = {
     "dram_read_bytes": "dram__bytes_read.sum",
@@ -89,11 +91,13 @@ def _kernel(row: Mapping[str, str | None], own: Collection[str]) -> KernelCounte
     found |= {field: found[field] and found[field] / 100 for field in PERCENT}  # type: ignore[operator]
     waits = {words: _number(row.get(STALL.format(stall))) or 0.0 for stall, words in STALLS.items()}
     all_of_them = sum(waits.values()) or 1.0
+    grid = GRID.fullmatch(row.get("Grid Size") or "")
     longest = sorted(waits.items(), key=lambda one: -one[1])[:MAX_STALLS]
     return KernelCounters(
         name=short_name(name),
         own=is_own(name, own),
         time_ms=(_number(row.get(TIME)) or 0.0) / 1e6,
+        grid=None if grid is None else (int(grid[1]), int(grid[2]), int(grid[3])),
         stalls=tuple((words, wait / all_of_them) for words, wait in longest if wait > 0),
         **found,
     )

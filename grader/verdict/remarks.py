@@ -164,7 +164,7 @@ def uncoalesced(case: Case) -> Iterator[Found]:
             seconds = None  # its counts are too low for a time, but not for sectors
         step = min((abs(one) for one in first.steps if one), default=0)
         apart = f", for neighbouring lanes are {step} bytes apart" if step > first.width_bytes else ""
-        moved = f"{_verbs(first)}{_others(found)} and moves {ratio:.1f} × the bytes it asks for, in sectors of 32 bytes{apart}"
+        moved = f"{_verbs(first)}{_others(found)} and moves {ratio:.1f} × the bytes it asks for through L2, in sectors of 32 bytes{apart}"
         if step >= FAR_BYTES or _is_far_apart(launch, first):
             hint = "let neighbouring lanes go along a row, not down a column"
             yield Found("strided-by-rows", f"{moved}: {hint}", seconds=seconds, place=_place(first))

@@ -50,7 +50,7 @@ def test_everything_of_the_profile_is_there() -> None:
         "mine",
         "shown, never graded",
         "softmax: wide",
-        "moves 6.44 GB, needs 2.15 GB: 3.0 ×",
+        "DRAM 6.44 GB, needed 2.15 GB: 3.0 ×",
         "each block reads its part of x_ptr three times",
         "kernel.py:20",
         "softmax_kernel",

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from grader.job import CaseNote, CaseStarted, Profiled
 from grader.protocol import Trace, TracedOperator
-from grader.report.profile import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize, Waves
+from grader.report.profile import CaseProfile, GpuRun, KernelCounters, LaunchProfile, Profile, RanLine, TimedSize, Waves
 from grader.report.profiling import (
     ProfileProgress,
     bytes_words,
@@ -69,7 +69,7 @@ def test_a_case_is_on_one_screen_with_its_reasons_first() -> None:
     order = (
         "softmax: wide",
         "shape 16384 × 16384, float32; for NVIDIA H200",
-        "moves 6.44 GB, needs 2.15 GB: 3.0 ×",
+        "DRAM 6.44 GB, needed 2.15 GB: 3.0 ×",
         "predicted 1.5",
         "at best 0.51 ms",
         "1. kernel.py:",
@@ -121,7 +121,7 @@ def test_nothing_is_called_fast_that_is_predicted_to_be_slow() -> None:
 
 def test_bytes_of_blocks_that_were_stopped_are_not_compared_with_those_needed() -> None:
     found = case_profile(bare_case(), Trace((elementwise(cut=True),)), (), H200, {})
-    assert moved_words(found) == "moves at least 2.15 GB, needs 2.15 GB"
+    assert moved_words(found) == "DRAM at least 2.15 GB, needed 2.15 GB"
 
 
 def test_no_time_and_an_error_of_the_prediction() -> None:
@@ -135,7 +135,7 @@ def test_no_time_and_an_error_of_the_prediction() -> None:
 def test_a_case_without_a_trace_says_why() -> None:
     text = shown(bare_case(unknown="it could not be traced: it crashed"))
     assert "it could not be traced: it crashed" in text
-    assert "moves" not in text
+    assert "needed" not in text
 
 
 def test_what_ran_on_a_gpu_is_there() -> None:
@@ -157,6 +157,7 @@ COUNTED = KernelCounters(
     name="softmax_kernel",
     own=True,
     time_ms=0.725,
+    grid=(16384, 1, 1),
     dram_read_bytes=1.07e9,
     dram_written_bytes=1.05e9,
     load_sectors=16,
@@ -182,6 +183,21 @@ def test_what_was_counted_stands_beside_what_was_predicted() -> None:
         "softmax_kernel: busy are DRAM 90%, tensor cores 0%; a warp waits for data from memory (60%), its turn (25%)"
         in said
     )
+
+
+def test_what_was_counted_is_compared_with_a_launch_of_the_same_grid() -> None:
+    launch = three_passes().launches[0]
+    smaller = launch.model_copy(update={"grid": (64, 1, 1), "dram_bytes": 2e6, "launches": 2})
+    other = launch.model_copy(update={"line": 70, "dram_bytes": 1e9})
+
+    def predicted(*launches: LaunchProfile, grid: tuple[int, int, int] | None = launch.grid) -> str:
+        return counters_words(three_passes(launches=launches), COUNTED.model_copy(update={"grid": grid}))[2]
+
+    assert predicted(launch, smaller) == predicted(smaller, launch) == "4.29 GB"
+    assert predicted(launch, smaller, grid=(64, 1, 1)) == "1 MB", "of one launch"
+    assert predicted(launch, launch) == "4.29 GB"
+    assert predicted(launch, other) == "?", "which of the two was counted is not known"
+    assert predicted(launch, grid=(32, 1, 1)) == predicted(launch, grid=None) == "?"
 
 
 def test_a_template_that_was_counted_stands_beside_its_launch() -> None:

@@ -12,6 +12,7 @@ from grader.verdict.counters import EVERY, MAX_KERNELS, METRICS, MOST, NO_RIGHTS
 
 # As Nsight Compute 2025.3 on an H100 wrote them of a softmax and of an attention without loads by lanes.
 SOFTMAX = {
+    "Grid Size": "(16384, 1, 1)",
     "gpu__time_duration.sum": "725312.00",
     "dram__bytes_read.sum": "1074005760.00",
     "dram__bytes_write.sum": "1051330816.00",
@@ -30,9 +31,9 @@ BEFORE = (
 
 def table(*kernels: dict[str, str], before: str = BEFORE) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["ID", "Kernel Name", *EVERY], quoting=csv.QUOTE_ALL, restval="n/a")
+    writer = csv.DictWriter(out, ["ID", "Kernel Name", "Grid Size", *EVERY], quoting=csv.QUOTE_ALL, restval="n/a")
     writer.writeheader()
-    writer.writerow(dict.fromkeys(EVERY, "%") | {"ID": "", "Kernel Name": ""})
+    writer.writerow(dict.fromkeys(EVERY, "%") | {"ID": "", "Kernel Name": "", "Grid Size": ""})
     for number, kernel in enumerate(kernels):
         writer.writerow({"ID": str(number), "Kernel Name": "void softmax_kernel<4>(float *)"} | kernel)
     return before + out.getvalue()
@@ -41,6 +42,7 @@ def table(*kernels: dict[str, str], before: str = BEFORE) -> str:
 def test_a_row_is_a_kernel() -> None:
     (found,) = counters(table(SOFTMAX), ("softmax_kernel",))
     assert (found.name, found.own, found.time_ms) == ("softmax_kernel", True, 0.725312)
+    assert found.grid == (16384, 1, 1)
     assert (found.dram_read_bytes, found.dram_written_bytes) == (1074005760, 1051330816)
     assert (found.l2_hits, found.occupancy, found.load_sectors) == (0.5005, pytest.approx(0.913), 16)
     assert found.stalls == (
@@ -65,7 +67,7 @@ def test_kernels_come_in_their_order_and_not_without_end() -> None:
     "text", ["", BEFORE, '"ID",\n', '"ID","Kernel Name"\n"0"\n"1","a","b"\n', '"ID",\n"' + "x" * 200_000]
 )
 def test_what_is_no_table_has_no_counters_or_empty_ones(text: str) -> None:
-    assert all(one.dram_read_bytes is None for one in counters(text, ()))
+    assert all((one.dram_read_bytes, one.grid) == (None, None) for one in counters(text, ()))
 
 
 @pytest.mark.parametrize("number", ["nan", "-1", "inf", "1e999", "1e308", "", "0x10", "٣"])

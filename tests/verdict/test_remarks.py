@@ -128,7 +128,7 @@ def product_case(traced: TracedLaunch, **facts: object) -> Case:
 
 
 EARNED = {
-    "uncoalesced": (case(SCATTERED), r"reads x .*4\.0 × the bytes"),
+    "uncoalesced": (case(SCATTERED), r"reads x .*4\.0 × the bytes it asks for through L2, in sectors"),
     "strided-by-rows": (case(COLUMNS), r"reads x_ptr .*8\.0 × .*65536 bytes apart"),
     "strided-by-rows in CUDA": (case(DOWN), r"8\.0 × the bytes"),
     "narrow-loads": (case(elementwise()), r"4 bytes a thread.*0\.83\d ms as it is, 0\.51\d ms without"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import torch
 from grader.nvidia import find_ncu
 from grader.report.profile import CaseProfile, Profile
 from grader.verdict.counters import NO_RIGHTS
-from tests.conftest import ROOT
+from tests.conftest import IMPORTS, ROOT
 from tests.support.corpus import Entry, entries
 from tests.support.warm_judge import profile
 
@@ -40,10 +41,7 @@ def test_the_cause_comes_first(entry: Entry, tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("entry", SLOW, ids=lambda entry: entry.id)
 def test_the_cause_comes_first_on_a_gpu(entry: Entry, tmp_path: Path) -> None:
-    submission, out = entry.submission(tmp_path), tmp_path / "out"
-    options = ["-a", entry.assignment, "--case", entry.slow.case, "--sandbox", "host", "-o", str(out)]
-    subprocess.run([sys.executable, "-m", "grader", "profile", str(submission), *options], cwd=ROOT, check=True)
-    (found,) = Profile.model_validate_json((out / "profile.json").read_text(encoding="utf-8")).cases
+    found = profiled(entry.submission(tmp_path), tmp_path / "out", entry.assignment, entry.slow.case)
     has_cause_first(entry, found)
     assert found.ran is not None, found.unknown
     assert any(one.own for one in found.ran.kernels), found.ran
@@ -54,13 +52,11 @@ def test_the_cause_comes_first_on_a_gpu(entry: Entry, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not torch.cuda.is_available() or find_ncu() is None, reason="needs a GPU and Nsight Compute")
 def test_what_a_gpu_counts_is_near_what_was_predicted(tmp_path: Path) -> None:
-    options = ["-a", "softmax", "--case", "wide", "--sandbox", "host", "--counters", "-o", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "grader", "profile", "reference", *options], cwd=ROOT, check=True)
-    (found,) = Profile.model_validate_json((tmp_path / "profile.json").read_text(encoding="utf-8")).cases
+    found = profiled(ROOT / "reference", tmp_path, "softmax", "wide", "--counters")
     if NO_RIGHTS in found.unknown:
         pytest.skip(NO_RIGHTS)
     (counted,) = found.counters
-    assert (counted.name, counted.own) == ("softmax_kernel", True)
+    assert (counted.name, counted.own, counted.grid) == ("softmax_kernel", True, found.launches[0].grid)
     moved = (counted.dram_read_bytes or 0) + (counted.dram_written_bytes or 0)
     assert moved == pytest.approx(found.launches[0].dram_bytes, rel=0.1)
     assert None not in (
@@ -73,6 +69,15 @@ def test_what_a_gpu_counts_is_near_what_was_predicted(tmp_path: Path) -> None:
     assert counted.stalls
     assert found.compiled is not None
     assert "tl.load(" in found.generated
+
+
+def profiled(submission: Path, out: Path, assignment: str, case: str, *options: str) -> CaseProfile:
+    """By the command, on this machine's GPU."""
+    named = [str(submission), "-a", assignment, "--case", case, "-o", str(out)]
+    command = [sys.executable, "-m", "grader", "profile", *named, "--sandbox", "host", *options]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": IMPORTS}, check=True)
+    (found,) = Profile.model_validate_json((out / "profile.json").read_text(encoding="utf-8")).cases
+    return found
 
 
 def has_cause_first(entry: Entry, found: CaseProfile) -> None:
