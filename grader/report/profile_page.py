@@ -10,7 +10,6 @@ from grader.report.profile import CaseProfile, Profile
 from grader.report.profiling import (
     COUNTED,
     busy_words,
-    bytes_words,
     costliest,
     counters_words,
     grid_words,
@@ -20,7 +19,6 @@ from grader.report.profiling import (
     line_notes,
     line_words,
     moved_words,
-    ms_words,
     place_words,
     praise,
     ran_words,
@@ -32,6 +30,7 @@ from grader.report.races import KEY, Timed, key, roofline, symbol
 from grader.report.speed import name_of
 from grader.report.style import shortened
 from grader.report.svg import WIDTH, Mark, Plot, grid, label, levels, line, path, rectangle, spanning
+from grader.verdict.units import bytes_words, ms_words
 
 MAX_LINES = 40  # of a case in its plot
 LEFT, RIGHT, ROW = 300, 180, 22

@@ -24,6 +24,7 @@ from grader.report.profile import (
 )
 from grader.report.speed import name_of
 from grader.report.style import counted, headline, plain, shortened
+from grader.verdict.units import bytes_words, ms_words
 
 MAX_LAUNCHES, MAX_LINES, MAX_OPERATORS, MAX_RAN, MAX_NOTES = 5, 7, 3, 6, 3  # of a case on its screen
 SLOW = 1.5  # predicted by least time
@@ -136,20 +137,6 @@ def time_words(case: CaseProfile) -> str:
     if case.prediction_error is None:
         return f"{least}; predictions are too far off for such a kernel"
     return f"predicted {ms_words(case.predicted_ms)} ms ± {case.prediction_error:.0%}, {least}"
-
-
-def bytes_words(size: float) -> str:
-    """As `2.15 GB`."""
-    if size >= 1e18:  # of a submission that has made it up
-        return f"{size:.3g} B"
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}" if size < 1000 * factor else f"{size / factor:.0f} {unit}"
-    return f"{size:.0f} B"
-
-
-def ms_words(ms: float) -> str:
-    return f"{ms:.0f}" if 100 <= ms < 1e9 else f"{ms:.3g}"
 
 
 def place_words(remark: Remark) -> str:

@@ -13,12 +13,10 @@ from grader.protocol import Trace, TracedOperator
 from grader.report.profile import CaseProfile, GpuRun, KernelCounters, LaunchProfile, Profile, RanLine, TimedSize, Waves
 from grader.report.profiling import (
     ProfileProgress,
-    bytes_words,
     counters_words,
     launch_words,
     line_notes,
     moved_words,
-    ms_words,
     print_profile,
     title,
 )
@@ -235,19 +233,6 @@ def test_a_students_words_are_neither_markup_nor_control_characters() -> None:
     text = shown(hostile, width=300)
     assert text.count("[red]x[/red]") >= 7
     assert not {"\x1b", "\u202e", "\x9b"} & set(text)
-
-
-@pytest.mark.parametrize(
-    ("size", "said"),
-    [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB"), (1e300, "1e+300 B")],
-)
-def test_bytes_are_in_units_of_a_thousand(size: float, said: str) -> None:
-    assert bytes_words(size) == said
-
-
-@pytest.mark.parametrize(("ms", "said"), [(0.5163, "0.516"), (327.68, "328"), (1e300, "1e+300")])
-def test_milliseconds_have_three_digits(ms: float, said: str) -> None:
-    assert ms_words(ms) == said
 
 
 def test_titles_grids_and_notes() -> None:

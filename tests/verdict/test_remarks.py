@@ -1,247 +1,32 @@
-"""Each cause of a slow kernel is told first, with its number; a kernel without it is not told so."""
+"""Remarks come in the order of what they cost, at most three, each of another cause, and no effect beside its cause."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
 
-from grader.protocol import TracedDot, TracedLaunch, TracedOperator
 from grader.report.profile import MAX_REMARKS, Remark
-from grader.verdict.prediction import Case
 from grader.verdict.remarks import BEFORE, remarks
-from grader.verdict.traffic import Facts, Launch
-from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warps, rows, tensor
-
-BYTES = 8.0 * N
-
-
-def case(*launches: TracedLaunch, facts: Facts | None = None, **fields: object) -> Case:
-    """A case of the GeLU of N floats."""
-    found = tuple(Launch(one, facts or Facts(registers=32, spilled_bytes=0), H200) for one in launches)
-    return Case(found, **({"operators": (), "gpu": H200, "needed_bytes": BYTES} | fields))  # type: ignore[arg-type]
-
-
-def changed(traced: TracedLaunch, **fields: int) -> TracedLaunch:
-    """With these counts in every access, times its requests."""
-    accesses = (replace(one, **{name: each * one.requests for name, each in fields.items()}) for one in traced.accesses)
-    return replace(traced, accesses=tuple(accesses))
-
-
-FLOAT4 = elementwise(width=16)
-ONE_PASS = rows(1)
-SCATTERED = changed(elementwise(), sectors=16)
-DOWN = changed(elementwise(), sectors=32)
-THREE_PASSES = rows(3, warps=4)
-COLUMNS = replace(
-    ONE_PASS, accesses=tuple(replace(one, steps=(65536,)) for one in ONE_PASS.accesses), tensors=ONE_PASS.tensors
-)
-HALF = replace(changed(elementwise(), lanes=16, sectors=2, least_sectors=2), grid=(2 * N // 256, 1, 1))
-HALF = replace(HALF, tensors=(tensor("x", 4 * N, 512), tensor("y", 4 * N, 0, 512)))
-QUARTER = replace(
-    ONE_PASS,
-    grid=(N // 256, 1, 1),
-    accesses=tuple(
-        replace(of_programs(verb, name, 20, 1024), lanes=RAN * 256)
-        for verb, name in (("reads", "x_ptr"), ("writes", "y_ptr"))
-    ),
-    tensors=(tensor("x_ptr", 4 * N, 1024), tensor("y_ptr", 4 * N, 0, 1024)),
-)
-TILE = of_warps(
-    "writes", "tile", 14, 8 * RAN, space="shared", sectors=0, least_sectors=0, passes=256 * RAN, least_passes=8 * RAN
-)
-CONFLICTS = replace(FLOAT4, accesses=(*FLOAT4.accesses, replace(TILE, passes=1024 * RAN, least_passes=32 * RAN)))
-NO_CONFLICTS = replace(FLOAT4, accesses=(*FLOAT4.accesses, replace(TILE, passes=8 * RAN)))
-COUNT = of_warps("writes", "count", 12, RAN * 8, atomic=True, sectors=RAN * 8, least_sectors=RAN * 8)
-COUNTER = replace(FLOAT4, accesses=(*FLOAT4.accesses, COUNT), tensors=(*FLOAT4.tensors, tensor("count", 4, 0, 4)))
-PRIVATE = replace(COUNTER, tensors=(*FLOAT4.tensors, tensor("count", 4 * N, 0, 4)))
-ONE_WARP = replace(rows(1, 4096, 65536, warps=1))
-WARP_OF_SHORT_ROWS = rows(1, N // 1024, 1024, warps=1)
-# 264 slots; each of its blocks reads a megabyte, 16 bytes a thread.
-LONG_BLOCKS = replace(
+from grader.verdict.rules import SPILLS_BYTES, WORTH
+from grader.verdict.traffic import Facts
+from tests.support.traces import elementwise, of_programs, rows
+from tests.verdict.test_rules import (
+    BYTES,
+    CAUSES,
+    CONFLICTS,
+    COPY,
+    COUNTER,
+    DOWN,
     FLOAT4,
-    threads=1024,
-    accesses=tuple(
-        of_warps(verb, name, 10, RAN * 32 * 64, width_bytes=16) for verb, name in (("reads", "x"), ("writes", "y"))
-    ),
-    tensors=(tensor("x", 1e9, 1 << 20), tensor("y", 1e9, 0, 1 << 20)),
+    ONE_PASS,
+    PIECES,
+    THREE_PASSES,
+    ZEROS,
+    case,
+    changed,
+    products,
 )
-ONE_BLOCK_MORE, WHOLE_WAVES = (replace(LONG_BLOCKS, grid=(number, 1, 1)) for number in (529, 528))
-MEMORY = {"x": True, "y": True, "t": False}
-
-
-def step(source: str, target: str) -> TracedLaunch:
-    """A launch of a chain, by 16 bytes a thread."""
-    accesses = (
-        of_warps("reads", source, 5, 8 * RAN, width_bytes=16),
-        of_warps("writes", target, 5, 8 * RAN, width_bytes=16),
-    )
-    tensors = (tensor(source, 4 * N, 4096, 0, MEMORY[source]), tensor(target, 4 * N, 0, 4096, MEMORY[target]))
-    return replace(FLOAT4, accesses=accesses, tensors=tensors)
-
-
-COPY = TracedOperator("clone", "kernel.py:33", 1, 4 * N, 4 * N)
-ZEROS = TracedOperator("zeros", "kernel.py:34", 1, 0, 4 * N)
-BY_PYTORCH = tuple(
-    TracedOperator(name, "kernel.py:6", calls, calls * 4 * N, calls * 4 * N)
-    for name, calls in (("mul", 6), ("tanh", 1))
-)
-# 16 programs with a stride of all programs; and 64 elements for the 128 threads of a program.
-FEW = replace(rows(1, 16, N // 16), ran=16)
-SHORT_BLOCKS = replace(
-    rows(1, N // 64, 64, warps=4),
-    accesses=tuple(of_programs(verb, name, 20, 64) for verb, name in (("reads", "x_ptr"), ("writes", "y_ptr"))),
-    tensors=(tensor("x_ptr", 4 * N, 256), tensor("y_ptr", 4 * N, 0, 256)),
-)
-PIECES_OF_A_MILLION = replace(elementwise(n=N // 256), launches=256)
-PIECES = replace(rows(1, 1, 16384), launches=16384)
-FLOPS = 103e9
-
-
-def products(flops: float, dtype: str = "bfloat16", queries: int = 128) -> TracedLaunch:
-    """Attention's forward, (48, 4096, 64): programs of so many queries, each with all keys and values."""
-    blocks = 48 * 4096 // queries
-    size = 48 * 4096 * 64 * 2
-    own = [
-        replace(of_programs(verb, name, line, 64 * 64, times), width_bytes=2, steps=(128, 2), block=(64, 64))
-        for verb, name, line, times in (
-            ("reads", "k", 30, 64),
-            ("reads", "v", 31, 64),
-            ("writes", "o", 44, queries // 64 or 1),
-        )
-    ]
-    tensors = (
-        tensor("k", size, reads=4096 * 128),
-        tensor("v", size, reads=4096 * 128),
-        tensor("o", size, writes=queries * 128),
-    )
-    dots = (TracedDot(33, dtype, round(flops / blocks * RAN)),)
-    return replace(ONE_PASS, grid=(blocks, 1, 1), accesses=tuple(own), tensors=tensors, dots=dots)
-
-
-ATTENTION = {"needed_bytes": 101e6, "needed_flops": FLOPS, "dtype": "bfloat16"}
-
-
-def product_case(traced: TracedLaunch, **facts: object) -> Case:
-    return case(traced, facts=Facts(**({"registers": 32} | facts)), **ATTENTION)  # type: ignore[arg-type]
-
-
-EARNED = {
-    "uncoalesced": (case(SCATTERED), r"reads x .*4\.0 × the bytes it asks for through L2, in sectors"),
-    "strided-by-rows": (case(COLUMNS), r"reads x_ptr .*8\.0 × .*65536 bytes apart"),
-    "strided-by-rows in CUDA": (case(DOWN), r"8\.0 × the bytes"),
-    "narrow-loads": (case(elementwise()), r"4 bytes a thread.*0\.83\d ms as it is, 0\.51\d ms without"),
-    "read-again": (case(THREE_PASSES), r"x_ptr three times \(lines 20, 25, 30\): 3\.0 × the bytes"),
-    "reloads": (product_case(products(FLOPS, queries=16)), r"reads k \(and 1 more line\) again in each of many blocks"),
-    "idle-lanes": (case(HALF), r"50% of the lanes do nothing, turned off by a branch"),
-    "idle-lanes in Triton": (case(QUARTER), r"75% of the lanes do nothing, turned off by its mask"),
-    "bank-conflicts": (case(CONFLICTS), r"writes tile in shared memory with bank conflicts, 32 passes"),
-    "atomics-on-one-address": (case(COUNTER), r"one address of count"),
-    "small-blocks": (
-        case(elementwise(128)),
-        r"gelu_kernel has 2097152 blocks of 128 threads, which start one after another, and that alone takes 1\.27 ms",
-    ),
-    "one-warp-for-a-long-row": (case(ONE_WARP), r"one warp of softmax_kernel reads 262 KB by itself"),
-    "low-occupancy": (
-        case(elementwise(), facts=Facts(registers=32, shared_bytes=100_000)),
-        r"25% .*limited by shared memory \(100 KB of shared memory a block, 256 threads a block\)",
-    ),
-    "spills": (case(ONE_PASS, facts=Facts(registers=64, spilled_bytes=2000)), r"spills 2000 bytes .*8\.39 GB in all"),
-    "wave-tail": (
-        case(ONE_BLOCK_MORE),
-        r"529 blocks of gelu_kernel on 132 × 2 slots: wave 3 has one block, .*with 2048 threads|529 blocks",
-    ),
-    "unfused": (
-        case(step("x", "t"), step("t", "t"), step("t", "y")),
-        r"3 kernels and 1 temporary tensor move 6\.44 GB where 2\.15",
-    ),
-    "unfused in PyTorch": (
-        case(operators=BY_PYTORCH),
-        r"7 operators of PyTorch and no kernel of yours move 15 GB where 2\.15 GB would do",
-    ),
-    "unfused in place": (case(step("x", "y"), step("y", "y")), r"2 kernels move 4\.29 GB"),
-    "copies": (case(FLOAT4, operators=(COPY,)), r"copies by clone before a kernel runs, which moves 2\.15 GB"),
-    "fills": (case(FLOAT4, operators=(ZEROS,)), r"fills memory by zeros .*torch\.empty"),
-    "launch-per-piece": (case(PIECES), r"launched 16384 times with one block each"),
-    "launch-per-piece with many blocks": (
-        case(PIECES_OF_A_MILLION),
-        r"256 times with 4096 blocks each: .*all their blocks",
-    ),
-    "few-blocks": (
-        case(FEW),
-        r"runs as 16 blocks of 256 threads, 2% of the threads that the GPU can hold: .*Predicted: .* ms without",
-    ),
-    "few-blocks in blocks that were stopped": (
-        case(replace(FEW, cut=True)),
-        r"2% of the threads .*launch more blocks\.$",
-    ),
-    "few-blocks with one program": (
-        case(replace(FEW, grid=(1, 1, 1), cut=True)),
-        r"one block of 256 threads, less than 1% of",
-    ),
-    "strided-by-rows in blocks that were stopped": (
-        case(replace(COLUMNS, grid=(128, 1, 1), cut=True)),
-        r"8\.0 × .*column\.$",
-    ),
-    "small-blocks in Triton": (
-        case(SHORT_BLOCKS),
-        r"has 4194304 blocks of 64 elements, which start one after another",
-    ),
-    "no-tensor-cores": (product_case(products(FLOPS, "float32")), r"tl\.dot takes float32.*pass it bfloat16"),
-    "no-tensor-cores, whose tiles spill": (
-        product_case(products(FLOPS, "float32"), spilled_bytes=34_336),
-        r"tl\.dot takes float32",
-    ),
-    "no-tensor-cores at all": (product_case(products(FLOPS), tensor_cores=False), r"without tensor cores"),
-    "tiles-not-skipped": (product_case(products(2 * FLOPS)), r"206 GFLOP, 2\.0 × what is needed"),
-    "doubles": (case(FLOAT4, facts=Facts(registers=32, doubles=400)), r"400 instructions in double precision"),
-    "doubles by the compiler's words": (
-        case(elementwise(), in_double=("kernel.cu:8", "kernel.cu:9")),
-        r"computes in double precision \(and 1 more line\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", EARNED)
-def test_the_cause_comes_first(name: str) -> None:
-    slow, words = EARNED[name]
-    found = remarks(slow)
-    cause = next(cause for cause in sorted(CAUSES, key=len, reverse=True) if name.startswith(cause))
-    assert [one.cause for one in found][:1] == [cause], [one.sentence for one in found]
-    assert re.search(words, found[0].sentence), found[0].sentence
-
-
-CAUSES = {
-    name.partition(" in ")[0].partition(" at ")[0].partition(" by ")[0].partition(" with ")[0].partition(",")[0]
-    for name in EARNED
-}
-
-
-@pytest.mark.parametrize(
-    "fast",
-    [
-        case(FLOAT4),
-        case(ONE_PASS),
-        case(rows(1, N // 1024, 1024, warps=1)),
-        case(NO_CONFLICTS),
-        case(PRIVATE, facts=Facts(registers=32)),
-        case(WHOLE_WAVES, needed_bytes=1.1e9),
-        case(WARP_OF_SHORT_ROWS),
-        case(ONE_PASS, facts=Facts(registers=64, spilled_bytes=16)),
-        product_case(products(FLOPS)),
-        product_case(products(1.2 * FLOPS)),
-        case(FLOAT4, operators=(TracedOperator("clone", "kernel.py:3", 1, 4096, 4096),)),
-        case(FLOAT4, elementwise(width=16, n=1024)),
-        case(replace(FLOAT4, launches=2)),
-        case(*(replace(FLOAT4, line=line, grid=(N // 2048, 1, 1)) for line in (16, 17))),  # each takes half
-        case(FLOAT4, facts=Facts(registers=32, notes=("line 7 calls tanhf",))),
-        case(),
-    ],
-    ids=lambda one: one.launches[0].traced.kernel if one.launches else "none",
-)
-def test_a_fast_kernel_gets_no_remark(fast: Case) -> None:
-    assert remarks(fast) == ()
 
 
 def test_what_costs_more_comes_first_and_costs_are_of_the_prediction() -> None:
@@ -262,17 +47,26 @@ def test_at_most_three_remarks_each_of_another_cause() -> None:
     assert len({one.cause for one in found}) == MAX_REMARKS
 
 
-def test_a_place_is_told() -> None:
-    (one,) = remarks(case(THREE_PASSES))
-    assert (one.file, one.line) == ("kernel.py", 20)
-    (launched,) = remarks(case(elementwise(32)))
-    assert (launched.file, launched.line) == ("kernel.cu", 16)
-
-
 def test_no_time_is_told_where_counts_are_too_low() -> None:
     (one,) = remarks(case(replace(THREE_PASSES, cut=True)))
     assert (one.cause, one.costs_ms) == ("read-again", None)
     assert "Predicted" not in one.sentence
+
+
+def test_a_plain_cause_is_told_without_a_gain_where_its_gain_is_small() -> None:
+    both = case(ONE_PASS, FLOAT4, needed_bytes=2 * BYTES)
+    few, many = (
+        replace(
+            both,
+            launches=(replace(both.launches[0], facts=Facts(registers=64, spilled_bytes=spilled)), both.launches[1]),
+        )
+        for spilled in (SPILLS_BYTES - 1, SPILLS_BYTES)
+    )
+    assert 0 < many.seconds - both.seconds < WORTH * many.seconds
+    assert remarks(few) == ()
+    (told,) = remarks(many)
+    assert (told.cause, told.costs_ms) == ("spills", None)
+    assert "Predicted" not in told.sentence
 
 
 def test_an_effect_is_not_told_beside_its_cause() -> None:
@@ -280,15 +74,6 @@ def test_an_effect_is_not_told_beside_its_cause() -> None:
     assert [one.cause for one in remarks(case(DOWN))] == ["strided-by-rows"]
     told = CAUSES | {"reloads"}
     assert all({cause, *others} <= told for cause, others in BEFORE.items()), "each name is of a rule"
-
-
-def test_zeros_are_needed_where_atomics_add_to_them() -> None:
-    added = replace(PRIVATE, accesses=PRIVATE.accesses)
-    assert all(one.cause != "fills" for one in remarks(case(added, operators=(ZEROS,))))
-
-
-def test_a_wave_tail_needs_known_registers() -> None:
-    assert remarks(case(ONE_BLOCK_MORE, facts=Facts(), needed_bytes=1.1e9)) == ()
 
 
 @pytest.mark.parametrize("grid", [(0, 0, 0), (1 << 40,) * 3])
