@@ -53,10 +53,13 @@ def check_writable(folder: Path, name: str = REPORT) -> None:
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "there is a file in the way", str(nearest))
-    try:  # to ask for permission is not enough: root has it everywhere, even in /proc, which takes no folder
-        Path(tempfile.mkdtemp(prefix=".report-", dir=nearest)).rmdir()
-    except OSError as error:
-        raise OSError(error.errno, f"no folder can be made in {nearest}", str(nearest)) from None
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission", str(nearest))
+    if nearest != folder:  # root has every permission, and yet no folder can be made in /proc
+        try:
+            Path(tempfile.mkdtemp(prefix=".report-", dir=nearest)).rmdir()
+        except OSError as error:
+            raise OSError(error.errno, f"no folder can be made in {nearest}", str(nearest)) from None
 
 
 def write_report(
