@@ -1,10 +1,12 @@
 """How many submissions an hour `grader class run` grades on the GPUs of this machine, on one of them and on all.
 
-    python -m benchmarks.class_record [--count 24] [--one 12] [--work FOLDER]
+    python -m benchmarks.class_record [--count 24] [--one 12] [--work FOLDER] [--no-ahead] [--output NAME]
     python -m benchmarks.class_record --render [--output NAME]    write the page again from the record, grade nothing
 
 Grades `--count` mixed hand-ins (right, wrong, broken, hostile by turns) on all GPUs at once, then the first `--one` of them
-again on the first GPU alone. Writes NAME.json, each hand-in's seconds and points in both, and NAME.md, the table.
+again on the first GPU alone. Writes NAME.json, each hand-in's seconds and points in both, and NAME.md, the table. With
+`--no-ahead` no grading starts before the one before it on its GPU has ended: for a second record of another NAME, on the
+same machine.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from benchmarks.records import text_of
 from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom.folder import RunFolder
 from grader.classroom.model import Attempt
+from grader.classroom.running import Options, grade_class
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Report
 from tests.conftest import ROOT
@@ -92,23 +98,33 @@ def broken(own: Path, turn: int) -> None:
             path.unlink()
 
 
-def graded(handins: Path, run: Path, *options: str) -> dict[str, dict[str, Any]]:
+def graded(handins: Path, run: Path, options: Options) -> dict[str, dict[str, Any]]:
     """Grade a class, or what is left of it. Returns the facts of each hand-in by student."""
+    os.environ["PYTHONPATH"] = str(ROOT)
     if not run.exists():
-        grader("class", "new", str(run), "--from", str(handins), "--seed", "1")
-    grader("class", "run", str(run), *options)
+        new = [sys.executable, "-m", "grader", "class", "new", str(run), "--from", str(handins), "--seed", "1"]
+        subprocess.run(new, check=True, stdout=sys.stderr)
     folder = RunFolder(run)
+    if not grade_class(folder, Console(stderr=True), options):
+        raise SystemExit(
+            "a fault of the machine spoilt a grading; started again with the same --work, it is graded again"
+        )
     found = {one.key: folder.attempts(one.handin) for one in folder.students().students}
+    pauses = pauses_before([attempt for own in found.values() for attempt in own])
     return {
-        name: facts_of(attempt, read_report(path / REPORT))
+        name: facts_of(attempt, read_report(path / REPORT)) | {"pause_s": pauses[attempt.started]}
         for name, own in found.items()
         for attempt, path in own.items()
     }
 
 
-def grader(*arguments: str) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run([sys.executable, "-m", "grader", *arguments], check=True, env=environment, stdout=sys.stderr)
+def pauses_before(attempts: Iterable[Attempt]) -> dict[datetime, float]:
+    """By an attempt's start, the seconds since its GPU's last attempt ended; 0 for the first."""
+    pauses, ends = {}, {}
+    for one in sorted(attempts, key=lambda one: one.started):
+        pauses[one.started] = round((one.started - ends.get(one.place, one.started)).total_seconds(), 1)
+        ends[one.place] = one.ended
+    return pauses
 
 
 def facts_of(attempt: Attempt, report: Report) -> dict[str, Any]:
@@ -137,7 +153,12 @@ def page(record: dict[str, Any]) -> str:
         for name, own in in_both(record).items()
     ]
     alone, beside = ([own[way]["seconds"] for own in in_both(record).values()] for way in ("one", "all"))
-    one, every = 3600 / statistics.mean(alone), gpus * 3600 / statistics.mean(beside)
+    one, every = (3600 / (mean_of(record, way, "seconds") + mean_of(record, way, "pause_s")) for way in ("one", "all"))
+    every *= gpus
+    ahead = "Each GPU's next grading started" if record.get("ahead") else "No grading started"
+    pauses = ""
+    if "ahead" in record:  # older records have no pauses
+        pauses = f"| between two gradings | {mean_of(record, 'one', 'pause_s'):.1f} | {mean_of(record, 'all', 'pause_s'):.1f} |\n"
     different = [name for name, own in in_both(record).items() if points(own["one"]) != points(own["all"])]
     seconds = [own["all"]["seconds"] for own in record["handins"].values()]
     return (
@@ -145,14 +166,15 @@ def page(record: dict[str, Any]) -> str:
 
 Made by `python -m benchmarks.class_record` on {gpus} × {record["gpu"]} of one machine with {record["cores"]} cores.
 {len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in
-{statistics.mean(seconds):.0f} s each; then {len(alone)} of them again on one GPU with nothing beside it. Those are compared:
+{statistics.mean(seconds):.0f} s each; then {len(alone)} of them again on one GPU with nothing beside it.
+{ahead} before the one before had ended. Compared are those that were graded both ways:
 
 | | one GPU | {gpus} GPUs |
 |---|---|---|
 | seconds of a hand-in, mean | {statistics.mean(alone):.1f} | {statistics.mean(beside):.1f} |
 | the slowest | {max(alone):.0f} | {max(beside):.0f} |
 | of the mean, in races | {mean_of(record, "one", "races_s"):.1f} | {mean_of(record, "all", "races_s"):.1f} |
-| hand-ins an hour | {one:.0f} | {every:.0f} ({every / one:.2f} ×) |
+{pauses}| hand-ins an hour | {one:.0f} | {every:.0f} ({every / one:.2f} ×) |
 
 Points that differ between the two: {", ".join(different) or "none"}.
 
@@ -169,7 +191,7 @@ def in_both(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def mean_of(record: dict[str, Any], way: str, fact: str) -> float:
-    return statistics.mean(own[way][fact] for own in in_both(record).values())
+    return statistics.mean(own[way].get(fact, 0) for own in in_both(record).values())
 
 
 def points(facts: dict[str, Any]) -> str:
@@ -177,7 +199,7 @@ def points(facts: dict[str, Any]) -> str:
     return f"{facts['correctness']:g} + {facts['speed']:g}{more} {facts['bands']}".strip()
 
 
-def measure(work: Path, count: int, one: int) -> dict[str, Any]:
+def measure(work: Path, count: int, one: int, ahead: bool) -> dict[str, Any]:
     found = nvidia.gpus()
     if len(found) < 2:
         raise SystemExit(f"this machine has {len(found)} GPU; the comparison needs two")
@@ -186,11 +208,10 @@ def measure(work: Path, count: int, one: int) -> dict[str, Any]:
         hand_ins(handins, count)
     names = sorted(path.name for path in handins.iterdir())
     # Not counted: it compiles the baselines, which are kept
-    graded(handins, work / "warm", "--gpu", found[0].uuid, "--only", names[0])
-    beside = graded(handins, work / "all")
-    wanted = [word for name in names[:one] for word in ("--only", name)]
-    alone = graded(handins, work / "one", "--gpu", found[0].uuid, *wanted)
-    record: dict[str, Any] = {"gpu": found[0].name, "gpus": len(found), "cores": os.cpu_count()}
+    graded(handins, work / "warm", Options((found[0].uuid,), (names[0],)))
+    beside = graded(handins, work / "all", Options(ahead=ahead))
+    alone = graded(handins, work / "one", Options((found[0].uuid,), tuple(names[:one]), ahead=ahead))
+    record: dict[str, Any] = {"gpu": found[0].name, "gpus": len(found), "cores": os.cpu_count(), "ahead": ahead}
     handed = {name: {"all": beside[name]} | ({"one": alone[name]} if name in alone else {}) for name in names}
     return record | {"handins": handed}
 
@@ -201,12 +222,13 @@ def main() -> None:
     parser.add_argument("--one", type=int, default=ONE, help="how many of them to grade again on one GPU")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--render", action="store_true")
+    parser.add_argument("--no-ahead", action="store_true", help="start no grading before the one before has ended")
     parser.add_argument("--work", type=Path, help="where the classes lie; started again, it grades what is left there")
     chosen = parser.parse_args()
     path = chosen.output.with_suffix(".json")
     if not chosen.render:
         with tempfile.TemporaryDirectory() as scratch:
-            record = measure(chosen.work or Path(scratch), chosen.count, chosen.one)
+            record = measure(chosen.work or Path(scratch), chosen.count, chosen.one, not chosen.no_ahead)
         path.write_text(text_of(record, "class_record"), encoding="utf-8")
     chosen.output.with_suffix(".md").write_text(page(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
 

@@ -128,6 +128,9 @@ def run(
     cpus: Annotated[
         float | None, typer.Option(min=0.1, metavar="N", help="the container's processors (default: all)")
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", hidden=True, help="use the GPU after a line on standard input has come")
+    ] = False,
     *,
     course: Course,
 ) -> None:
@@ -141,7 +144,7 @@ def run(
         submission,
         course,
         tuple(assignment or ()),
-        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus, course),
+        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus, course, wait),
         seed,
         speed=speed,
         compilation=compilation,
@@ -160,7 +163,7 @@ def run(
         def stopping(stop: Callable[[], None]) -> AbstractContextManager[None]:
             return _at_the_first_signal(stop, progress)
 
-        report = grade(request, on_event, stopping)
+        report = grade(request, on_event, stopping, _its_turn if wait else lambda: None)
         if report.infra_errors and not report.incomplete:
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
@@ -505,6 +508,12 @@ def options(
     ] = False,
 ) -> None:
     """Options before the verb."""
+
+
+def _its_turn() -> None:
+    """Wait for a line on standard input. Raises KeyboardInterrupt if it ends without one."""
+    if not sys.stdin.readline():
+        raise KeyboardInterrupt
 
 
 @contextmanager

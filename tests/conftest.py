@@ -306,6 +306,7 @@ class Running:
             command,
             cwd=folder,
             env=environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from grader.report.page import TEMPLATES
+from grader.report.page import TEMPLATES, drawn
 from grader.report.svg import Mark, Plot, label, line, path, rectangle
 
 HERE = Path(__file__).parent
@@ -32,14 +32,15 @@ def picture(name: str, title: str, description: str, height: int, marks: Sequenc
 def svg(plot: Plot) -> str:
     """The figure as a file, on paper of its own: what lies around it may be of another colour."""
     environment = Environment(
-        loader=FileSystemLoader([HERE, TEMPLATES]),
+        loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("picture.xml").render(plot=plot, css=Markup(styles(plot.marks)), margin=MARGIN)
+    css = Markup(styles(plot.marks))
+    return environment.get_template("picture.xml").render(plot=plot, drawn=drawn, css=css, margin=MARGIN)
 
 
 def styles(marks: Sequence[Mark]) -> str:

@@ -70,10 +70,7 @@ class Platform(StrEnum):
     folders = "folders"
 
 
-From = Annotated[
-    Path,
-    typer.Option("--from", metavar="PATH", help="a learning platform's zip, or the folder that it was unpacked into"),
-]
+FROM = typer.Option("--from", metavar="PATH", help="a learning platform's zip, or the folder that it was unpacked into")
 WantedPlatform = Annotated[
     Platform,
     typer.Option(
@@ -87,7 +84,7 @@ WantedPlatform = Annotated[
 @classes.command("new")
 def new_(
     run: ClassFolder,
-    source: From,
+    source: Annotated[Path, FROM],
     roster: Annotated[
         Path | None, typer.Option(metavar="CSV", help="all students, with columns as name, email, sid, login, alias")
     ] = None,
@@ -129,10 +126,17 @@ def new_(
 
 
 @classes.command("add")
-def add_(run: ClassFolder, source: From, platform: WantedPlatform = Platform.auto) -> None:
-    """Take a later export: newer hand-ins count from then on.
+def add_(
+    run: ClassFolder,
+    source: Annotated[Path | None, FROM] = None,
+    roster: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="a later roster: new students, and names and ids of the others")
+    ] = None,
+    platform: WantedPlatform = Platform.auto,
+) -> None:
+    """Take a later export, or roster: newer hand-ins count.
 
-    The hand-ins before, and all that was graded, stay in the folder.
+    The hand-ins before, all that was graded, and students who left the roster stay.
     """
     catch_signals()
     with failures("interrupted: the class is as it was"):
@@ -140,11 +144,11 @@ def add_(run: ClassFolder, source: From, platform: WantedPlatform = Platform.aut
         course = course_of(facts)
         order = _order(source, platform, course, facts.assignments)
         with console.status("reading ..."):
-            told = add_to_class(run, order)
+            told = add_to_class(run, order, roster)
         _tell(told)
 
 
-def _order(source: Path, platform: Platform, course: Path, names: Sequence[str]) -> Order:
+def _order(source: Path | None, platform: Platform, course: Path, names: Sequence[str]) -> Order:
     """Raises CourseError."""
     wanted = tuple(one.spec.file for one in load_course(course, names))
     stubs = course / "starter"

@@ -3,6 +3,10 @@
 A run is one process without threads, because a grading dies with the thread that started it (`grading.LEASH`). All
 results are in the folder of the class. So a run that is started again, however the last one ended, reads the attempts,
 locks a task that is left, removes the drafts of killed runs, and goes on.
+
+While a GPU grades, the next grading for it starts as a process of its own, `grader run --wait`: it imports what it needs,
+in its own container if there is one, and waits for its turn before it starts a worker or opens the GPU. It is started
+together with the current grading, whose first seconds are no timing, and sleeps when the races begin.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ class Dispatch:
         anyway: whether to grade in spite of differences (`differences.py`), and without locks.
         limit: how many gradings to start at most; None for no limit.
         limit_s: seconds of one grading.
+        ahead: whether a GPU's next grading starts while the current one goes on.
         clean_up: see `grading.clean_up`.
 
     Attributes:
@@ -71,6 +76,7 @@ class Dispatch:
         anyway: bool = False,
         limit: int | None = None,
         limit_s: float = grading.LIMIT_S,
+        ahead: bool = True,
         clean_up: Callable[[], str] = grading.clean_up,
     ) -> None:
         self.folder = folder
@@ -86,8 +92,8 @@ class Dispatch:
         self._anyway = anyway
         self._limit = limit
         self._limit_s = limit_s
+        self._ahead = ahead
         self._clean_up = clean_up
-        self._locks: dict[str, tuple[Lock, ...]] = {}  # by the name of a station
         self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
         self._said: set[str] = set()
 
@@ -121,8 +127,10 @@ class Dispatch:
             if station.grading is not None and station.grading.poll() is not None:
                 self._finish(station, station.grading)
         for station in self.in_service:
-            if station.grading is None and self.left and not self._at_limit:
+            if station.grading is None:
                 self._start(station)
+            elif self._ahead and station.gpu and station.next is None:
+                self._prepare(station)
         if self._at_limit:
             return bool(self._busy)
         if self.left and not self.in_service:
@@ -135,37 +143,54 @@ class Dispatch:
 
     @property
     def _busy(self) -> list[Grading]:
-        return [one.grading for one in self.stations if one.grading is not None]
+        return [own for one in self.stations for own in (one.grading, one.next) if own is not None]
 
     def _start(self, station: Station) -> None:
-        """Start a grading at a free station, if the station and a task can be locked."""
-        if (gpu := station.lock()) is None:
-            return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
+        """Start a grading at a free station: the prepared one, or else one if the station and a task can be locked."""
+        if station.next is None:
+            if not self.left or self._at_limit:
+                return None
+            if station.lock() is None:
+                return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
         try:
-            task, own = self._next(station)
-            if task is None or own is None:
-                return gpu.release()
-            self._locks[station.name] = (gpu, own)
-            grading.remove_drafts(self.folder.tasks(task.handin))
-            free_mib = shutil.disk_usage(self.folder.path).free >> 20
-            if free_mib < FULL_MIB:
+            if (free_mib := self._free_mib()) < FULL_MIB:
                 raise InfraError(
                     f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again"
                 )
-            self.started += 1
-            station.grading = Grading(
-                self.folder,
-                task,
-                self._command,
-                station.gpu.uuid if station.gpu else None,
-                station.place,
-                (*gpu.descriptors, *own.descriptors),
-                self._limit_s,
-            )
+            if station.next is None:
+                station.grading = self._new(station)
+            else:
+                station.grading, station.next = station.next, None
+                station.grading.begin()
         finally:
             if station.grading is None:
-                gpu.release()
+                station.release()
         return None
+
+    def _prepare(self, station: Station) -> None:
+        """Start the grading that follows the current one of a GPU, unless another station might miss the task."""
+        running = {one.task.handin for one in self._busy}
+        free = sum(one.handin not in running for one in self.left)
+        if free >= len(self.in_service) and not self._at_limit and self._free_mib() >= FULL_MIB:
+            station.next = self._new(station, waits=True)
+
+    def _new(self, station: Station, *, waits: bool = False) -> Grading | None:
+        """A grading for a locked station; None if no task is free."""
+        task, own = self._next(station)
+        if task is None or own is None:
+            return None
+        try:
+            grading.remove_drafts(self.folder.tasks(task.handin))
+            self.started += 1
+            gpu = station.gpu.uuid if station.gpu else None
+            holds = station.held.descriptors if station.held else ()
+            return Grading(self.folder, task, own, self._command, gpu, station.place, holds, self._limit_s, waits=waits)
+        except BaseException:
+            own.release()
+            raise
+
+    def _free_mib(self) -> int:
+        return shutil.disk_usage(self.folder.path).free >> 20
 
     def _next(self, station: Station) -> tuple[Task | None, Lock | None]:
         """A task for a station, with its lock; None for both if no task is free. A task that a fault of this station
@@ -179,7 +204,7 @@ class Dispatch:
             if task.handin in running or self._later.get(task.handin, 0) > now or (failed_here and others):
                 continue
             self.folder.tasks(task.handin).mkdir(parents=True, exist_ok=True)
-            held = lock(self.folder.tasks(task.handin) / NAME, station.place, unlocked=self._anyway)
+            held = lock(self.folder.tasks(task.handin) / NAME, unlocked=self._anyway)
             if held is None:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
@@ -200,7 +225,8 @@ class Dispatch:
         task = read_again(self.folder, ended.task)
         self.tasks.pop(task.handin)
         self.tasks[task.handin] = task  # at the end: others come before a second attempt
-        self._release(station)
+        if station.next is None:
+            station.release()
         if not published:
             return self._watcher.say(f"{task.words}: another run has graded it in the meantime; that grading counts")
         if attempt.exit_code < 0:
@@ -215,6 +241,12 @@ class Dispatch:
         self._watcher.ended(task, attempt)
         if station.out:
             self._watcher.say(station.out)
+            if station.next is not None:
+                station.next.discard()
+                station.next = None
+                self.started -= 1
+                self.killed += 1
+            station.release()
         return None
 
     def _end(self) -> None:
@@ -229,12 +261,10 @@ class Dispatch:
             for station in self.stations:
                 if station.grading is not None:
                     station.grading.discard()
-                    station.grading = None
-                self._release(station)
-
-    def _release(self, station: Station) -> None:
-        for one in self._locks.pop(station.name, ()):
-            one.release()
+                if station.next is not None:
+                    station.next.discard()
+                station.grading = station.next = None
+                station.release()
 
     def _say_once(self, words: str) -> None:
         if words not in self._said:

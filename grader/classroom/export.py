@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grader.assignment import load_course
 from grader.classroom import gradebook, gradescope
-from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, Grades
 from grader.classroom.sheet import read_sheet
 
@@ -46,7 +46,7 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
 
     Raises:
         ClassError: the format cannot express some grades, or the template cannot be used.
-        OSError: the file cannot be written.
+        OSError, InfraError: the file cannot be written.
     """
     every = list(Grades(folder, wanted.basis))
     ending = "" if wanted.form is Format.gradescope else ".csv"
@@ -60,7 +60,8 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
         raise ClassError(f"{wanted.form.value} {words}")
     if wanted.template is not None and into.resolve() == wanted.template.resolve():
         raise ClassError(f"{into}: is the template, which stays as the platform gave it; name another file by --into")
-    into.parent.mkdir(parents=True, exist_ok=True)
+    with full_disk_told(into):
+        into.parent.mkdir(parents=True, exist_ok=True)
     if wanted.form is Format.csv:
         write_whole(into, gradebook.table(every))
         return into, [*_counted(every), *_overrides(every, wanted.basis)]

@@ -12,19 +12,24 @@ dot, and then renamed. All other files of a class can be made again from these.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import re
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from grader.classroom.model import Attempt, Decision, Run, Strict, Students
-from grader.sandbox.base import UsageError
+from grader.sandbox.base import InfraError, UsageError
 
 T = TypeVar("T", bound=Strict)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 ATTEMPT = re.compile(r"attempt\.([1-9][0-9]{0,5})")
 
 
@@ -117,15 +122,37 @@ class RunFolder:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file, which appears whole and synced to the disk, or not at all. Raises OSError."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    """Write a file, which appears whole and synced to the disk, or not at all. Raises OSError, InfraError if the disk is full."""
+    data = content.encode() if isinstance(content, str) else content
+    with full_disk_told(path, len(data)):
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(draft, 0o644)  # noqa: PTH101
+            os.replace(draft, path)  # noqa: PTH105
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def full_disk_told(path: Path, size: int = 0) -> Iterator[None]:
+    """Raise an InfraError instead of an OSError that says that the disk is full.
+
+    Args:
+        path: is to be written.
+        size: its bytes.
+    """
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, 0o644)  # noqa: PTH101
-        os.replace(draft, path)  # noqa: PTH105
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        free = shutil.disk_usage(next(one for one in path.absolute().parents if one.exists())).free
+        wanted = f"{size / 1024:.1f} KiB are to be written, " if size else ""
+        raise InfraError(
+            f"{path}: {error.strerror}: {wanted}{free / 1024:.1f} KiB are left on that disk; make room, then start again"
+        ) from None

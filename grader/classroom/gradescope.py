@@ -16,7 +16,7 @@ from typing import Any
 
 import grader.submission
 from grader.classroom import lookup
-from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, number
 from grader.classroom.model import Student
 from grader.classroom.people import folded, shown
@@ -70,14 +70,15 @@ def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, names: Name
 
     Raises:
         ClassError: a report or a hand-in's files cannot be read.
-        OSError: something cannot be written.
+        OSError, InfraError: something cannot be written.
     """
     texts = {
         one.student.key: json.dumps(results(one, basis), indent=1, ensure_ascii=False) + "\n"
         for one in grades
         if one.student.handin and one.earned is not None
     }
-    (into / "results").mkdir(parents=True, exist_ok=True)
+    with full_disk_told(into):
+        (into / "results").mkdir(parents=True, exist_ok=True)
     for student in folder.students().students:  # of an earlier export
         if student.key not in texts:
             (into / "results" / f"{student.key}.json").unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from grader.assignment import load_course
 from grader.classroom.folder import RunFolder, write_whole
+from grader.classroom.lock import Lock
 from grader.classroom.model import Attempt, Run
 from grader.classroom.task import UNUSABLE, Task
 from grader.console import EXIT_INFRA
@@ -43,14 +44,15 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])
 """
 
-# Makes the command of a grading from the hand-in's folder, a folder for the report, and a GPU's UUID (None: the CPU).
-Command = Callable[[Path, Path, str | None], Sequence[str]]
+# Makes the command of a grading from the hand-in's folder, a folder for the report, a GPU's UUID (None: the CPU), and
+# whether the program waits for a line on its standard input before it uses the GPU.
+Command = Callable[[Path, Path, str | None, bool], Sequence[str]]
 
 
 def grader_run(run: Run, course: Path) -> Command:
     """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them."""
 
-    def command(handin: Path, output: Path, gpu: str | None) -> list[str]:
+    def command(handin: Path, output: Path, gpu: str | None, waits: bool) -> list[str]:
         words = [sys.executable, "-P", "-m", "grader", "run", str(handin), "--output", str(output)]
         words += ["--course", str(course), "--seed", str(run.seed), "--sandbox", run.sandbox]
         words += ["--device", "cuda", "--gpu", gpu] if gpu else ["--device", "cpu"]
@@ -58,7 +60,8 @@ def grader_run(run: Run, course: Path) -> Command:
         words += ["--image", run.image] if run.image else []
         words += ["--require-isolation"] if run.require_isolation else []
         words += [] if run.speed else ["--no-speed"]
-        return words + (["--quick"] if run.effort == "quick" else [])
+        words += ["--quick"] if run.effort == "quick" else []
+        return words + (["--wait"] if waits else [])
 
     return command
 
@@ -86,26 +89,33 @@ class Grading:
     """A grading in progress. The attempt's folder is a draft until `publish`; `discard` removes the draft.
 
     Args:
-        folder, task: the class and the task, which the caller has locked.
+        folder, task: the class and the task.
+        own: the task's lock, which `publish` and `discard` release.
+        gpu: its UUID; None for the CPU.
         place: for `Attempt`.
-        holds: descriptors of locks, which the process holds until its end.
-        limit_s: seconds of the whole grading.
+        holds: descriptors of further locks, which the process holds until its end.
+        limit_s: seconds of the whole grading, from `begin`.
+        waits: whether the process waits for `begin` before it uses the GPU; otherwise it begins at once.
     """
 
     def __init__(
         self,
         folder: RunFolder,
         task: Task,
+        own: Lock,
         command: Command,
         gpu: str | None,
         place: str,
         holds: Sequence[int] = (),
         limit_s: float = LIMIT_S,
+        *,
+        waits: bool = False,
     ) -> None:
         self.task = task
         self.place = place
         self.started = datetime.now(UTC)
-        self._begun = time.monotonic()
+        self._begun: float | None = None
+        self._own = own
         self._limit_s = limit_s
         self._number = 1 + max((one.number for one in task.attempts), default=0)
         self._attempts = folder.tasks(task.handin).absolute()
@@ -113,14 +123,26 @@ class Grading:
         self._handin = (folder.handins / task.handin).absolute()
         self.draft = Path(tempfile.mkdtemp(prefix=f".attempt.{self._number}-", dir=self._attempts))
         try:
-            self._process = _start(command(self._handin, self.draft, gpu), self.draft / OUTPUT, holds)
+            words = command(self._handin, self.draft, gpu, waits)
+            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), waits)
         except BaseException:
             remove(self.draft)
             raise
+        if not waits:
+            self.begin()
+
+    def begin(self) -> None:
+        """Let the process use the GPU. The grading's time counts from here."""
+        self.started = datetime.now(UTC)
+        self._begun = time.monotonic()
+        self._own.name(self.place)
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as told:  # it has ended: `result` says why
+                told.write(b"\n")
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._begun
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     def poll(self) -> int | None:
         """The exit code, or None if the grading goes on. Kills a grading beyond its limit."""
@@ -179,14 +201,18 @@ class Grading:
             self.discard()
             return False
         _sync(self._attempts)
+        self._own.release()
         return True
 
     def discard(self) -> None:
-        """Kill the process if it still runs, and remove the draft."""
+        """Kill the process if it still runs, remove the draft, and release the task."""
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         remove(self.draft)
+        self._own.release()
 
     def _ending(self, code: int) -> tuple[Report | None, str]:
         """The report, if there is one, and the attempt's fault; "" if there is none."""
@@ -209,12 +235,13 @@ class Grading:
             os.killpg(self._process.pid, number)
 
 
-def _start(words: Sequence[str], output: Path, holds: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], output: Path, holds: Sequence[int], waits: bool) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
     with output.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *words],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
+            bufsize=0,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,

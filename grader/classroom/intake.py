@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,13 +28,13 @@ class Order:
     """An export, and the files to look for in it.
 
     Attributes:
-        source: a learning platform's zip or folder.
+        source: a learning platform's zip or folder; None for a roster alone.
         platform: the form of the export; empty to recognise it.
         wanted: the file names of the class's assignments.
         known: the file names of the course's other assignments.
     """
 
-    source: Path
+    source: Path | None
     platform: str
     wanted: tuple[str, ...]
     known: tuple[str, ...]
@@ -137,6 +138,7 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
     Raises:
         ClassError: the folder is in use, or the source or the roster cannot be used.
     """
+    assert order.source is not None
     folder = folder.resolve()
     _refuse_used(folder)
     listed, notes = read_roster(roster) if roster else ([], [])
@@ -164,22 +166,53 @@ def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) 
     return [f"recognised: {export.sentence}", *_told(students, len(export.handins))]
 
 
-def add_to_class(folder: Path, order: Order) -> list[str]:
-    """Take a later export into a class. Returns sentences about the changes. Raises ClassError."""
+def add_to_class(folder: Path, order: Order, roster: Path | None = None) -> list[str]:
+    """Take a later export, a later roster, or both into a class. Returns sentences about the changes. Raises ClassError."""
+    if order.source is None and roster is None:
+        raise ClassError("name a later export by --from, or a later roster by --roster")
     run = RunFolder(folder)
     run.students()  # which says that this is the folder of a class, before anything is written into it
-    with open_source(order.source) as source, alone_in(folder):
+    listed, notes = read_roster(roster) if roster else ([], [])
+    with ExitStack() as stack:
+        source = stack.enter_context(open_source(order.source)) if order.source else None
+        stack.enter_context(alone_in(folder))
         before = run.students()
-        export = _recognised(source, order, before.students)
+        students = ClassList(before.students)
+        notes += _enrolled(students, listed)
+        export = _recognised(source, order, students) if source else None
         run.handins.mkdir(exist_ok=True)
-        intake = _intake(run, order, ClassList(before.students))
-        intake.take(export)
-        notes = _strangers(intake, "the class before")
+        intake = _intake(run, order, students)
+        if export:
+            intake.take(export)
+        notes += _strangers(intake, "the class before")
         after = _students(intake, (*before.notes, *notes))
         os.sync()
         run.write(after)
-    changes = _changes(before, after, len(export.handins), run.decisions())
-    return [f"recognised: {export.sentence}", *changes]
+    changes = _changes(before, after, len(export.handins) if export else None, run.decisions())
+    return [*([f"recognised: {export.sentence}"] if export else []), *changes]
+
+
+def _enrolled(students: ClassList, listed: Sequence[Student]) -> list[str]:
+    """Add the students of a later roster, and its names and ids of those in the class. Returns sentences about it."""
+    notes: list[str] = []
+    before = {one.key for one in students}
+    found: set[str] = set()
+    for one in listed:
+        person = Person(one.name, one.ids)
+        try:
+            known = students.find(person)
+        except Ambiguous as why:
+            notes.append(f"on the roster: {why}: nobody was chosen")
+            continue
+        if known is None or known.key in found:
+            known = students.add(person)
+        notes += [f"{known.key}: has another {field} on the roster now" for field in differing(known, person)]
+        told = {"name": one.name or known.name, "ids": {**known.ids, **one.ids}, "alias": one.alias or known.alias}
+        students.put(known.model_copy(update=told))
+        found.add(known.key)
+    new, gone = sorted(found - before), sorted(before - found) if listed else []
+    notes += [f"new by the roster: {some(new)}"] * bool(new)
+    return [*notes, *[f"in the class, and not on the roster: {some(gone)}"] * bool(gone)]
 
 
 def _recognised(source: Source, order: Order, students: Iterable[Student]) -> Export:
@@ -253,7 +286,7 @@ def _notes_of(students: Iterable[Student]) -> list[str]:
     return [*notes[:MAX_TOLD], *([f"and {more} more notes, in students.json"] if more > 0 else [])]
 
 
-def _changes(before: Students, after: Students, handins: int, decisions: Sequence[Decision]) -> list[str]:
+def _changes(before: Students, after: Students, handins: int | None, decisions: Sequence[Decision]) -> list[str]:
     earlier = {one.key: one for one in before.students}
     new = [one for one in after.students if one.key not in earlier]
     again = [one for one in after.students if one.key in earlier and one.handin != earlier[one.key].handin]
@@ -261,7 +294,8 @@ def _changes(before: Students, after: Students, handins: int, decisions: Sequenc
     replaced = [one.key for one in again if earlier[one.key].handin]
     decided = [one.key for one in again if override_of(decisions, one) is not None]
     noted = [one for one in after.students if one.key in earlier and one.notes != earlier[one.key].notes]
-    lines = [f"hand-ins in the export: {handins}; students changed: {len(again) + len(new)} of {len(after.students)}"]
+    export = "" if handins is None else f"hand-ins in the export: {handins}; "
+    lines = [f"{export}students changed: {len(again) + len(new)} of {len(after.students)}"]
     lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
     lines += [f"handed in for the first time: {some(first)}"] * bool(first)
     late = [one.key for one in (*again, *new) if one.late]

@@ -35,7 +35,11 @@ LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a re
 
 
 class Holder(Strict):
-    """The holder of a lock, as the lock's file names it."""
+    """The holder of a lock, as the lock's file names it.
+
+    Attributes:
+        place: where the holder grades; empty while it does not.
+    """
 
     host: str
     pid: int
@@ -56,6 +60,14 @@ class Lock:
     @property
     def descriptors(self) -> tuple[int, ...]:
         return () if self._descriptor is None else (self._descriptor,)
+
+    def name(self, place: str) -> None:
+        """Write this process and `place` into the lock's file, as its `Holder`."""
+        holder = Holder(host=socket.gethostname(), pid=os.getpid(), place=place, since=datetime.now(UTC))
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, holder.model_dump_json().encode() + b"\n", 0)
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -100,11 +112,9 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
     except BaseException:
         os.close(descriptor)
         raise
-    holder = Holder(host=socket.gethostname(), pid=os.getpid(), place=place, since=datetime.now(UTC))
-    with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder.model_dump_json().encode() + b"\n", 0)
-    return Lock(descriptor)
+    held = Lock(descriptor)
+    held.name(place)
+    return held
 
 
 def holder(path: Path) -> Holder | None:

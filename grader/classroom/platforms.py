@@ -18,6 +18,7 @@ import yaml
 from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import HandIn, Person
+from grader.classroom.roster import TEST_STUDENT, is_test_student
 from grader.submission import MAX_FILE_BYTES
 
 METADATA = "submission_metadata.yml"
@@ -190,14 +191,18 @@ def _canvas(source: Source, names: Collection[str]) -> Export | None:
     if not files:
         return None
     handins = []
+    nobody: list[str] = []
     for user, numbered in files.items():
         entries, notes = _without_versions(numbered, names)
         latest = max(number for number, _ in numbered)
         where = f"{people[user].name or 'somebody'} ({user})"
+        if is_test_student(people[user].name):
+            nobody.append(f"{where}: {TEST_STUDENT}")
+            continue
         handins.append(HandIn(where, (people[user],), entries, notes, user in late, float(latest)))
     example = next(entry.path[0] for entry in source.entries if CANVAS.fullmatch(entry.path[0]))
     strangers = _unused(others, "is not named as Canvas names files, and is not used")
-    return Export(f"Canvas' submissions: files are named as {example}", tuple(handins), strangers)
+    return Export(f"Canvas' submissions: files are named as {example}", tuple(handins), (*nobody, *strangers))
 
 
 def _named_by_groups(source: Source, groups: Collection[str]) -> Source:

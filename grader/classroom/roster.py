@@ -19,6 +19,7 @@ from grader.classroom.handins import Person
 from grader.classroom.model import Student
 
 MAX_ROSTER_BYTES = 16 << 20
+TEST_STUDENT = "Canvas' Test Student is nobody, and is left out"
 # By field, the names of its columns without spaces and signs.
 COLUMNS = {
     "name": "name fullname student studentname",
@@ -59,11 +60,15 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     students: list[Student] = []
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
+    notes = [f"columns of {path.name} that are not used: {some(unused)}"] * bool(unused)
     for line, cells in rows:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
         said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
         if not said or (set(said) <= {"name", "last"} and "Points Possible" in said.values()):  # a row of Canvas'
+            continue
+        if "canvas" in said and is_test_student(_name(said)):
+            notes.append(f"{path.name}:{line}: {TEST_STUDENT}")
             continue
         student = _student(said, taken)
         same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]
@@ -78,7 +83,12 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         students.append(student)
     if not students:
         raise ClassError(f"{path}: has no students; expected a line for each")
-    return students, [f"columns of {path.name} that are not used: {some(unused)}"] * bool(unused)
+    return students, notes
+
+
+def is_test_student(name: str) -> bool:
+    """Whether this is Canvas' name for a teacher who looks at the course as a student."""
+    return bool(name_forms(name) & name_forms("Test Student"))
 
 
 def some(names: Sequence[str], most: int = 8) -> str:
@@ -130,8 +140,12 @@ def _fields(path: Path, header: list[str]) -> list[str]:
     return fields
 
 
+def _name(said: Mapping[str, str]) -> str:
+    return said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
+
+
 def _student(said: Mapping[str, str], taken: set[str]) -> Student:
-    name = said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
+    name = _name(said)
     ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
     if "moodle" in ids:
         ids["moodle"] = re.sub(r".*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"

@@ -32,6 +32,7 @@ class Options:
         limit: how many gradings to start at most; None for no limit.
         anyway: whether to grade in spite of differences (`differences.py`), and without locks.
         limit_s: seconds of one grading.
+        ahead: whether a GPU's next grading starts while the current one goes on.
         command: makes the command of a grading; None for `grader run`.
         found: lists this machine's GPUs.
         locks: the folder of the GPUs' locks; None for the machine's.
@@ -42,6 +43,7 @@ class Options:
     limit: int | None = None
     anyway: bool = False
     limit_s: float = grading.LIMIT_S
+    ahead: bool = True
     command: Command | None = None
     found: Callable[[], Sequence[Gpu]] = nvidia.gpus
     locks: Path | None = None
@@ -82,6 +84,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             anyway=options.anyway,
             limit=options.limit,
             limit_s=options.limit_s,
+            ahead=options.ahead,
         )
         try:
             dispatch.run()

@@ -24,6 +24,8 @@ class Station:
 
     Attributes:
         grading: the current grading; None if the station is free.
+        next: a grading that waits for the end of `grading`, and has not used the GPU.
+        held: the lock of the GPU, from its first grading to the last one that follows without a pause.
         out: why the station is out of service; "" while it is in service.
         waits: whether another run on this machine held the GPU at the last call of `lock`.
     """
@@ -33,16 +35,23 @@ class Station:
         self.name = gpu.uuid if gpu else "cpu"
         self.place = f"{socket.gethostname()} {self.name}"
         self.grading: Grading | None = None
+        self.next: Grading | None = None
+        self.held: Lock | None = None
         self.out = ""
         self.waits = False
         self._lock = lock_of(gpu.uuid, locks) if gpu else None
         self._row: list[str] = []
 
     def lock(self) -> Lock | None:
-        """Lock the station for one grading; None if another run on this machine holds the GPU. Runs may share a CPU."""
-        held = lock(self._lock, self.place) if self._lock else Lock(None)
-        self.waits = held is None
-        return held
+        """Lock the station for its gradings; None if another run on this machine holds the GPU. Runs may share a CPU."""
+        self.held = lock(self._lock, self.place) if self._lock else Lock(None)
+        self.waits = self.held is None
+        return self.held
+
+    def release(self) -> None:
+        if self.held is not None:
+            self.held.release()
+        self.held = None
 
     def note(self, handin: str, fault: str) -> None:
         """Note the end of a grading: `fault` is the machine's fault, "" if there was none."""

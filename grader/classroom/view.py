@@ -155,5 +155,5 @@ def running(folder: RunFolder, tasks: Sequence[Task]) -> list[tuple[Task, Holder
     for task in tasks:
         if task.state == "left" and any(folder.tasks(task.handin).glob(DRAFTS)):
             by = holder(folder.tasks(task.handin) / NAME)
-            found += [(task, by)] if by is not None else []
+            found += [(task, by)] if by is not None and by.place else []
     return found

@@ -57,7 +57,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     started, clock = datetime.now(UTC), time.monotonic()
     run = Run.begin(job, pool.device, emit)
     if pool.device == "cuda" or run.lane_count > 1:
-        _import_ahead()
+        import_ahead()
     standing = Standing(run)
     crew = Crew(run, standing, pool)
     standing.look()
@@ -128,7 +128,7 @@ def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
         crew.expect_reference()
 
 
-def _import_ahead() -> None:
+def import_ahead() -> None:
     """Import before the judge's threads start: pytest fails if an import adds loggers while pytest walks over them."""
     for name in FOR_THREADS:
         with suppress(ImportError):  # the code that needs the module will raise this again

@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import html
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -31,6 +32,7 @@ from grader.report.precision import error_map, of_budget, precision, share_words
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.redact import redacted
 from grader.report.style import STYLE, points_words, shortened, shown
+from grader.report.svg import Mark
 from grader.verdict.blame import blamed
 from grader.verdict.causes import alike, causes
 
@@ -87,8 +89,40 @@ def _environment() -> Environment:
     environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
     environment.filters |= {"points": points_words, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
     environment.filters["short"] = lambda name: shortened(name, MAX_NAME)
-    environment.globals |= {"alike": alike, "causes": causes, "error_map": error_map, "merged": _merged}
+    environment.globals |= {
+        "drawn": drawn,
+        "listed": _listed,
+        "alike": alike,
+        "causes": causes,
+        "error_map": error_map,
+        "merged": _merged,
+    }
     return environment
+
+
+def drawn(marks: Sequence[Mark]) -> Markup:
+    """Marks as SVG. A template would take three times as long for a page's thousands of values."""
+    lines = []
+    for mark in marks:
+        attributes = "".join(
+            f' {name}="{_escaped(value)}"' for name, value in mark.attributes.items() if value is not None
+        )
+        tip = f"<title>{_escaped(mark.tip)}</title>" if mark.tip else ""
+        lines.append(f"<{mark.tag}{attributes}>{tip}{_escaped(mark.text)}</{mark.tag}>")
+    return Markup("\n".join(lines))
+
+
+def _listed(rows: Sequence[Sequence[str]]) -> Markup:
+    """The rows of a plot's table."""
+    lines = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in rows)
+    return Markup("\n".join(f"<tr>{line}</tr>" for line in lines))
+
+
+def _escaped(value: object) -> str:
+    """A value as Jinja2 escapes it, in a third of the time."""
+    if not isinstance(value, str):
+        return str(value)
+    return html.escape(shown(value), quote=False).replace('"', "&#34;").replace("'", "&#39;")
 
 
 def _finalized(value: Any) -> Any:

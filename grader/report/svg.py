@@ -1,4 +1,4 @@
-"""Plots as data: axes that turn values into places, and marks that `templates/figure.html` writes as SVG.
+"""Plots as data: axes that turn values into places, and marks that `page.drawn` writes as SVG.
 
 Text stays text, colours are classes of `page.css` (so a plot is dark on a dark page), and every plot has its numbers as
 a table.

@@ -46,6 +46,7 @@ class HostSandbox:
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
         command += ["isolated"] if place.require_isolation else []
+        command += ["waits"] if place.waits else []
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(
                 command,

@@ -128,3 +128,7 @@ def test_add_says_who_changed(tmp_path: Path, export: Path, monkeypatch: pytest.
     done = typed("add", tmp_path / "run", "--from", export, "--platform", "canvas")
     assert done.exit_code == 0
     assert "handed in again, the new hand-in counts: lovelaceada" in done.stdout
+    roster = tmp_path / "roster.csv"
+    roster.write_text("name\nBen Nakamura\n")
+    done = typed("add", tmp_path / "run", "--roster", roster)
+    assert (done.exit_code, "new by the roster: Ben-Nakamura" in done.stdout) == (0, True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError
+from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
 from tests.support.classes import MadeClass, class_of, sample, softmax
 
@@ -85,6 +88,17 @@ def test_a_template_is_for_those_that_have_one(
 ) -> None:
     with pytest.raises(ClassError, match=words):
         export(made.folder, Wanted(form, None, tmp_path / template if template else None, without_open=True), ROOT)
+
+
+def test_a_disk_without_room_for_a_folder_is_told(
+    made: MadeClass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(InfraError, match=r"a/b: Disk quota exceeded: [\d.]+ KiB are left on that disk"):
+        export(made.folder, Wanted(Format.csv, tmp_path / "a" / "b"), ROOT)
 
 
 def test_no_file_is_half_written(made: MadeClass, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from grader.classroom import folder
 from grader.classroom.folder import ClassError, RunFolder, write_whole
 from grader.classroom.model import Attempt, Decision, Run, Student, Students
+from grader.sandbox.base import InfraError
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 RUN = Run(made=NOW, grader="1", fingerprint="f", seed=7)
@@ -86,7 +87,10 @@ def test_a_write_that_fails_leaves_what_was_there(run: RunFolder, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(folder.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    words = (
+        r"run\.json: No space left on device: 0\.\d KiB are to be written, [\d.]+ KiB are left on that disk; make room"
+    )
+    with pytest.raises(InfraError, match=words):
         run.write(RUN.model_copy(update={"seed": 8}))
     assert run.run() == RUN
     assert [path.name for path in run.path.iterdir()] == ["run.json"]

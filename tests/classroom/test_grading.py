@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import pytest
 
 from grader.classroom import grading as module
 from grader.classroom.grading import Grading, Handins, grader_run, last_words, remove_drafts
-from grader.classroom.lock import lock
+from grader.classroom.lock import NAME, Lock, holder, lock
 from grader.classroom.model import Attempt, Run
 from grader.classroom.task import Task
 from grader.report.model import Report
@@ -25,6 +27,7 @@ from tests.conftest import IMPORTS, Course
 from tests.support.gradings import AT, Scripted, report
 
 Make = Callable[[str], Scripted]
+T = TypeVar("T")
 HANDIN, OUTPUT = Path("/h"), Path("/o")
 
 
@@ -42,7 +45,8 @@ def scripted(tmp_path: Path, course: Course) -> Make:
 
 def start(scripted: Scripted, **options: object) -> Grading:
     task = Task(scripted.handin("alice"), ("alice",), 1, tuple(scripted.attempts("alice")))
-    return Grading(scripted.run, task, scripted.command, None, "node cpu", **options)  # type: ignore[arg-type]
+    own = lock(scripted.run.tasks(task.handin) / NAME) or Lock(None)
+    return Grading(scripted.run, task, own, scripted.command, None, "node cpu", **options)  # type: ignore[arg-type]
 
 
 def result(grading: Grading, why_unusable: str = "") -> tuple[Attempt, Report | None]:
@@ -56,13 +60,13 @@ def test_the_command_says_all_that_run_json_says() -> None:
         made=AT, grader="1", fingerprint="f", assignments=("a", "b"), seed=7, sandbox="docker", image="lab:2",
         require_isolation=True, speed=False, effort="quick",
     )  # fmt: skip
-    words = " ".join(grader_run(run, Path("/c"))(HANDIN, OUTPUT, "GPU-1")[1:])
+    words = " ".join(grader_run(run, Path("/c"))(HANDIN, OUTPUT, "GPU-1", True)[1:])
     assert words == (
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox docker --device cuda --gpu GPU-1 "
-        "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick"
+        "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick --wait"
     )
     plain = Run(made=AT, grader="1", fingerprint="f", seed=7)
-    assert " ".join(grader_run(plain, Path("/c"))(HANDIN, OUTPUT, None)[1:]) == (
+    assert " ".join(grader_run(plain, Path("/c"))(HANDIN, OUTPUT, None, False)[1:]) == (
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox auto --device cpu"
     )
 
@@ -213,9 +217,10 @@ def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None
 from pathlib import Path
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import Grading
+from grader.classroom.lock import Lock
 from grader.classroom.task import Task
-command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None)!r}
-Grading(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), command, None, "p")
+command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None, False)!r}
+Grading(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), Lock(None), command, None, "p")
 import signal; signal.pause()
 """
     program = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": IMPORTS})
@@ -272,12 +277,12 @@ def test_clean_up_tells_why_it_could_not(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "took more than" in module.clean_up()
 
 
-def wait_for(path: Path) -> int:
+def wait_for(path: Path, read: Callable[[str], T] = int) -> T:  # type: ignore[assignment]
     deadline = time.monotonic() + 20
     while not (path.exists() and path.read_text().endswith("\n")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return int(path.read_text())
+    return read(path.read_text())
 
 
 def test_a_signal_after_the_end_reaches_nobody(scripted: Make) -> None:
@@ -286,3 +291,40 @@ def test_a_signal_after_the_end_reaches_nobody(scripted: Make) -> None:
     grading.ask_to_end()
     grading.kill()
     assert grading.poll() == 0
+
+
+def test_a_waiting_grading_begins_when_it_is_told_and_its_time_counts_from_there(scripted: Make) -> None:
+    made = scripted("graded")
+    path = made.run.tasks(made.handin("alice")) / NAME
+    grading = start(made, waits=True, limit_s=0.3)
+    wait_for(made.notes / "prepared", lambda text: text)
+    time.sleep(0.5)
+    assert (grading.poll(), grading.seconds, made.started) == (None, 0, [])
+    by = holder(path)
+    assert by is not None
+    assert by.place == "", "it is locked, and not graded"
+    moment = datetime.now(UTC)
+    grading.begin()
+    by = holder(path)
+    assert by is not None
+    assert by.place == "node cpu"
+    attempt, found = result(grading)
+    assert found is not None
+    assert attempt.started >= moment
+    assert grading.publish(attempt)
+    assert lock(path) is not None
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_waiting_grading_that_has_ended_says_why(scripted: Make, begins: bool) -> None:
+    made = scripted("graded")
+    grading = start(made, waits=True)
+    wait_for(made.notes / "prepared", lambda text: text)
+    grading.kill() if begins else grading.ask_to_end()
+    while grading.poll() is None:
+        time.sleep(0.01)
+    if begins:
+        grading.begin()
+    attempt, _ = result(grading)
+    assert attempt.exit_code == (-9 if begins else -15)
+    grading.discard()

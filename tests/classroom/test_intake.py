@@ -44,8 +44,11 @@ class Class:
         roster.write_text(exports.roster(names))
         return new_class(self.run.path, FACTS, self.order(files), roster if names else None)
 
-    def add(self, files: dict[str, bytes | None]) -> list[str]:
-        return add_to_class(self.run.path, self.order(files))
+    def add(self, files: dict[str, bytes | None] | None, roster: str = "") -> list[str]:
+        later = self.folder / "later.csv"
+        later.write_text(roster)
+        order = Order(None, "", ("softmax.py",), ()) if files is None else self.order(files)
+        return add_to_class(self.run.path, order, later if roster else None)
 
     def student(self, key: str) -> Student:
         return next(one for one in self.run.students().students if one.key == key)
@@ -459,6 +462,50 @@ def test_a_later_export_takes_no_hand_in_away(made: Class) -> None:
     told = made.add(exports.moodle([of(ADA, b"", "x.png")]))
     assert [one.handin for one in made.run.students().students] == [one.handin for one in before]
     assert told[-1] == f"alovelace: Ada Lovelace (657001): {NOTHING}; the hand-in before counts"
+
+
+def test_a_later_roster_adds_students_and_tells_who_is_not_on_it(made: Class) -> None:
+    made.new(exports.canvas([of(ADA), of(EVE, b"2")]))
+    before = {one.key: one for one in made.run.students().students}
+    roster = "Name,Canvas ID,Email,Alias\nAda Lovelace,1001,ada@uni.edu,Countess\nBen Nakamura,77,ben@uni.edu,\n"
+    told = made.add(None, roster)
+    assert told == [
+        "students changed: 1 of 3",
+        "new by the roster: ben@uni.edu",
+        "in the class, and not on the roster: turingeve",
+    ]
+    ada = before["lovelaceada"]
+    known = ada.model_copy(update={"name": ADA, "ids": {"canvas": "1001", "email": "ada@uni.edu"}, "alias": "Countess"})
+    ben = Student(key="ben@uni.edu", name=BEN, ids={"canvas": "77", "email": "ben@uni.edu"})
+    assert made.run.students().students == (known, before["turingeve"], ben)
+    assert made.add(None, roster)[0] == "students changed: 0 of 3"
+
+
+def test_a_later_roster_is_taken_before_the_export_that_comes_with_it(made: Class) -> None:
+    made.new(exports.canvas([of(ADA)]), [ADA])
+    told = made.add(exports.canvas([of(ADA), of(BEN, b"2")]), exports.roster([ADA, BEN]))
+    assert told[1:] == [
+        "hand-ins in the export: 2; students changed: 1 of 2",
+        "new by the roster: bnakamura",
+    ]
+    assert made.copy("bnakamura") == {"softmax.py": b"2"}
+
+
+def test_two_lines_of_a_later_roster_are_two_people_and_nobody_is_guessed(made: Class) -> None:
+    made.new(exports.folders([of(BEN)]), [BEN])
+    made.add(None, "name,sid,email\nAda Lovelace,1,\nAda Lovelace,,ada2@uni.edu\n")
+    assert [one.ids.get("sid", "") for one in made.run.students().students] == [exports.sid(BEN), "1", ""]
+    told = made.add(None, "name\nAda Lovelace\n")
+    assert told[1] == (
+        "on the roster: Ada Lovelace may be Ada-Lovelace or ada2@uni.edu, by the name 'Ada Lovelace': nobody was chosen"
+    )
+    assert len(made.run.students().students) == 3
+
+
+def test_an_order_of_nothing_is_refused(made: Class) -> None:
+    made.new(exports.folders([of(ADA)]))
+    with pytest.raises(ClassError, match="name a later export by --from, or a later roster by --roster"):
+        made.add(None)
 
 
 def test_a_later_export_goes_into_a_class_only(made: Class) -> None:

@@ -228,6 +228,12 @@ def test_a_file_with_another_name_in_canvas_zip_is_said() -> None:
     assert len(found.handins) == 3
 
 
+def test_canvas_test_student_is_nobody() -> None:
+    found = recognised({**exports.canvas(FLAT), "studenttest_LATE_4799_77_softmax.py": b"1"})
+    assert found.notes == ("studenttest (4799): Canvas' Test Student is nobody, and is left out",)
+    assert len(found.handins) == 3
+
+
 # Moodle ---------------------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,16 @@ def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
             Student(key="al12", name="Ada Lovelace", ids={"login": "al12", "canvas": "4711"}),
             ["columns of roster.csv that are not used: Lab 1 (7)"],
         ),
+        (  # Canvas' gradebook after a look at the course as a student
+            'Student,ID,SIS User ID,SIS Login ID\n"Student, Test",4799,,5f0c\n"Lovelace, Ada",4711,0012,al12\n',
+            Student(key="al12", name="Lovelace, Ada", ids={"sid": "0012", "login": "al12", "canvas": "4711"}),
+            ["roster.csv:2: Canvas' Test Student is nobody, and is left out"],
+        ),
+        (  # a TA's own
+            "name,email\nTest Student,ta@uni.edu\n",
+            Student(key="ta@uni.edu", name="Test Student", ids={"email": "ta@uni.edu"}),
+            [],
+        ),
         (  # Moodle's grading worksheet
             "Identifier,Full name,Email address,Status,Grade\nParticipant 657001,Ada Lovelace,ada@uni.edu,Submitted,\n",
             Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "moodle": "657001"}),

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -420,6 +421,43 @@ def test_a_grader_that_is_killed_takes_its_workers_along(course: Course, start_r
     running.process.wait()
     psutil.wait_procs(running.processes(), timeout=20)
     assert running.processes() == []
+
+
+@pytest.mark.parametrize("then", ["a line", "the end", "a signal", "a kill"])
+def test_a_run_that_waits_starts_no_worker_before_its_turn(
+    course: Course, start_run: StartRun, tmp_path: Path, then: str
+) -> None:
+    course.add("task")
+    running = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu", "--wait")
+
+    def the_judge_sleeps() -> bool:
+        judges = [one for one in running.processes() if "grader.judge" in one.cmdline()]
+        before = [one.cpu_times().user for one in judges]
+        time.sleep(1)
+        return before == [one.cpu_times().user for one in judges] != []
+
+    running.wait_for(the_judge_sleeps)
+    assert not [one for one in running.processes() if "grader.worker" in one.cmdline()]
+    assert running.process.stdin is not None
+    if then == "a kill":
+        running.signal(signal.SIGKILL)
+        running.process.wait()
+        assert running.left() == []
+        return
+    if then == "a line":
+        print(file=running.process.stdin, flush=True)
+    if then == "a signal":
+        running.signal(signal.SIGTERM)
+        running.process.wait(timeout=30)
+    ran = running.finish()
+    assert ran.left == []
+    if then == "a line":
+        assert ran.code == 0
+        assert ran.report is not None
+        assert ran.report.score.earned == ran.report.score.possible
+    else:
+        assert (ran.code, ran.report) == (130, None)
+        assert "interrupted: nothing was graded" in ran.errors
 
 
 # How it is replayed --------------------------------------------------------------------------------------------------

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from benchmarks import class_record
+from grader.classroom.model import Attempt
 
 RECORD = json.loads(class_record.OUTPUT.with_suffix(".json").read_text(encoding="utf-8"))
 
@@ -26,3 +30,22 @@ def test_hand_ins_that_were_graded_in_both_ways_are_compared() -> None:
     page = class_record.page({"gpu": "NVIDIA H100", "gpus": 2, "cores": 32, "handins": handins})
     assert "| hand-ins an hour | 120 | 180 (1.50 ×) |" in page
     assert "Points that differ between the two: c." in page
+    assert "between two gradings" not in page
+    for own in handins.values():
+        own.update({way: facts | {"pause_s": 10.0} for way, facts in own.items()})
+    page = class_record.page({"gpu": "NVIDIA H100", "gpus": 2, "cores": 32, "ahead": True, "handins": handins})
+    assert "| between two gradings | 10.0 | 10.0 |" in page
+    assert "| hand-ins an hour | 90 | 144 (1.60 ×) |" in page
+    assert "Each GPU's next grading started before the one before had ended" in page
+
+
+def test_a_pause_is_between_two_gradings_on_one_gpu() -> None:
+    begin = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def attempt(place: str, start: float, end: float) -> Attempt:
+        moments = {"started": begin + timedelta(seconds=start), "ended": begin + timedelta(seconds=end)}
+        return Attempt(number=1, exit_code=0, place=place, **moments)
+
+    attempts = [attempt("node GPU-1", 11.5, 20), attempt("node GPU-2", 1, 12), attempt("node GPU-1", 0, 10)]
+    pauses = class_record.pauses_before(attempts)
+    assert list(pauses.values()) == pytest.approx([0, 0, 1.5])
