@@ -15,6 +15,7 @@ records: install
 	$(PYTHON) benchmarks/reference_record.py --render --readme
 	$(PYTHON) benchmarks/speed_record.py --render
 	$(PYTHON) benchmarks/speed_record.py --render --output benchmarks/speed_record_slow
+	$(PYTHON) -m benchmarks.peers_record --render
 	$(PYTHON) -m benchmarks.class_record --render
 	$(PYTHON) -m benchmarks.profile_record --render
 	$(PYTHON) benchmarks/sample_report.py --render
@@ -26,13 +27,13 @@ pictures: install ; $(PYTHON) -m docs.pictures
 schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
-gpu-test: ; python3 -m pytest -n 0 tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py --ignore tests/gpu/test_torch_form.py
+gpu-test: ; python3 -m pytest -n 0 tests/gpu -m "gpu and not docker" -p no:cacheprovider --durations 12 --ignore tests/gpu/test_memory.py --ignore tests/gpu/test_torch_form.py --ignore tests/gpu/test_kernels.py
 # What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
 gpu-memory: ; python3 -m pytest -n 0 tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them; K=slow: what `grader profile`
-# says of slow ones. What the torch form's headers take with PyTorch's own compiler is tried with them.
+# says of slow ones. What the torch form's headers take with PyTorch's own compiler is tried with them, and sizes of kernels that no case has.
 K = mutants accepted
-gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/corpora/,$(K)) tests/gpu/test_torch_form.py -m gpu -p no:cacheprovider
+gpu-corpus: ; python3 -m pytest -n 0 $(addprefix tests/corpora/,$(K)) tests/gpu/test_torch_form.py tests/gpu/test_kernels.py -m gpu -p no:cacheprovider
 
 # On a machine with a GPU and neither Docker nor a network: the engine that `scripts/gpu-image.sh pack` put into FOLDER elsewhere, the
 # image, gradings in a container beside those on the host. As root; python3, or PYTHON=..., imports torch.

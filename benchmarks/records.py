@@ -12,12 +12,20 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 Kind = Literal[
-    "reference_record", "speed_record", "grader_quality", "attacks", "profile_record", "class_record", "report"
+    "reference_record",
+    "speed_record",
+    "peers_record",
+    "grader_quality",
+    "attacks",
+    "profile_record",
+    "class_record",
+    "report",
 ]
 # Where the records of a kind lie, and how deep in them an entry lies: a race, a kernel, an attack, a case.
 KINDS: dict[Kind, tuple[str, int]] = {
     "reference_record": ("benchmarks/reference_record*.json", 2),
     "speed_record": ("benchmarks/speed_record*.json", 4),
+    "peers_record": ("benchmarks/peers_*.json", 4),
     "grader_quality": ("docs/grader_quality.json", 3),
     "attacks": ("docs/attacks.json", 1),
     "profile_record": ("benchmarks/profile_record.json", 2),

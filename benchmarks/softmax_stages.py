@@ -46,8 +46,7 @@ def stages_kernel(
         rows, cols = rows.to(tl.int64), cols.to(tl.int64)
         mask = (rows < n_rows) & (cols < n_cols)
         places = x_ptr + rows * x_row_stride + cols * x_col_stride
-        x = tl.load(places, mask=mask, other=0.0, eviction_policy=policy).to(tl.float32)
-        x = tl.where(cols < n_cols, x, float("-inf"))
+        x = tl.load(places, mask=mask, other=float("-inf"), eviction_policy=policy).to(tl.float32)
     y = x
     if stage == "all" or stage == "no sum":
         y = y - tl.max(x, axis=1, keep_dims=True)

@@ -7,19 +7,25 @@ GPU has an instruction for, and in this order: (x − m) · log₂e. The other o
 subtracts two large numbers. If both are rounded first, as on a CPU, the result is a hundred times less accurate
 at |x| ≈ 1000. A GPU's compiler may use one multiply-add, which rounds once, but need not.
 
-Two kernels:
-- A row that fits in a program's registers is read once and written once, the least traffic possible. Short rows share a
-  program, or most of its lanes would be idle.
-- A longer row is read twice. The first pass finds maximum and sum together (the online softmax of Milakov & Gimelshein
-  2018, arXiv 1805.02867, Algorithm 3): a sum kept relative to an old maximum is rescaled to a new one by exp(m_old −
-  m_new). Every thread does so for its own columns, and they meet once a row. The second pass normalises: first the
-  pieces that were read last and are still in registers, then the rest from the L2 cache. The first pass asks the cache
-  to keep the row (evict_last), the second to drop it (evict_first). Results leave the cache first (.cs).
+About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed, so a row should be read
+once and written once. Three kernels:
 
-About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed.
+- A row that fits in a program's registers. Short rows share a program, or most of its lanes would be idle.
+- A longer row is shared by several programs. Each keeps a piece of it in registers, and needs from the others only the
+  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory.
+- Where programs do not run at the same time, as in an interpreter, one program reads its row twice: first for maximum and sum
+  together (the online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867, Algorithm 3: a sum kept relative to an old
+  maximum is rescaled to a new one by exp(m_old − m_new)), then to normalise.
+
+Why programs that wait for each other do not wait for ever: CUDA promises no order in which programs start, so a program
+takes a number when it starts, and the number says which piece is its own. Pieces are therefore begun in order, and a program
+stores what others need before it waits. So it waits only for programs that run, or for the next ones to start: at most the
+rest of two rows. Those start, because two rows have no more pieces than the GPU has places for programs: four on each
+multiprocessor, whose 65,536 registers are four times those of the largest program.
 """
 
 import contextlib
+from typing import NamedTuple
 
 import torch
 import triton
@@ -29,8 +35,30 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-LONG_ROW_LANES = 1024  # the threads of 32 warps, as many as a program can have
-SHARED_L2_BYTES = 128 * 1024  # rows up to this fit into L2 while each multiprocessor has two of them
+PROGRAMS_ON_MULTIPROCESSOR = 4  # at least, of those that share a row
+LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
+
+
+class Piece(NamedTuple):
+    """A program's piece of a long row, and Triton's options for the kernel."""
+
+    piece: int
+    num_warps: int
+    maxnreg: int  # registers of a thread: the fewer, the more programs share a multiprocessor, and the more loads are under way
+
+
+# The fastest of several on an H100. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of the next, and
+# needs registers for both.
+PIECES = {
+    torch.float16: Piece(4096, 2, 64),
+    torch.bfloat16: Piece(4096, 2, 64),
+    torch.float32: Piece(8192, 4, 128),
+}
+PIECES_ACROSS_ROWS = {
+    torch.float16: Piece(4096, 4, 64),
+    torch.bfloat16: Piece(4096, 4, 72),
+    torch.float32: Piece(4096, 4, 80),
+}
 
 
 @triton.jit
@@ -47,9 +75,8 @@ def softmax_kernel(
     cols = tl.arange(0, block_cols).to(tl.int64)[None, :]
     mask = (rows < n_rows) & (cols < n_cols)
 
-    x = tl.load(x_ptr + rows * x_row_stride + cols * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    # Columns beyond the row must not count: exp(−inf) = 0. Rows beyond the last stay 0 and are not stored.
-    x = tl.where(cols < n_cols, x, float("-inf"))
+    # Columns beyond the row do not count: exp(−inf) = 0.
+    x = tl.load(x_ptr + rows * x_row_stride + cols * x_col_stride, mask=mask, other=float("-inf")).to(tl.float32)
 
     # A row that is all −inf has −inf − (−inf) = NaN here, as in PyTorch.
     numerator = tl.exp2((x - tl.max(x, axis=1, keep_dims=True)) * LOG2_E)
@@ -59,81 +86,155 @@ def softmax_kernel(
 
 
 @triton.jit
-def columns(start, steps: tl.constexpr, lanes: tl.constexpr, vector: tl.constexpr):
-    """(steps, lanes, vector) columns from start on. In every step each lane has `vector` neighbours: one load."""
-    step, lane = tl.arange(0, steps)[:, None, None], tl.arange(0, lanes)[None, :, None]
-    return start + (step * lanes + lane) * vector + tl.arange(0, vector)[None, None, :]
+def packed(x):
+    """x, for the compiler some other x: it would keep 16-bit numbers as float32, in twice the registers, until their next use."""
+    if x.dtype.primitive_bitwidth == 16:
+        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
+    return x
 
 
 @triton.jit
-def add_piece(x, lane_max, lane_sum):
-    """Maximum and sum of each lane with its elements of x, (steps, lanes, vector), among them."""
-    x = x.to(tl.float32)
-    new_max = tl.maximum(lane_max, tl.max(tl.max(x, axis=2), axis=0))
-    # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
-    reference = tl.where(new_max == float("-inf"), 0.0, new_max)
-    lane_sum *= tl.exp2((lane_max - reference) * LOG2_E)
-    lane_sum += tl.sum(tl.sum(tl.exp2((x - reference[None, :, None]) * LOG2_E), axis=2), axis=0)
-    return new_max, lane_sum
+def maximum_and_sum(x):
+    """The maximum of x, a block of one dimension, and Σ exp(x − maximum)."""
+    maximum = tl.max(x.to(tl.float32), axis=0)
+    # −inf − (−inf) would be NaN: where there is nothing else, the sum is taken relative to 0, and is 0.
+    reference = tl.where(maximum == float("-inf"), 0.0, maximum)
+    return maximum, tl.sum(tl.exp2((packed(x).to(tl.float32) - reference) * LOG2_E), axis=0)
 
 
 @triton.jit
-def store_piece(y_row_ptr, x, cols, n_cols, row_max, factor):
-    y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * factor
-    tl.store(y_row_ptr + cols, y.to(y_row_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
+def publish(pairs_ptr, maximum, total):
+    """Store a piece's pair as one word of 64 bits, so that no other program sees half of it.
 
-
-@triton.jit
-def softmax_long_row_kernel(
-    x_ptr, y_ptr, n_cols, x_row_stride,
-    steps: tl.constexpr, lanes: tl.constexpr, vector: tl.constexpr, n_kept: tl.constexpr, is_huge: tl.constexpr,
-):  # fmt: skip
-    """Longer rows: one program each, in pieces. x_ptr's rows are dense. is_huge: columns pass 2³¹ in the last piece."""
-    if is_huge:
-        n_cols = n_cols.to(tl.int64)  # and with it the columns
-    row = tl.program_id(0).to(tl.int64)
-    x_row_ptr = x_ptr + row * x_row_stride
-    y_row_ptr = y_ptr + row * n_cols
-    piece: tl.constexpr = steps * lanes * vector
-    kept_from = (tl.cdiv(n_cols, piece) - n_kept) * piece  # not negative: shorter rows are the other kernel's
-
-    # Invariant: lane_sum = Σ exp(x_k − lane_max) over the lane's columns seen so far. A lane is a thread, so threads
-    # need not wait for each other here, as they would for a maximum of the whole piece.
-    lane_max = tl.full((lanes,), float("-inf"), tl.float32)
-    lane_sum = tl.zeros((lanes,), tl.float32)
-    for start in range(0, kept_from, piece):
-        cols = columns(start, steps, lanes, vector)
-        x = tl.load(x_row_ptr + cols, eviction_policy="evict_last")
-        lane_max, lane_sum = add_piece(x, lane_max, lane_sum)
-    kept = ()
-    for i in tl.static_range(n_kept):
-        cols = columns(kept_from + i * piece, steps, lanes, vector)
-        x = tl.load(x_row_ptr + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
-        lane_max, lane_sum = add_piece(x, lane_max, lane_sum)
-        kept += (x,)
-
-    row_max = tl.max(lane_max, axis=0)
-    # Once: a division by element would take longer than its load.
-    factor = 1.0 / tl.sum(lane_sum * tl.exp2((lane_max - row_max) * LOG2_E), axis=0)
-
-    for i in tl.static_range(n_kept):
-        store_piece(y_row_ptr, kept[i], columns(kept_from + i * piece, steps, lanes, vector), n_cols, row_max, factor)
-    for start in range(0, kept_from, piece):
-        cols = columns(start, steps, lanes, vector)
-        x = tl.load(x_row_ptr + cols, eviction_policy="evict_first")
-        store_piece(y_row_ptr, x, cols, n_cols, row_max, factor)
-
-
-def long_row_tile(n_cols: int, element_size: int) -> tuple[int, int]:
-    """Bytes that a lane has in each piece, and how many pieces stay in registers.
-
-    Found by trying on an H200. A program of 32 registers per thread leaves room for a second one on its
-    multiprocessor, which hides its waits, as long as L2 holds the rows of both. Where it does not, 64 KB of the
-    row stay in registers instead.
+    The word is not 0, which says that it is missing: where the maximum is finite, the sum is at least 1.
     """
-    if n_cols * element_size <= SHARED_L2_BYTES:
-        return 16, 1
-    return (16, 4) if element_size == 4 else (32, 2)
+    high = maximum.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
+    word = high | total.to(tl.uint32, bitcast=True).to(tl.uint64)
+    tl.atomic_xchg(pairs_ptr, word.to(tl.int64, bitcast=True), sem="relaxed")
+
+
+@triton.jit
+def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr):
+    """Maximum and sum of a row, when all of its n_pieces pairs are there."""
+    pieces = tl.arange(0, max_pieces)
+    pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+    while tl.min((pairs != 0).to(tl.int32), axis=0) == 0:
+        pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+    maxima = tl.where(pieces < n_pieces, (pairs >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
+    sums = tl.where(pieces < n_pieces, pairs.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+    row_max = tl.max(maxima, axis=0)
+    return row_max, tl.sum(sums * tl.exp2((maxima - row_max) * LOG2_E), axis=0)
+
+
+@triton.jit
+def softmax_pieces_kernel(x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, piece: tl.constexpr, max_pieces: tl.constexpr):
+    """Longer rows, each by ⌈n_cols / piece⌉ ≤ max_pieces programs.
+
+    x_ptr, y_ptr: (n_rows, n_cols), contiguous. started_ptr: int64, how many programs have started; pairs_ptr: int64
+    (n_rows, max_pieces), maximum and sum of each piece. Both are 0 at first.
+    """
+    number = tl.atomic_add(started_ptr, 1, sem="relaxed")
+    n_pieces = tl.cdiv(n_cols, piece)
+    row, own = number // n_pieces, number % n_pieces
+    pairs_ptr += row * max_pieces
+    cols = own.to(tl.int32) * piece + tl.arange(0, piece)
+    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
+    maximum, total = maximum_and_sum(x)
+    publish(pairs_ptr + own, maximum, total)
+    row_max, row_sum = collect(pairs_ptr, n_pieces, max_pieces)
+    y = tl.exp2((packed(x).to(tl.float32) - row_max) * LOG2_E) * (1.0 / row_sum)
+    tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
+
+
+@triton.jit
+def softmax_pieces_across_rows_kernel(
+    x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, n_elements, piece: tl.constexpr, max_pieces: tl.constexpr
+):  # fmt: skip
+    """The same for rows that do not start at multiples of 16 bytes, from which and to which nothing wider than an element
+    can be loaded and stored: here pieces do, one after another through all n_elements, and a row may end in any of them.
+    """
+    number = tl.atomic_add(started_ptr, 1, sem="relaxed")
+    start = number * piece
+    row = start // n_cols
+    lanes = tl.arange(0, piece)
+    inside = start + lanes < n_elements
+    is_own = lanes < tl.minimum((row + 1) * n_cols - start, piece).to(tl.int32)  # not the next row's
+    has_next = (row + 1) * n_cols < tl.minimum(start + piece, n_elements)
+    first_piece, last_piece = row * n_cols // piece, ((row + 1) * n_cols - 1) // piece
+    x = tl.load(x_ptr + start + lanes, mask=inside, other=float("-inf"), eviction_policy="evict_first")
+
+    own_ptr = pairs_ptr + row * max_pieces + number - first_piece
+    if has_next:
+        maximum, total = maximum_and_sum(tl.where(is_own, x, float("-inf")))
+        publish(own_ptr, maximum, total)
+        next_max, next_sum = maximum_and_sum(tl.where(is_own, float("-inf"), packed(x)))
+        publish(pairs_ptr + (row + 1) * max_pieces, next_max, next_sum)
+        pieces_of_next = ((row + 2) * n_cols - 1) // piece - number + 1
+        next_max, next_sum = collect(pairs_ptr + (row + 1) * max_pieces, pieces_of_next, max_pieces)
+    else:
+        next_max, next_sum = maximum_and_sum(x)
+        publish(own_ptr, next_max, next_sum)
+    row_max, row_sum = collect(pairs_ptr + row * max_pieces, last_piece - first_piece + 1, max_pieces)
+
+    x = packed(x)
+    if has_next:
+        maxima, factors = tl.where(is_own, row_max, next_max), tl.where(is_own, 1.0 / row_sum, 1.0 / next_sum)
+        y = tl.exp2((x.to(tl.float32) - maxima) * LOG2_E) * factors
+        tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
+    else:
+        y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * (1.0 / row_sum)
+        tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
+
+
+@triton.jit
+def softmax_two_passes_kernel(x_ptr, y_ptr, n_cols, block: tl.constexpr):
+    """Longer rows, one program each, in two passes. x_ptr, y_ptr: (n_rows, n_cols), contiguous."""
+    n_cols = n_cols.to(tl.int64)  # and with it the columns, which pass 2³¹ in the last block of a huge row
+    x_ptr += tl.program_id(0) * n_cols
+    y_ptr += tl.program_id(0) * n_cols
+    row_max, row_sum = float("-inf"), 0.0  # row_sum = Σ exp(x_k − row_max) over the columns seen so far
+    for start in range(0, n_cols, block):
+        cols = start + tl.arange(0, block)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        new_max = tl.maximum(row_max, tl.max(x, axis=0))
+        # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
+        reference = tl.where(new_max == float("-inf"), 0.0, new_max)
+        row_sum = row_sum * tl.exp2((row_max - reference) * LOG2_E) + tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
+        row_max = new_max
+    factor = 1.0 / row_sum
+    for start in range(0, n_cols, block):
+        cols = start + tl.arange(0, block)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        y = tl.exp2((x - row_max) * LOG2_E) * factor
+        tl.store(y_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
+
+
+def programs_at_once(x: torch.Tensor) -> int:
+    """How many programs that share rows run at the same time on x's device, at the least; 0 in an interpreter."""
+    if not x.is_cuda or triton.knobs.runtime.interpret:
+        return 0
+    return PROGRAMS_ON_MULTIPROCESSOR * torch.cuda.get_device_properties(x.device).multi_processor_count
+
+
+def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
+    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with more columns than one program has."""
+    n_rows, n_cols = x.shape
+    across = n_cols % 16 != 0  # Triton knows that rows are aligned if their length is a multiple of 16
+    piece = piece or (PIECES_ACROSS_ROWS if across else PIECES)[x.dtype]
+    pieces_of_row = triton.cdiv(n_cols, piece.piece) + across
+    if 2 * pieces_of_row > programs_at_once(x):
+        softmax_two_passes_kernel[(n_rows,)](x, y, n_cols, block=LOOP_BLOCK, num_warps=16)
+        return
+    max_pieces = triton.next_power_of_2(pieces_of_row)
+    words = torch.zeros(1 + n_rows * max_pieces, dtype=torch.int64, device=x.device)
+    if across:
+        softmax_pieces_across_rows_kernel[(triton.cdiv(x.numel(), piece.piece),)](
+            x, y, words, words[1:], n_cols, x.numel(), max_pieces=max_pieces, **piece._asdict()
+        )  # fmt: skip
+    else:
+        softmax_pieces_kernel[(n_rows * pieces_of_row,)](
+            x, y, words, words[1:], n_cols, max_pieces=max_pieces, **piece._asdict()
+        )  # fmt: skip
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -170,16 +271,5 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
                 block_rows=block_rows, block_cols=block_cols, num_warps=num_warps,
             )  # fmt: skip
         else:
-            x = x if x.stride(1) == 1 else x.contiguous()
-            # Loads of 16 bytes if Triton knows that rows start at multiples of 16 bytes, else of single elements: lanes with
-            # neighbouring elements would otherwise have to exchange them.
-            aligned = n_cols % 16 == 0 and x.stride(0) % 16 == 0 and x.data_ptr() % 16 == 0
-            vector = 16 // x.element_size() if aligned else 1
-            lane_bytes, n_kept = long_row_tile(n_cols, x.element_size())
-            steps = lane_bytes // x.element_size() // vector
-            softmax_long_row_kernel[(n_rows,)](
-                x, y, n_cols, x.stride(0),
-                steps=steps, lanes=LONG_ROW_LANES, vector=vector, n_kept=n_kept,
-                is_huge=n_cols + steps * LONG_ROW_LANES * vector > 2**31, num_warps=LONG_ROW_LANES // 32,
-            )  # fmt: skip
+            softmax_of_long_rows(x.contiguous(), y)
     return y

@@ -54,11 +54,14 @@ def softmax_variants(n_cols: int) -> Iterator[tuple[str, Variant]]:
     ):
         name = f"two passes of {block}, {warps} warps, the row kept in L2, {stages} pieces under way"
         yield name, _long_rows(block, warps, hints=True, stages=stages)
-    for warps, loads, kept in (
-        *((32, loads, kept) for loads, most in ((1, 5), (2, 3), (4, 2)) for kept in range(1, most + 1)),
-        *((16, loads, kept) for loads, kept in ((2, 2), (2, 4), (4, 1), (4, 2), (4, 3))),
+    for piece, warps, registers in (
+        *((2048, warps, registers) for warps in (1, 2) for registers in (64, 80)),
+        *((4096, warps, registers) for warps in (2, 4) for registers in (56, 64, 72, 80, 128)),
+        *((8192, warps, registers) for warps in (4, 8) for registers in (64, 80, 96, 128)),
+        (16384, 8, 80),
+        (16384, 16, 64),
     ):
-        yield f"a maximum for each thread, {loads} loads, {kept} pieces kept, {warps} warps", _lanes(warps, loads, kept)
+        yield f"shared, pieces of {piece}, {warps} warps, {registers} registers", _pieces(piece, warps, registers)
     for kept in (1, 2, 3):
         for block, warps in ((16384, 16), (16384, 32), (32768, 16), (32768, 32)):
             yield f"{kept} pieces of {block} kept, {warps} warps", _kept_pieces(block, kept, warps)
@@ -84,17 +87,12 @@ def _long_rows(block: int, warps: int, hints: bool = False, stages: int = 1) -> 
     return run
 
 
-def _lanes(warps: int, loads: int, kept: int) -> Variant:
-    """The reference's kernel; `loads` are of 16 bytes, by each thread for each piece."""
+def _pieces(piece: int, warps: int, registers: int) -> Variant:
+    """The reference with another piece: aligned rows, and those whose length is no multiple of 16, have a kernel each."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        vector = 16 // x.element_size() if x.shape[1] % 16 == 0 else 1
-        softmax_reference.softmax_long_row_kernel[(x.shape[0],)](
-            x, y, x.shape[1], x.stride(0),
-            steps=loads * 16 // x.element_size() // vector, lanes=32 * warps, vector=vector,
-            n_kept=kept, is_huge=False, num_warps=warps,
-        )  # fmt: skip
+        softmax_reference.softmax_of_long_rows(x, y, softmax_reference.Piece(piece, warps, registers))
         return y
 
     return run

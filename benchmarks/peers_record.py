@@ -1,0 +1,290 @@
+"""The reference kernels beside the fastest public ones: QuACK and Liger for softmax, cuDNN and flash-attn-4 for attention.
+
+    python -m benchmarks.peers_record [--row PART-OF-A-TITLE ...] [--rounds 15] [--output NAME]
+    python -m benchmarks.peers_record --render    write the pages again from the records, measure nothing
+
+Writes NAME.json, every time that was measured, and NAME.md, the table; NAME is benchmarks/peers_ and the GPU's model unless
+given. QuACK, Liger and flash-attn-4 take part where they are installed (quack-kernels, liger-kernel, flash-attn-4).
+
+This is no grading: all kernels are trusted and run in this process, in interleaved rounds, with two sets of inputs by turns
+behind a wiped L2 cache; a time is between two CUDA events, and the GPU is kept busy until the processor has launched both.
+Each answer is compared with PyTorch's once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.records import ROOT, text_of
+from benchmarks.speed_record import environment
+from benchmarks.variants import gluon_attention
+from reference.flash_attention import flash_attention
+from reference.softmax import softmax
+
+ROUNDS = 15
+WIPE_BYTES = 256 << 20
+LAUNCH_CYCLES = 2_000_000  # a millisecond: as long as the slowest launch, of autograd's functions
+TOLERANCE = 0.02  # of the norm, in 16 bits
+PACKAGES = ("quack-kernels", "liger-kernel", "flash-attn-4")
+COLUMNS = {
+    "copy": "device copy",
+    "eager": "PyTorch",
+    "compile": "torch.compile",
+    "liger": "Liger",
+    "quack": "QuACK",
+    "flash": "FlashAttention-2",
+    "cudnn": "cuDNN",
+    "flash-attn-4": "flash-attn-4",
+}
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A size. goals: by contender, how many times as fast as it the reference should be."""
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    causal: bool = True
+    goals: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        dtype = str(self.dtype).removeprefix("torch.")
+        if self.kind == "softmax":
+            return f"softmax {dtype} {self.shape[0]} × {self.shape[1]}"
+        return f"attention, {self.kind}, {'causal' if self.causal else 'not causal'} {dtype} {self.shape}"
+
+
+def rows() -> Iterator[Row]:
+    float16, bfloat16, float32 = torch.float16, torch.bfloat16, torch.float32
+    for shape, dtype, goal in (
+        ((4096, 32768), bfloat16, 0.95),
+        ((16384, 65536), bfloat16, 0.95),
+        ((4096, 131072), bfloat16, 0.95),
+        ((4096, 131072), float32, 0.95),
+        ((8192, 50257), float16, 0.92),
+        ((8192, 50257), float32, 0.92),
+        ((2048, 131071), float32, 0.92),
+        ((16384, 16384), float32, 0.97),
+        ((65536, 4096), bfloat16, 0.97),
+    ):
+        yield Row("softmax", shape, dtype, goals={"copy": goal})
+    yield Row("softmax", (4096, 1024), float32, goals={"compile": 1.0})
+    sizes = (48, 4096, 64), (16, 16384, 64), (64, 4096, 128)
+    for size in sizes:
+        yield Row("forward", size, bfloat16, True, {"cudnn": 0.95})
+    for size in (sizes[0], sizes[2]):
+        yield Row("forward", size, bfloat16, False, {"cudnn": 0.90})
+    for size in sizes:
+        yield Row("forward + backward", size, bfloat16, True, {"cudnn": 0.90})
+
+
+def softmax_contenders() -> dict[str, Function]:
+    found: dict[str, Function] = {
+        "reference": softmax,
+        "copy": torch.clone,
+        "eager": partial(torch.softmax, dim=-1),
+        "compile": torch.compile(partial(torch.softmax, dim=-1), dynamic=False),
+    }
+    with suppress(ImportError):
+        from liger_kernel.ops.softmax import LigerSoftmaxFunction
+
+        found["liger"] = LigerSoftmaxFunction.apply
+    with suppress(ImportError):
+        import quack
+
+        found["quack"] = quack.softmax
+    return found
+
+
+def attention_contenders(row: Row) -> dict[str, Function]:
+    """Functions of q, k, v: (batch, n, head_dim). Naive PyTorch, which keeps all scores, takes part where they are few."""
+    found: dict[str, Function] = {
+        "reference": partial(flash_attention, is_causal=row.causal),
+        "flash": partial(sdpa, SDPBackend.FLASH_ATTENTION, row.causal),
+        "cudnn": partial(sdpa, SDPBackend.CUDNN_ATTENTION, row.causal),
+    }
+    if row.kind == "forward":
+        found["gluon"] = partial(gluon, row.causal)
+    if row.shape[1] <= 4096:
+        found["eager"] = partial(naive, row.causal)
+        found["compile"] = torch.compile(partial(naive, row.causal), dynamic=False)
+    with suppress(ImportError):
+        from flash_attn.cute import flash_attn_func
+
+        found["flash-attn-4"] = partial(flash_attn_4, flash_attn_func, row.causal)
+    return found
+
+
+def sdpa(backend: SDPBackend, causal: bool, *qkv: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(backend):
+        o: torch.Tensor = scaled_dot_product_attention(*(one.unsqueeze(1) for one in qkv), is_causal=causal)
+    return o.squeeze(1)
+
+
+def naive(causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(
+            torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1), -torch.inf
+        )
+    return torch.softmax(scores, -1) @ v
+
+
+def gluon(causal: bool, *qkv: torch.Tensor) -> torch.Tensor:
+    return gluon_attention.forward(*qkv, is_causal=causal)[0]
+
+
+def flash_attn_4(function: Function, causal: bool, *qkv: torch.Tensor) -> torch.Tensor:
+    o = function(*(one.unsqueeze(2) for one in qkv), causal=causal)  # (batch, n, heads, head_dim)
+    o = o[0] if isinstance(o, tuple) else o
+    return torch.Tensor.squeeze(o, 2)
+
+
+def both_ways(forward: Function, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Any:
+    return torch.autograd.grad(forward(q, k, v), (q, k, v), do)
+
+
+def measure(row: Row, rounds: int) -> dict[str, Any]:
+    """Times in milliseconds by contender, and why a contender has none."""
+    torch.cuda.empty_cache()
+    torch.compiler.reset()
+    backward = row.kind == "forward + backward"
+    count = {"softmax": 1, "forward": 3}.get(row.kind, 4)
+    sets = [
+        [
+            torch.randn(row.shape, device="cuda", dtype=row.dtype).requires_grad_(backward and i < 3)
+            for i in range(count)
+        ]
+        for _ in range(2)
+    ]
+    functions = softmax_contenders() if row.kind == "softmax" else attention_contenders(row)
+    if backward:
+        functions = {name: partial(both_ways, function) for name, function in functions.items()}
+    expected = functions["eager" if row.kind == "softmax" else "cudnn"](*sets[0])
+    failed = {}
+    for name, function in list(functions.items()):
+        if name != "copy" and (why := fault(function, sets[0], expected)):
+            failed[name] = why
+            del functions[name]
+    del expected
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    wipe = torch.empty(WIPE_BYTES, dtype=torch.uint8, device="cuda")
+    for number in range(rounds):
+        inputs = sets[number % 2]
+        for name, function in functions.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            wipe.zero_()
+            torch.cuda._sleep(LAUNCH_CYCLES)
+            start.record()
+            function(*inputs)
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(round(start.elapsed_time(end), 5))
+    return {"times_ms": times, "failed": failed}
+
+
+def fault(function: Function, inputs: Sequence[torch.Tensor], expected: Any) -> str:
+    """Why a contender is left out, or nothing."""
+    try:
+        got = function(*inputs)
+        torch.cuda.synchronize()
+    except Exception as error:  # whatever a foreign kernel raises
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    pairs = [(got, expected)] if isinstance(got, torch.Tensor) else zip(got, expected, strict=True)
+    off = max(float((mine.float() - right.float()).norm() / right.float().norm()) for mine, right in pairs)
+    return "" if off < TOLERANCE else f"wrong: off by {off:.2g} of the norm"
+
+
+def page(record: dict[str, Any]) -> str:
+    env = record["environment"]
+    versions = ", ".join(f"{name} {version}" for name, version in record["packages"].items()) or "no other package"
+    lines = [
+        f"# The reference beside the fastest public kernels, on one {env['gpu']}",
+        "",
+        f"torch {env['torch']}, triton {env['triton']}, driver {env['driver']}; {versions}. Made by",
+        f"`python -m benchmarks.peers_record`: medians of {record['rounds']} interleaved rounds behind a wiped L2 cache. A number",
+        "under a contender is how many times as fast as it the reference is; Gluon's column is the other way round: how many",
+        "times as fast as cuDNN the experiment of `benchmarks/variants/gluon_attention.py` is.",
+        "",
+    ]
+    for kind in ("softmax", "attention"):
+        of_kind = [row for row in record["rows"] if row["title"].startswith(kind)]
+        names = [name for name in COLUMNS if any(name in row["times_ms"] for row in of_kind)]
+        gluon = ["Gluon × cuDNN"] if kind == "attention" else []
+        heads = ["", "ms", *(f"× {COLUMNS[name]}" for name in names), *gluon, "goal"]
+        lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        for row in of_kind:
+            times = {name: statistics.median(seen) for name, seen in row["times_ms"].items()}
+            own = times["reference"]
+            cells = [f"{times[name] / own:.3f}" if name in times else "" for name in names]
+            if gluon:
+                cells.append(f"{times['cudnn'] / times['gluon']:.3f}" if "gluon" in times else "")
+            goals = ", ".join(
+                f"{'✓' if times[name] / own >= least else '✗'} {least:g} × {COLUMNS[name]}"
+                for name, least in row["goals"].items()
+            )
+            lines.append(f"| {' | '.join([row['title'], f'{own:#.4g}', *cells, goals])} |")
+        lines.append("")
+    left_out = [
+        f"- {row['title']}, {COLUMNS.get(name, name)}: {why}"
+        for row in record["rows"]
+        for name, why in row["failed"].items()
+    ]
+    return "\n".join([*lines, *(["Left out:", "", *left_out] if left_out else [])]).rstrip() + "\n"
+
+
+def write(record: dict[str, Any], output: Path) -> None:
+    output.with_suffix(".json").write_text(text_of(record, "peers_record"), encoding="utf-8")
+    output.with_suffix(".md").write_text(page(record), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures the reference kernels beside the fastest public ones.")
+    parser.add_argument("--row", action="append", default=[], help="a part of a row's title; may be repeated")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--render", action="store_true", help="write the pages again from the records")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    if arguments.render:
+        for path in sorted((ROOT / "benchmarks").glob("peers_*.json")):
+            write(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(""))
+        return
+    chosen = [row for row in rows() if not arguments.row or any(part in row.title for part in arguments.row)]
+    if not chosen:
+        parser.error(f"no row is called {' or '.join(arguments.row)}")
+    packages = {}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
+    here = environment()
+    output = arguments.output or ROOT / "benchmarks" / f"peers_{here['gpu'].split()[1].lower()}"
+    record: dict[str, Any] = {"environment": here, "packages": packages, "rounds": arguments.rounds, "rows": []}
+    torch.manual_seed(0)
+    for row in chosen:
+        began = time.monotonic()
+        record["rows"].append({"title": row.title, "goals": row.goals, **measure(row, arguments.rounds)})
+        write(record, output)  # after each, so that what was measured is kept if a later one ends badly
+        print(f"{row.title}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(page(record))
+
+
+if __name__ == "__main__":
+    main()

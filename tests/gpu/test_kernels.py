@@ -1,0 +1,56 @@
+"""The kernels of the repository on sizes that no case has, in this process: long rows of softmax, and attention in Gluon."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from benchmarks.variants import gluon_attention
+from reference.softmax import softmax
+
+pytestmark = pytest.mark.gpu
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+
+LONG = [
+    (3, 70001, torch.float32),
+    (4, 33000, torch.float32),
+    (1, 32769, torch.float32),
+    (2, 5_000_001, torch.float32),  # more pieces than a GPU has places: two passes
+    (5, 40007, torch.bfloat16),
+    (33, 262144, torch.bfloat16),
+    (2000, 32771, torch.bfloat16),
+    (7, 32769, torch.float16),
+    (16, 131071, torch.float16),
+    (64, 50264, torch.float16),
+]
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), LONG)
+@pytest.mark.parametrize("infinite", ["nothing", "a row", "all but the end", "all but the start"])
+def test_long_rows_of_softmax(rows: int, columns: int, dtype: torch.dtype, infinite: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(rows, columns, device="cuda", dtype=dtype) * 3 - 200
+    where = {"a row": (0,), "all but the end": (..., slice(-5)), "all but the start": (..., slice(5, None))}
+    if infinite in where:
+        x[where[infinite]] = -math.inf
+    tolerance = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-4}
+    for view in (x, torch.cat([x, x], 1)[:, :columns], x.mT.contiguous().mT):
+        torch.testing.assert_close(softmax(view).float(), torch.softmax(view.float(), -1), equal_nan=True, **tolerance)
+
+
+@pytest.mark.skipif("torch.cuda.get_device_capability()[0] != 9", reason="Gluon's kernel is for Hopper")
+@pytest.mark.parametrize(("head_dim", "causal"), list(itertools.product((64, 128), (True, False))))
+@pytest.mark.parametrize("n", [1, 100, 257, 1000, 1024])
+def test_attention_in_gluon(n: int, head_dim: int, causal: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(5, n, head_dim, device="cuda", dtype=torch.float16) for _ in range(3))
+    scores = q.double() @ k.double().mT / math.sqrt(head_dim)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    o, lse = gluon_attention.forward(q, k, v, causal)
+    torch.testing.assert_close(o.double(), torch.softmax(scores, -1) @ v.double(), rtol=1e-2, atol=4e-3)
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-4, atol=1e-4)
