@@ -8,14 +8,16 @@ subtracts two large numbers. If both are rounded first, as on a CPU, the result 
 at |x| ≈ 1000. A GPU's compiler may use one multiply-add, which rounds once, but need not.
 
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed, so a row should be read
-once and written once. Three kernels:
+once and written once:
 
-- A row that fits in a program's registers. Short rows share a program, or most of its lanes would be idle.
+- A row that fits in a program's registers (`softmax_kernel`). Short rows share a program, or most of its lanes would be idle.
 - A longer row is shared by several programs. Each keeps a piece of it in registers, and needs from the others only the
-  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory.
-- Where programs do not run at the same time, as in an interpreter, one program reads its row twice: first for maximum and sum
-  together (the online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867, Algorithm 3: a sum kept relative to an old
-  maximum is rescaled to a new one by exp(m_old − m_new)), then to normalise.
+  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`; where rows are
+  not aligned, `softmax_pieces_across_rows_kernel`).
+- Where programs do not run at the same time, as in an interpreter, or where a row has more pieces than a GPU has places, one
+  program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise. That is the
+  online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867, Algorithm 3: a sum kept relative to an old maximum is
+  rescaled to a new one by exp(m_old − m_new).
 
 Why programs that wait for each other do not wait for ever: CUDA promises no order in which programs start, so a program
 takes a number when it starts, and the number says which piece is its own. Pieces are therefore begun in order, and a program

@@ -22,7 +22,8 @@ SLOW = entries("slow")
 # Each within 7 % of the machine's limit, or of the best there is (benchmarks/profile_record.json).
 FAST = [
     *(("reference", *one) for one in (("cuda_gelu", "large"), ("triton_gelu", "float32"), ("triton_gelu", "bfloat16"))),
-    *(("reference", "softmax", case) for case in ("wide", "narrow", "long")),
+    # Not "long": without a GPU the reference reads a long row twice, and is told so.
+    *(("reference", "softmax", case) for case in ("wide", "narrow")),
     *(("reference", "flash_attention", case) for case in ("forward/causal", "backward/causal")),
     *((name, "cuda_gelu", "large") for name in ("float4_head_and_tail", "template_with_commas")),
     *((name, "triton_gelu", "float32") for name in ("plain", "constants_first", "block_pointers")),
