@@ -1,6 +1,6 @@
 """The reference kernels beside the fastest public ones: QuACK and Liger for softmax, cuDNN and flash-attn-4 for attention.
 
-    python -m benchmarks.peers_record [--row PART-OF-A-TITLE ...] [--rounds 15] [--output NAME]
+    python -m benchmarks.peers_record [--rounds 15] [--output NAME] [--row PART-OF-A-TITLE ...]
     python -m benchmarks.peers_record --render    write the pages again from the records, measure nothing
 
 Writes NAME.json, every time that was measured, and NAME.md, the table; NAME is benchmarks/peers_ and the GPU's model unless
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import statistics
 import sys
 import time
@@ -56,7 +57,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Row:
-    """A size. goals: by contender, how many times as fast as it the reference should be."""
+    """A size, with the goals: by contender, the least of its time divided by the reference's."""
 
     kind: str
     shape: tuple[int, ...]
@@ -181,7 +182,7 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
     expected = functions["eager" if row.kind == "softmax" else "cudnn"](*sets[0])
     failed = {}
     for name, function in list(functions.items()):
-        if name != "copy" and (why := fault(function, sets[0], expected)):
+        if name != "copy" and (why := fault(function, sets[0], expected, by_row=not backward)):
             failed[name] = why
             del functions[name]
     del expected
@@ -201,15 +202,24 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
     return {"times_ms": times, "failed": failed}
 
 
-def fault(function: Function, inputs: Sequence[torch.Tensor], expected: Any) -> str:
-    """Why a contender is left out, or nothing."""
+def fault(function: Function, inputs: Sequence[torch.Tensor], expected: Any, by_row: bool) -> str:
+    """Why a contender is left out, or nothing. by_row: whether each row is compared, or all at once: gradients may be 0."""
     try:
         got = function(*inputs)
         torch.cuda.synchronize()
     except Exception as error:  # whatever a foreign kernel raises
         return " ".join(f"{type(error).__name__}: {error}".split())[:200]
     pairs = [(got, expected)] if isinstance(got, torch.Tensor) else zip(got, expected, strict=True)
-    off = max(float((mine.float() - right.float()).norm() / right.float().norm()) for mine, right in pairs)
+    dim = -1 if by_row else None
+    off = max(
+        float(
+            (
+                torch.linalg.vector_norm(mine.float() - right.float(), dim=dim)
+                / torch.linalg.vector_norm(right.float(), dim=dim)
+            ).max()
+        )
+        for mine, right in pairs
+    )
     return "" if off < TOLERANCE else f"wrong: off by {off:.2g} of the norm"
 
 
@@ -233,12 +243,12 @@ def page(record: dict[str, Any]) -> str:
         lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         for row in of_kind:
             times = {name: statistics.median(seen) for name, seen in row["times_ms"].items()}
-            own = times["reference"]
+            own = times.get("reference", math.nan)  # which compares as no goal reached
             cells = [f"{times[name] / own:.3f}" if name in times else "" for name in names]
             if gluon:
-                cells.append(f"{times['cudnn'] / times['gluon']:.3f}" if "gluon" in times else "")
+                cells.append(f"{times['cudnn'] / times['gluon']:.3f}" if times.keys() >= {"cudnn", "gluon"} else "")
             goals = ", ".join(
-                f"{'✓' if times[name] / own >= least else '✗'} {least:g} × {COLUMNS[name]}"
+                f"{'✓' if times.get(name, math.nan) / own >= least else '✗'} {least:g} × {COLUMNS[name]}"
                 for name, least in row["goals"].items()
             )
             lines.append(f"| {' | '.join([row['title'], f'{own:#.4g}', *cells, goals])} |")
@@ -270,12 +280,22 @@ def main() -> None:
     chosen = [row for row in rows() if not arguments.row or any(part in row.title for part in arguments.row)]
     if not chosen:
         parser.error(f"no row is called {' or '.join(arguments.row)}")
+    if arguments.row and arguments.output is None:
+        parser.error("--row needs --output: the record of this GPU has all rows")
+    if arguments.rounds < 1:
+        parser.error("--rounds: at least 1")
+    if not torch.cuda.is_available():
+        parser.error("this needs a CUDA GPU")
     packages = {}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)
     here = environment()
-    output = arguments.output or ROOT / "benchmarks" / f"peers_{here['gpu'].split()[1].lower()}"
+    model = here["gpu"].lower().removeprefix("nvidia ")
+    output = (
+        arguments.output
+        or ROOT / "benchmarks" / f"peers_{model.split()[0] if model.startswith('h') else model.replace(' ', '_')}"
+    )
     record: dict[str, Any] = {"environment": here, "packages": packages, "rounds": arguments.rounds, "rows": []}
     torch.manual_seed(0)
     for row in chosen:

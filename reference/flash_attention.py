@@ -61,7 +61,8 @@ FORWARD_TILES = {
     (4, 64): Tile(128, 32, 8, 2),
     (4, 128): Tile(128, 32, 8, 2),
 }
-# Without a mask all programs have the same work, and small ones, three of which share a multiprocessor, win: on an H100.
+# Where there is a copy engine. Without a mask all programs have the same work, and small ones, three of which share a
+# multiprocessor, win: on an H100.
 NOT_CAUSAL_TILES = {(2, 64): Tile(64, 128, 4, 2)}
 DQ_TILES = {
     (2, 16): Tile(64, 64, 4, 3),
@@ -443,7 +444,7 @@ class FlashAttention(torch.autograd.Function):
         lse = torch.empty((batch, n_q), dtype=torch.float32, device=q.device)
 
         if o.numel() > 0:
-            tile = tile_of(FORWARD_TILES if is_causal else FORWARD_TILES | NOT_CAUSAL_TILES, q)
+            tile = tile_of(FORWARD_TILES | ({} if is_causal or not has_copy_engine(q) else NOT_CAUSAL_TILES), q)
             q_mem, o_mem = by_tiles(tile.block_m, q, o)
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             with on_device(q):

@@ -14,7 +14,7 @@ once and written once:
 - A longer row is shared by several programs. Each keeps a piece of it in registers, and needs from the others only the
   maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`; where rows are
   not aligned, `softmax_pieces_across_rows_kernel`).
-- Where programs do not run at the same time, as in an interpreter, or where a row has more pieces than a GPU has places, one
+- Where programs do not run at the same time, as in an interpreter, or where a row has too many pieces for a GPU, one
   program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise. That is the
   online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867, Algorithm 3: a sum kept relative to an old maximum is
   rescaled to a new one by exp(m_old − m_new).
@@ -22,8 +22,8 @@ once and written once:
 Why programs that wait for each other do not wait for ever: CUDA promises no order in which programs start, so a program
 takes a number when it starts, and the number says which piece is its own. Pieces are therefore begun in order, and a program
 stores what others need before it waits. So it waits only for programs that run, or for the next ones to start: at most the
-rest of two rows. Those start, because two rows have no more pieces than the GPU has places for programs: four on each
-multiprocessor, whose 65,536 registers are four times those of the largest program.
+rest of a row. These find a place on a multiprocessor, because a row has at most half as many pieces as the GPU has places;
+the other half is for another launch beside this one. Three launches of the longest such rows at once are not provided for.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-PROGRAMS_ON_MULTIPROCESSOR = 4  # at least, of those that share a row
+REGISTERS = 65536  # of a multiprocessor
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 
 
@@ -89,7 +89,9 @@ def softmax_kernel(
 
 @triton.jit
 def packed(x):
-    """x, for the compiler some other x: it would keep 16-bit numbers as float32, in twice the registers, until their next use."""
+    """x, unchanged. The compiler cannot know that, and so keeps 16-bit numbers packed until their next use; it would keep the
+    float32 of their last use, in twice the registers.
+    """
     if x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
     return x
@@ -152,8 +154,9 @@ def softmax_pieces_kernel(x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, piece: t
 def softmax_pieces_across_rows_kernel(
     x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, n_elements, piece: tl.constexpr, max_pieces: tl.constexpr
 ):  # fmt: skip
-    """The same for rows that do not start at multiples of 16 bytes, from which and to which nothing wider than an element
-    can be loaded and stored: here pieces do, one after another through all n_elements, and a row may end in any of them.
+    """The same for rows that do not start at multiples of 16 bytes. Pieces of such rows would be loaded and stored by single
+    elements. So here pieces are aligned, follow each other through all n_elements, and may have the end of one row and the
+    start of the next.
     """
     number = tl.atomic_add(started_ptr, 1, sem="relaxed")
     start = number * piece
@@ -211,23 +214,25 @@ def softmax_two_passes_kernel(x_ptr, y_ptr, n_cols, block: tl.constexpr):
         tl.store(y_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
 
 
-def programs_at_once(x: torch.Tensor) -> int:
-    """How many programs that share rows run at the same time on x's device, at the least; 0 in an interpreter."""
+def programs_at_once(x: torch.Tensor, piece: Piece) -> int:
+    """How many programs with such a piece run at the same time on x's device, at the least; 0 in an interpreter."""
     if not x.is_cuda or triton.knobs.runtime.interpret:
         return 0
-    return PROGRAMS_ON_MULTIPROCESSOR * torch.cuda.get_device_properties(x.device).multi_processor_count
+    on_multiprocessor = min(REGISTERS // (32 * piece.num_warps * piece.maxnreg), 4)
+    return on_multiprocessor * torch.cuda.get_device_properties(x.device).multi_processor_count
 
 
 def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
-    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with more columns than one program has."""
+    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with more columns than a piece has."""
     n_rows, n_cols = x.shape
     across = n_cols % 16 != 0  # Triton knows that rows are aligned if their length is a multiple of 16
     piece = piece or (PIECES_ACROSS_ROWS if across else PIECES)[x.dtype]
     pieces_of_row = triton.cdiv(n_cols, piece.piece) + across
-    if 2 * pieces_of_row > programs_at_once(x):
+    if 2 * pieces_of_row > programs_at_once(x, piece):
         softmax_two_passes_kernel[(n_rows,)](x, y, n_cols, block=LOOP_BLOCK, num_warps=16)
         return
-    max_pieces = triton.next_power_of_2(pieces_of_row)
+    # At least a lane a word. Two lanes of a warp that load one word might see it before and after it is stored, and part.
+    max_pieces = max(32, triton.next_power_of_2(pieces_of_row))
     words = torch.zeros(1 + n_rows * max_pieces, dtype=torch.int64, device=x.device)
     if across:
         softmax_pieces_across_rows_kernel[(triton.cdiv(x.numel(), piece.piece),)](

@@ -3,7 +3,7 @@
     o, lse = forward(q, k, v, is_causal)      one GPU of sm_90; bfloat16 or float16, head_dim 64 or 128
 
 An experiment, no course's kernel: Gluon (`triton.experimental.gluon`) is Triton's lower level, and may change. It shows what
-bounds the reference in plain Triton (`benchmarks/NOTES.md` has the numbers). The steps, each of which can be turned off:
+bounds the reference in plain Triton (`benchmarks/NOTES.md` has the numbers). The steps, of which `ahead` and `turns` can be turned off:
 
 1. **A program is a warp that fetches and two or three groups of four warps that multiply.** The warp asks the copy engine for
    tiles of K and V; barriers in shared memory (mbarriers) say when a tile is there (`ready`) and when all groups are done with
@@ -36,10 +36,13 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from reference.flash_attention import batches_at_once
 
+barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # its name from Triton 3.7 on, and before
+
 LOG2_E = gl.constexpr(1.4426950408889634)
 LOWEST = gl.constexpr(-3.4028234663852886e38)
 ROWS = gl.constexpr(64)  # of a group
 
+DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 # By head_dim: groups, keys of a tile, tiles in shared memory, registers of a thread that multiplies.
 SHAPES = {64: (3, 128, 2, 160), 128: (2, 128, 2, 240)}
 
@@ -189,7 +192,7 @@ def attend(
     acc = acc / gl.convert_layout(row_sum, gl.SliceLayout(1, o_layout))[:, None]
     q.store(acc.to(q_smem.dtype))  # O takes the place of Q, which nobody needs any more
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     o_place = q._reinterpret(o_desc.dtype, o_desc.block_shape, o_desc.layout)
     tma.async_copy_shared_to_global(o_desc, [batch, first_query, 0], o_place)
     queries = first_query + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
@@ -268,11 +271,14 @@ def forward(
     """softmax(q kᵀ / √head_dim) v and the logsumexp of each row of scores.
 
     q: (batch, n_q, head_dim), k, v: (batch, n_k, head_dim), contiguous, bfloat16 or float16, head_dim 64 or 128, n_k ≥ 1;
-    n_q = n_k if is_causal. Returns o like q, lse (batch, n_q) float32. Raises ValueError for another head_dim.
+    n_q = n_k if is_causal. Returns o like q, lse (batch, n_q) float32. Raises ValueError for another head_dim or dtype, and for
+    n_q ≠ n_k if is_causal.
     """
     (batch, n_q, head_dim), n_k = q.shape, k.shape[1]
-    if head_dim not in SHAPES:
-        raise ValueError(f"head_dim must be 64 or 128, not {head_dim}")
+    if head_dim not in SHAPES or q.dtype not in DTYPES:
+        raise ValueError(f"head_dim must be 64 or 128, in 16 bits, not {head_dim} in {q.dtype}")
+    if is_causal and n_q != n_k:
+        raise ValueError(f"a causal mask needs as many queries as keys, not {n_q} and {n_k}")
     groups, block_n, stages, registers = SHAPES[head_dim]
     o = torch.empty_like(q)
     lse = torch.empty((batch, n_q), dtype=torch.float32, device=q.device)
@@ -287,6 +293,5 @@ def forward(
 
 
 def _descriptor(x: torch.Tensor, rows: int) -> TensorDescriptor:
-    dtype = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}[x.dtype]
     block = [1, rows, x.shape[-1]]
-    return TensorDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))
+    return TensorDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, DTYPES[x.dtype]))

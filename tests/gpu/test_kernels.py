@@ -19,6 +19,8 @@ LONG = [
     (3, 70001, torch.float32),
     (4, 33000, torch.float32),
     (1, 32769, torch.float32),
+    (5, 65536, torch.float32),
+    (5, 65536, torch.float16),
     (2, 5_000_001, torch.float32),  # more pieces than a GPU has places: two passes
     (5, 40007, torch.bfloat16),
     (33, 262144, torch.bfloat16),
