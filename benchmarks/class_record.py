@@ -100,7 +100,6 @@ def broken(own: Path, turn: int) -> None:
 
 def graded(handins: Path, run: Path, options: Options) -> dict[str, dict[str, Any]]:
     """Grade a class, or what is left of it. Returns the facts of each hand-in by student."""
-    os.environ["PYTHONPATH"] = str(ROOT)
     if not run.exists():
         new = [sys.executable, "-m", "grader", "class", "new", str(run), "--from", str(handins), "--seed", "1"]
         subprocess.run(new, check=True, stdout=sys.stderr)
@@ -227,6 +226,7 @@ def main() -> None:
     chosen = parser.parse_args()
     path = chosen.output.with_suffix(".json")
     if not chosen.render:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # of every grading
         with tempfile.TemporaryDirectory() as scratch:
             record = measure(chosen.work or Path(scratch), chosen.count, chosen.one, not chosen.no_ahead)
         path.write_text(text_of(record, "class_record"), encoding="utf-8")

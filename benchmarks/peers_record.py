@@ -28,18 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.records import ROOT, text_of
 from benchmarks.speed_record import environment
+from benchmarks.try_variants import WIPE_BYTES, timed
 from benchmarks.variants import gluon_attention
+from grader.problem import load_beside
 from reference.flash_attention import flash_attention
 from reference.softmax import softmax
 
 ROUNDS = 15
-WIPE_BYTES = 256 << 20
-LAUNCH_CYCLES = 2_000_000  # a millisecond: as long as the slowest launch, of autograd's functions
 TOLERANCE = 0.02  # of the norm, in 16 bits
 PACKAGES = ("quack-kernels", "liger-kernel", "flash-attn-4")
 COLUMNS = {
@@ -98,11 +96,12 @@ def rows() -> Iterator[Row]:
 
 
 def softmax_contenders() -> dict[str, Function]:
+    eager = baselines_of("softmax").eager
     found: dict[str, Function] = {
         "reference": softmax,
         "copy": torch.clone,
-        "eager": partial(torch.softmax, dim=-1),
-        "compile": torch.compile(partial(torch.softmax, dim=-1), dynamic=False),
+        "eager": eager,
+        "compile": torch.compile(eager, dynamic=False),
     }
     with suppress(ImportError):
         from liger_kernel.ops.softmax import LigerSoftmaxFunction
@@ -117,16 +116,17 @@ def softmax_contenders() -> dict[str, Function]:
 
 def attention_contenders(row: Row) -> dict[str, Function]:
     """Functions of q, k, v: (batch, n, head_dim). Naive PyTorch, which keeps all scores, takes part where they are few."""
+    baselines = baselines_of("flash_attention")
+    eager = partial(baselines.eager, is_causal=row.causal)
     found: dict[str, Function] = {
         "reference": partial(flash_attention, is_causal=row.causal),
-        "flash": partial(sdpa, SDPBackend.FLASH_ATTENTION, row.causal),
-        "cudnn": partial(sdpa, SDPBackend.CUDNN_ATTENTION, row.causal),
+        "flash": partial(baselines.sdpa_flash, is_causal=row.causal),
+        "cudnn": partial(baselines.sdpa_cudnn, is_causal=row.causal),
     }
     if row.kind == "forward":
         found["gluon"] = partial(gluon, row.causal)
     if row.shape[1] <= 4096:
-        found["eager"] = partial(naive, row.causal)
-        found["compile"] = torch.compile(partial(naive, row.causal), dynamic=False)
+        found |= {"eager": eager, "compile": torch.compile(eager, dynamic=False)}
     with suppress(ImportError):
         from flash_attn.cute import flash_attn_func
 
@@ -134,19 +134,9 @@ def attention_contenders(row: Row) -> dict[str, Function]:
     return found
 
 
-def sdpa(backend: SDPBackend, causal: bool, *qkv: torch.Tensor) -> torch.Tensor:
-    with sdpa_kernel(backend):
-        o: torch.Tensor = scaled_dot_product_attention(*(one.unsqueeze(1) for one in qkv), is_causal=causal)
-    return o.squeeze(1)
-
-
-def naive(causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    scores = q @ k.mT / q.shape[-1] ** 0.5
-    if causal:
-        scores = scores.masked_fill(
-            torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1), -torch.inf
-        )
-    return torch.softmax(scores, -1) @ v
+def baselines_of(assignment: str) -> Any:
+    """The module with the course's baselines."""
+    return load_beside(str(ROOT / "assignments" / assignment / "problem.toml"), "baselines.py")
 
 
 def gluon(causal: bool, *qkv: torch.Tensor) -> torch.Tensor:
@@ -191,14 +181,7 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
     for number in range(rounds):
         inputs = sets[number % 2]
         for name, function in functions.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            wipe.zero_()
-            torch.cuda._sleep(LAUNCH_CYCLES)
-            start.record()
-            function(*inputs)
-            end.record()
-            torch.cuda.synchronize()
-            times[name].append(round(start.elapsed_time(end), 5))
+            times[name].append(round(timed(function, inputs, wipe) * 1e3, 5))
     return {"times_ms": times, "failed": failed}
 
 

@@ -14,7 +14,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from benchmarks.variants import attention, elementwise
 from reference import flash_attention as reference
 
 WIPE_BYTES = 256 << 20
-LAUNCH_CYCLES = 1_000_000  # half a millisecond
+LAUNCH_CYCLES = 2_000_000  # a millisecond: as long as the slowest launch, of autograd's functions
 PROCESSES = 14  # that compile at once
 ATTENTION = [(48, 4096, 64), (16, 16384, 64), (64, 4096, 128)]  # batch, tokens, head_dim
 FEW = (2, 16)  # batches of 1024 tokens: far too little for a large GPU, and nearly enough
@@ -199,14 +199,7 @@ def compare(
         for label, function in runners.items():
             if number > 3 and label not in others and statistics.median(times[label]) > 1.25 * fastest:
                 continue
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            wipe.zero_()
-            torch.cuda._sleep(LAUNCH_CYCLES)  # until the processor has launched what is timed
-            start.record()
-            function(*arguments)
-            end.record()
-            torch.cuda.synchronize()
-            times[label].append(start.elapsed_time(end) / 1e3)
+            times[label].append(timed(function, arguments, wipe))
     order = sorted(times, key=lambda label: statistics.median(times[label]))
     print(f"== {name}: {len(variants)} variants, {len(wrong)} left out")
     for label in [*others, *[label for label in order if label not in others][:best]]:
@@ -215,6 +208,18 @@ def compare(
     for label, why in wrong.items():
         print(f"   left out: {label}: {why}"[:160])
     sys.stdout.flush()
+
+
+def timed(function: Callable[..., Any], arguments: Sequence[Any], wipe: torch.Tensor) -> float:
+    """Seconds of a call on the GPU, between two events, behind an L2 cache full of `wipe`."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    wipe.zero_()
+    torch.cuda._sleep(LAUNCH_CYCLES)  # until the processor has launched what is timed
+    start.record()
+    function(*arguments)
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 def verdict(function: Callable[..., Any], arguments: tuple[Any, ...], expected: Any) -> str:

@@ -218,6 +218,7 @@ def programs_at_once(x: torch.Tensor, piece: Piece) -> int:
     """How many programs with such a piece run at the same time on x's device, at the least; 0 in an interpreter."""
     if not x.is_cuda or triton.knobs.runtime.interpret:
         return 0
+    # By registers, and no more than four: longer rows than these have places for were not tried.
     on_multiprocessor = min(REGISTERS // (32 * piece.num_warps * piece.maxnreg), 4)
     return on_multiprocessor * torch.cuda.get_device_properties(x.device).multi_processor_count
 

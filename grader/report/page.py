@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import html
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from grader.report.model import (
     AssignmentResult,
@@ -119,10 +118,8 @@ def _listed(rows: Sequence[Sequence[str]]) -> Markup:
 
 
 def _escaped(value: object) -> str:
-    """A value as Jinja2 escapes it, in a third of the time."""
-    if not isinstance(value, str):
-        return str(value)
-    return html.escape(shown(value), quote=False).replace('"', "&#34;").replace("'", "&#39;")
+    """A value as a template would write it."""
+    return str(escape(_finalized(value)))
 
 
 def _finalized(value: Any) -> Any:

@@ -130,6 +130,7 @@ class DockerSandbox:
             "environment": environment | (gpu.environment if gpu else {}),
             "labels": {
                 RUN_LABEL: name,
+                # A judge that waits does so for a whole grading, and then grades.
                 DEADLINE_LABEL: str(int(time.time() + RUN_LIMIT_S * (3 if waits else 1) + STOP_LIMIT_S)),
                 OWNER_LABEL: f"{socket.gethostname()} {owner.pid} {owner.create_time()}",
             },

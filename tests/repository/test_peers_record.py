@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ RECORDS = sorted((ROOT / "benchmarks").glob("peers_*.json"))
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_the_page_has_the_records_numbers(path) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_has_the_records_numbers(path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     assert peers_record.page(record) == path.with_suffix(".md").read_text(encoding="utf-8")
     assert [row["title"] for row in record["rows"]] == [row.title for row in peers_record.rows()]
