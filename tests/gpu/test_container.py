@@ -1,14 +1,23 @@
-"""A grading in a container on a GPU ends as it does on the host: outcomes, points and bands. `make gpu-docker` runs this."""
+"""A grading in a container on a GPU, and a class, end as on the host: outcomes, points and bands. `make gpu-docker` runs this."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conftest import ROOT, Ran, Running
+from grader.classroom.folder import RunFolder
+from grader.report.json_file import REPORT, read_report
+from grader.report.model import Report
+from tests.conftest import IMPORTS, ROOT, Ran, Running
 from tests.support import containers
 from tests.support.corpus import Entry
 
@@ -65,12 +74,11 @@ def grade(submission: Path, folder: Path, *words: str) -> Ran:
     return Running(folder, [str(submission), "--seed", SEED, *only, *words]).finish(600)
 
 
-def found(ran: Ran) -> dict[str, object]:
+def found(report: Report | None) -> dict[str, object]:
     """What must not depend on the place: each case's outcome, each part's points, each band that is reached."""
-    assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
-    assert ran.report is not None
-    assert ran.report.infra_errors == ()
-    parts = [(f"{one.name} {part.name}", part) for one in ran.report.assignments for part in one.parts]
+    assert report is not None
+    assert report.infra_errors == ()
+    parts = [(f"{one.name} {part.name}", part) for one in report.assignments for part in one.parts]
     told: dict[str, object] = {f"{name} {case.name}": case.outcome for name, part in parts for case in part.cases}
     told |= {f"{name} points": part.points.earned for name, part in parts}
     for name, part in parts:
@@ -98,9 +106,10 @@ def test_a_grading_in_a_container_ends_as_on_the_host(make: Callable[[Path], Pat
     container = grade(submission, tmp_path / "container", "--sandbox", "docker", "--image", containers.IMAGE)
     for ran in (host, container):
         print(line(make.__name__, ran))
+        assert (ran.code, ran.left) == (0, []), ran.errors + ran.output
     assert container.report is not None
     assert container.report.isolation.sandbox == "docker"
-    assert found(container) == found(host)
+    assert found(container.report) == found(host.report)
     assert containers.left() == []
 
 
@@ -112,3 +121,49 @@ def test_a_hostile_submission_finds_nothing_in_a_container(tmp_path: Path) -> No
     assert ran.report is not None
     assert (ran.report.score.earned, ran.left, containers.left()) == (0, [], [])
     assert ran.case("softmax", "1x7").message.endswith("found []")
+
+
+def test_a_class_in_containers_ends_as_on_the_host(tmp_path: Path) -> None:
+    """Each hand-in but the first has its judge waiting, in a container of its own, while the one before is graded."""
+    handins = tmp_path / "handins"
+    for make in (wrong, broken, hostile, wrong, broken, hostile):
+        own = handins / f"{len(list(handins.glob('*')))}-{make.__name__}"
+        own.mkdir(parents=True)
+        own.joinpath("README.md").write_text(f"The answer of {own.name}.\n")  # no two hand-ins are alike
+        scratch = tmp_path / f"scratch-{own.name}"
+        scratch.mkdir()
+        shutil.copytree(make(scratch), own, dirs_exist_ok=True)
+    graded = {name: graded_class(tmp_path / name, handins, name) for name in ("host", "docker")}
+    assert {name: found(report) for name, report in graded["docker"].items()} == {
+        name: found(report) for name, report in graded["host"].items()
+    }
+    assert {report.isolation.sandbox for report in graded["docker"].values()} == {"docker"}
+    for name in ("2-hostile", "5-hostile"):
+        told = [case.message for _, part in graded["docker"][name].parts for case in part.cases]
+        assert any(one.endswith("found []") for one in told), told
+    assert containers.left() == []
+
+
+def graded_class(run: Path, handins: Path, sandbox: str) -> dict[str, Report]:
+    """Grade a class of softmax on this GPU. Returns the report of each student, and prints what a hand-in took."""
+    image = ["--image", containers.IMAGE] if sandbox == "docker" else []
+    new = ["--from", str(handins), "--assignment", "softmax", "--seed", SEED, "--sandbox", sandbox, *image]
+    taken = 0.0
+    for words in (["new", str(run), *new], ["run", str(run)]):
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "grader", "class", *words],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": IMPORTS},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        taken = time.monotonic() - began
+    folder = RunFolder(run)
+    attempts = {one.key: folder.attempts(one.handin) for one in folder.students().students}
+    assert {len(own) for own in attempts.values()} == {1}
+    seconds = [(one.ended - one.started).total_seconds() for own in attempts.values() for one in own]
+    print(
+        f"class in {sandbox}: {taken / len(seconds):.1f} s a hand-in, of which in gradings {statistics.mean(seconds):.1f}"
+    )
+    return {name: read_report(path / REPORT) for name, own in attempts.items() for path in own.values()}
