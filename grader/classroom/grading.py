@@ -37,11 +37,12 @@ MAX_FAULT = 500
 LAST_BYTES = 8000
 FAULT = "infra_error: "
 CLEANUP_LIMIT_S = 120
-# Runs a program that is killed as soon as the starting process ends (PR_SET_PDEATHSIG, prctl(2)).
+# Runs a program on some cores that is killed as soon as the starting process ends (PR_SET_PDEATHSIG, prctl(2)).
 LEASH = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])
+if sys.argv[2]: os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
+if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 """
 
 # Makes the command of a grading from the hand-in's folder, a folder for the report, a GPU's UUID (None: the CPU), and
@@ -96,6 +97,7 @@ class Grading:
         holds: descriptors of further locks, which the process holds until its end.
         limit_s: seconds of the whole grading, from `begin`.
         waits: whether the process waits for `begin` before it uses the GPU; otherwise it begins at once.
+        cores: the numbers of the cores that the process may use; empty: all of this process.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Grading:
         limit_s: float = LIMIT_S,
         *,
         waits: bool = False,
+        cores: Sequence[int] = (),
     ) -> None:
         self.task = task
         self.place = place
@@ -124,7 +127,7 @@ class Grading:
         self.draft = Path(tempfile.mkdtemp(prefix=f".attempt.{self._number}-", dir=self._attempts))
         try:
             words = command(self._handin, self.draft, gpu, waits)
-            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), waits)
+            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), cores, waits)
         except BaseException:
             remove(self.draft)
             raise
@@ -235,11 +238,13 @@ class Grading:
             os.killpg(self._process.pid, number)
 
 
-def _start(words: Sequence[str], output: Path, holds: Sequence[int], waits: bool) -> subprocess.Popen[bytes]:
+def _start(
+    words: Sequence[str], output: Path, holds: Sequence[int], cores: Sequence[int], waits: bool
+) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
     with output.open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *words],
+            [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), ",".join(map(str, cores)), *words],
             stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
             bufsize=0,
             stdout=file,

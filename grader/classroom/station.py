@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from grader.classroom.grading import Grading
@@ -21,6 +22,7 @@ class Station:
     Args:
         gpu: None for the CPU.
         locks: the folder of the locks of GPUs; None for the machine's.
+        cores: the numbers of the cores for its gradings; all that this process has if empty.
 
     Attributes:
         grading: the current grading; None if the station is free.
@@ -30,8 +32,9 @@ class Station:
         waits: whether another run on this machine held the GPU at the last call of `lock`.
     """
 
-    def __init__(self, gpu: Gpu | None, locks: Path | None = None) -> None:
+    def __init__(self, gpu: Gpu | None, locks: Path | None = None, cores: Sequence[int] = ()) -> None:
         self.gpu = gpu
+        self.cores = cores
         self.name = gpu.uuid if gpu else "cpu"
         self.place = f"{socket.gethostname()} {self.name}"
         self.grading: Grading | None = None
@@ -83,4 +86,30 @@ def stations(run: Run, found: Sequence[Gpu], wanted: Sequence[str], locks: Path 
             "run.json says that this class is graded on a GPU, and this machine has none; see `grader doctor`"
         )
     chosen = [gpu for gpu in found if not wanted or gpu.uuid in wanted]
-    return [Station(gpu, locks) for gpu in chosen] or [Station(None)]
+    shares = shares_of_cores(os.sched_getaffinity(0), len(chosen))
+    return [Station(gpu, locks, cores) for gpu, cores in zip(chosen, shares, strict=True)] or [Station(None)]
+
+
+def shares_of_cores(cores: Iterable[int], count: int) -> list[list[int]]:
+    """Divide the cores of this process among `count` stations, so that no grading slows one on another GPU.
+
+    Threads of one physical core, and cores of one processor, stay together. Shares are empty where there are fewer than
+    two cores for each station.
+    """
+    ordered = sorted(cores, key=_place_of_core)
+    if len(ordered) < 2 * count:
+        return [[] for _ in range(count)]
+    return [ordered[len(ordered) * n // count : len(ordered) * (n + 1) // count] for n in range(count)]
+
+
+def _place_of_core(core: int) -> tuple[int, int, int]:
+    """The numbers of the processor and the physical core, as Linux has them (sysfs, `topology`), and the core's own."""
+    folder = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
+    try:
+        return (
+            int(folder.joinpath("physical_package_id").read_text()),
+            int(folder.joinpath("core_id").read_text()),
+            core,
+        )
+    except (OSError, ValueError):
+        return 0, core, core

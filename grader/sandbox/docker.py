@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -67,7 +67,7 @@ class DockerSandbox:
         try:
             info, self._image = engine.in_time("look at the daemon", lambda: look_at(self._client, place.image))
             self.limits = limits(place, info)
-            options = self._create_options(choose_gpu(place, self._image.labels, info), place.waits)
+            options = self._create_options(choose_gpu(place, self._image.labels, info), place.waits, own_cores(info))
             self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
         except BaseException:
             self._client.close()
@@ -107,7 +107,7 @@ class DockerSandbox:
         later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
         at_last(self._hang_up)
 
-    def _create_options(self, gpu: engine.Gpu | None, waits: bool) -> dict[str, Any]:
+    def _create_options(self, gpu: engine.Gpu | None, waits: bool, cores: Sequence[int]) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, "isolated", "docker"]
         command += ["waits"] if waits else []
@@ -140,6 +140,7 @@ class DockerSandbox:
                 mem_limit=memory,
                 memswap_limit=memory,
                 nano_cpus=int(self.limits.cpus * 1e9),
+                cpuset_cpus=",".join(map(str, cores)),
                 ulimits=[Ulimit(name=name, soft=limit, hard=limit) for name, limit in most.items()],
                 ipc_mode="private",
                 shm_size=64 << 20,
@@ -263,11 +264,18 @@ def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
     """The container's limits on the daemon's machine. `info`: the daemon's description of itself."""
     memory = float(info.get("MemTotal") or 0) / 2**30
     most = round(max(memory * SHARE_OF_MEMORY, 2.0), 1)
+    count = int(info.get("NCPU") or os.cpu_count() or 1)
     return ContainerLimits(
         memory_gib=min(place.memory_gib or most, max(memory, 2.0)),
-        cpus=min(place.cpus or float("inf"), float(info.get("NCPU") or os.cpu_count() or 1)),
-        pids=PIDS + PIDS_PER_CPU * int(info.get("NCPU") or os.cpu_count() or 1),
+        cpus=min(place.cpus or float("inf"), float(len(own_cores(info)) or count)),
+        pids=PIDS + PIDS_PER_CPU * count,
     )
+
+
+def own_cores(info: dict[str, Any]) -> list[int]:
+    """The cores of this process where they are some of the daemon's (`taskset`, Slurm); empty: all, or another machine's."""
+    own = sorted(os.sched_getaffinity(0))
+    return own if info.get("NCPU") == os.cpu_count() != len(own) else []
 
 
 def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> engine.Gpu | None:

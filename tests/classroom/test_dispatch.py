@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter
@@ -408,6 +409,19 @@ def test_a_grading_does_not_count_its_wait(room: Room) -> None:
     assert [handin for handin, _ in made.prepared] == [made.handin("bob")]
     (first,), (second,) = made.attempts("alice"), made.attempts("bob")
     assert second.started >= first.ended
+
+
+def test_each_gpu_has_cores_of_its_own(room: Room) -> None:
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    made = room.make({f"s{n}": f"true {n}; grep list: /proc/self/status > $notes/$gpu; graded" for n in range(8)})
+    dispatch = room.dispatch(made, gpus=len(cores))
+    dispatch.stations = [
+        Station(one.gpu, room.folder, [core]) for one, core in zip(dispatch.stations, cores, strict=True)
+    ]
+    dispatch.run()
+    assert [made.notes.joinpath(one.name).read_text().split()[1] for one in dispatch.stations] == [
+        str(core) for core in cores
+    ]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,20 @@ def test_endings(scripted: Make, script: str, code: int, fault: str) -> None:
     assert attempt.started < attempt.ended
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("cores", [[], [max(os.sched_getaffinity(0))]])
+def test_a_grading_keeps_to_its_cores(scripted: Make, waits: bool, cores: list[int]) -> None:
+    made = scripted("grep list: /proc/self/status > $notes/status; graded")
+    grading = start(made, cores=cores, waits=waits)
+    if waits:
+        grading.begin()
+    assert result(grading)[0].fault == ""
+    grading.discard()
+    own = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Cpus_allowed_list:")]
+    seen = made.notes.joinpath("status").read_text().splitlines()
+    assert seen[0] == (f"Cpus_allowed_list:\t{cores[0]}" if cores else own[0])
+
+
 def test_a_hand_in_that_cannot_be_graded_has_its_reason(scripted: Make) -> None:
     attempt, found = result(start(scripted("echo 'x: is empty'; exit 2")), "x: is empty; expected double.py")
     assert (attempt.exit_code, attempt.fault, found) == (2, "x: is empty; expected double.py", None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
 from grader.classroom.model import Run
-from grader.classroom.station import Station, stations
+from grader.classroom.station import Station, shares_of_cores, stations
 from grader.nvidia import Gpu
 from grader.sandbox.base import InfraError, UsageError
 from tests.support.gradings import AT
@@ -48,6 +49,27 @@ def test_a_machine_has_its_gpus_or_its_cpu(device: str, found: list[Gpu], wanted
 def test_what_is_not_here(device: str, found: list[Gpu], wanted: list[str], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         stations(a_run(device), found, wanted)
+
+
+def test_gpus_share_the_cores_of_this_process() -> None:
+    cores = range(5000, 5032)  # no machine's: sysfs says nothing of them
+    assert shares_of_cores(cores, 1) == [[*cores]]
+    assert shares_of_cores(cores, 2) == [[*range(5000, 5016)], [*range(5016, 5032)]]
+    for count in range(1, 17):
+        shares = shares_of_cores(cores, count)
+        assert len(shares) == count
+        assert sorted(core for share in shares for core in share) == [*cores]
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert shares_of_cores(cores, 17) == [[]] * 17, "a core for each is not enough for a judge and its workers"
+
+
+def test_stations_have_different_cores() -> None:
+    own = os.sched_getaffinity(0)
+    found = [Gpu(f"GPU-{number}", "H100") for number in range(max(len(own) // 2, 1))]
+    made = stations(a_run(), found, [])
+    if len(own) > 1:
+        assert sorted(core for one in made for core in one.cores) == sorted(own)
+    assert [one.cores for one in stations(a_run(), [*found, *found, ONE], [])] == [[]] * (2 * len(found) + 1)
 
 
 def test_two_runs_of_a_machine_do_not_meet_on_a_gpu(tmp_path: Path) -> None:

@@ -99,6 +99,22 @@ def test_the_container_is_as_closed_as_it_can_be(start: Start) -> None:
     assert running.finish(limit_s=30).left == []
 
 
+def test_a_container_has_the_cores_of_whoever_starts_it(start: Start) -> None:
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(own)})
+    try:
+        running = start(HANGS)
+    finally:
+        os.sched_setaffinity(0, own)
+    (name,) = running.containers()
+    host = containers.client().api.inspect_container(name)["HostConfig"]
+    assert (host["CpusetCpus"], host["NanoCpus"]) == (str(max(own)), 1_000_000_000)
+    _, seen = containers.client().containers.get(name).exec_run(["nproc"])
+    assert seen.strip() == b"1"
+    running.signal(2)
+    assert running.finish(limit_s=30).left == []
+
+
 def test_a_stale_image_is_not_used(course: Course, start: Start, tmp_path: Path) -> None:
     assert start(RIGHT).finish().code == 0
     other = Course(tmp_path / "other")
