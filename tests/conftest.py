@@ -32,6 +32,10 @@ from tests.support import containers
 if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes use the folder of the pytest that started them
     os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="pytest-grader-")
     atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
+# Whatever the environment says: without bytecode each process of pytest, each judge and each worker compiles all modules anew, which
+# is a fifth of the quick suite.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 TEMPORARY = Path(os.environ["PYTEST_DEBUG_TEMPROOT"])
 TEMPORARY.chmod(0o711)
 os.environ["XDG_STATE_HOME"] = str(TEMPORARY / "state")  # not this user's: what an image was once is remembered there

@@ -24,7 +24,8 @@ import torch
 
 from grader.assignment import Scale
 
-CHUNK = 2**25
+CHUNK = 2**25  # elements of a slice, at most, unless a row has more
+LOOK = 2**20  # of a slice of what is probably wrong
 TINY = 1e-30
 
 
@@ -96,13 +97,20 @@ def differences(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, 
 
 
 def _chunks(
-    function: Callable[..., torch.Tensor], got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale
+    function: Callable[..., torch.Tensor],
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    scale: torch.Tensor,
+    kind: Scale,
+    size: int = 0,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Apply `function` to slices along dimension 0, so that memory stays bounded for outputs of billions of elements."""
+    """Apply `function` to slices along dimension 0, so that memory stays bounded for outputs of billions of elements. `size`:
+    of a slice, CHUNK if 0.
+    """
     if expected.ndim == 0:
         got, expected = got.reshape(1), expected.reshape(1)
         scale = scale.reshape(1) if kind == "row" else scale
-    rows = max(1, CHUNK * expected.shape[0] // max(1, expected.numel()))
+    rows = max(1, (size or CHUNK) * expected.shape[0] // max(1, expected.numel()))
     for start in range(0, expected.shape[0], rows):
         part = slice(start, start + rows)
         yield part, function(got[part], expected[part], scale[part] if kind == "row" else scale, kind)
@@ -123,6 +131,13 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
         if math.isfinite(worst) and math.isfinite(norm):
             break
     return Errors(worst, norm / math.sqrt(expected.numel()))
+
+
+def is_within(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale, limit: Errors) -> bool:
+    """Whether an output's errors are within a limit. The first slice with a larger error settles it."""
+    slices = _chunks(relative_errors, got, expected, scale, kind, size=LOOK)
+    within_worst = all(bool((error <= limit.worst).all()) for _, error in slices)
+    return within_worst and measure(got, expected, scale, kind).within(limit)
 
 
 def _extremes(error: torch.Tensor) -> torch.Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.overrides import TorchFunctionMode
 
 from grader.verdict import tolerance
-from grader.verdict.tolerance import Errors, beyond, budget, measure, relative_errors, scales
+from grader.verdict.tolerance import Errors, beyond, budget, is_within, measure, relative_errors, scales
 
 INF, NAN = math.inf, math.nan
 ONE = torch.tensor(1.0, dtype=torch.float64)
@@ -170,6 +172,41 @@ def test_chunks_change_neither_the_errors_nor_the_elements_beyond_a_limit(
     got[5, 1, 2], got[22, 2, 3] = NAN, INF
     whole[7, 0, 0], whole[5, 1, 2], whole[22, 2, 3] = 0, INF, INF
     assert torch.equal(beyond(got, expected, scale, kind, limit), whole > limit)
+
+
+class Differences(TorchFunctionMode):
+    """Notes the elements of each subtraction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.sub:
+            self.sizes.append(args[0].numel())
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", ["element", "row", "all"])
+def test_within_is_known_from_slices_as_from_all(kind: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    expected = torch.randn(5, tolerance.LOOK // 2, generator=generator, dtype=torch.float64)  # slices of two rows
+    scale = scales({"y": expected}, {"y": kind}, 1.0)["y"]
+    got = expected + 0.01 * torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    for first, last in [(0.0, 0.0), (0.0, 5.0), (5.0, 0.0), (0.0, NAN)]:
+        one = got.clone()
+        one[0, 0] += first
+        one[-1, -1] += last
+        errors = measure(one, expected, scale, kind)
+        for limit in (errors, Errors(errors.worst, errors.rms / 2), Errors(errors.worst / 2, errors.rms), Errors(1, 1)):
+            assert is_within(one, expected, scale, kind, limit) == errors.within(limit), (first, last, limit)
+
+
+def test_what_is_wrong_at_its_beginning_is_not_looked_at_to_its_end() -> None:
+    right = torch.ones(5, tolerance.LOOK // 2, dtype=torch.float64)
+    with Differences() as seen:
+        assert not is_within(torch.zeros_like(right), right, ONE, "element", Errors(0.1, 0.1))
+    assert seen.sizes == [tolerance.LOOK]
 
 
 def test_a_chunk_holds_no_more_elements_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
