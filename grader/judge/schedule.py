@@ -30,7 +30,7 @@ from grader.judge.standing import Standing
 from grader.judge.trial import Trials
 from grader.problem import Params, Problem
 
-GIB_PER_SPARE = 8.0  # free GPU memory per reserved worker; a worker's context takes half a GiB
+GIB_PER_RESERVED = 8.0  # free GPU memory per reserved worker; a worker's context takes half a GiB
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Schedule:
             count = max(len(own), any(work.place.assignment is assignment for work in alone))
             wanted += [(assignment.name, gradients)] * count
         with suppress(RuntimeError, MemoryError):  # no GPU memory at this moment: workers start on demand
-            spares = max(1, int(self.run.free_gib() / GIB_PER_SPARE))
+            spares = max(1, int(self.run.free_gib() / GIB_PER_RESERVED))
             self.crew.prepare_races(wanted[: min(self.run.lane_count, spares)])
 
     @property
