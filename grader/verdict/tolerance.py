@@ -109,11 +109,10 @@ def _chunks(
     """
     if expected.ndim == 0:
         got, expected = got.reshape(1), expected.reshape(1)
-        scale = scale.reshape(1) if kind == "row" else scale
     rows = max(1, (size or CHUNK) * expected.shape[0] // max(1, expected.numel()))
     for start in range(0, expected.shape[0], rows):
         part = slice(start, start + rows)
-        yield part, function(got[part], expected[part], scale[part] if kind == "row" else scale, kind)
+        yield part, function(got[part], expected[part], scale[part] if scale.ndim > 1 else scale, kind)
 
 
 def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale) -> Errors:
