@@ -38,10 +38,14 @@ LAST_BYTES = 8000
 FAULT = "infra_error: "
 CLEANUP_LIMIT_S = 120
 # Runs a program on some cores that is killed as soon as the starting process ends (PR_SET_PDEATHSIG, prctl(2)).
-LEASH = """\
+LEASH = f"""\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if sys.argv[2]: os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
+try:
+    if sys.argv[2]: os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
+except OSError:
+    print("{FAULT}no core of this GPU's share is left (" + sys.argv[2] + "); a new `grader class run` shares those that are")
+    sys.exit({EXIT_INFRA})
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 """
 

@@ -120,6 +120,13 @@ def test_a_grading_keeps_to_its_cores(scripted: Make, waits: bool, cores: list[i
     assert seen[0] == (f"Cpus_allowed_list:\t{cores[0]}" if cores else own[0])
 
 
+def test_cores_that_are_gone_are_a_fault_of_the_machine(scripted: Make) -> None:
+    gone = os.sysconf("SC_NPROCESSORS_CONF")
+    attempt, found = result(start(scripted("graded"), cores=[gone, gone + 1]))
+    words = f"no core of this GPU's share is left ({gone},{gone + 1}); a new `grader class run` shares those that are"
+    assert (attempt.exit_code, attempt.fault, found) == (3, words, None)
+
+
 def test_a_hand_in_that_cannot_be_graded_has_its_reason(scripted: Make) -> None:
     attempt, found = result(start(scripted("echo 'x: is empty'; exit 2")), "x: is empty; expected double.py")
     assert (attempt.exit_code, attempt.fault, found) == (2, "x: is empty; expected double.py", None)
