@@ -126,7 +126,8 @@ def run(
         float | None, typer.Option(min=1, metavar="N", help="the container's memory (default: 80 % of the machine's)")
     ] = None,
     cpus: Annotated[
-        float | None, typer.Option(min=0.1, metavar="N", help="the container's processors (default: all)")
+        float | None,
+        typer.Option(min=0.1, metavar="N", help="the container's cores (default: all that this command has)"),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", hidden=True, help="use the GPU after a line on standard input has come")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 
 from grader.classroom.grading import Grading
@@ -93,13 +94,15 @@ def stations(run: Run, found: Sequence[Gpu], wanted: Sequence[str], locks: Path 
 def shares_of_cores(cores: Iterable[int], count: int) -> list[list[int]]:
     """Divide the cores of this process among `count` stations, so that no grading slows one on another GPU.
 
-    Threads of one physical core, and cores of one processor, stay together. Shares are empty where there are fewer than
-    two cores for each station.
+    Threads of one physical core stay together, and cores of one processor as far as shares are equal. Shares are empty
+    where there are fewer than two cores for each station.
     """
     ordered = sorted(cores, key=_place_of_core)
-    if len(ordered) < 2 * count:
+    physical = [[*threads] for _, threads in groupby(ordered, lambda core: _place_of_core(core)[:2])]
+    if len(ordered) < 2 * count or len(physical) < count:
         return [[] for _ in range(count)]
-    return [ordered[len(ordered) * n // count : len(ordered) * (n + 1) // count] for n in range(count)]
+    total = len(physical)
+    return [[*chain(*physical[total * n // count : total * (n + 1) // count])] for n in range(count)]
 
 
 def _place_of_core(core: int) -> tuple[int, int, int]:
