@@ -172,7 +172,7 @@ def told(found: Differences) -> Iterable[str]:
     for name, count in list(by_case(found.changed).items())[:MAX_CASES]:
         if count > 1:
             yield f"{count} students: {name}"
-    yield f"{len(found.changed)} changed, {found.same} the same; with one attempt there is nothing to compare"
+    yield f"{len(found.changed)} changed, {found.same} the same; students with one attempt are not compared"
 
 
 def _points(points: Points | None) -> str:

@@ -12,6 +12,7 @@ from grader.classroom import gradebook, gradescope
 from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, Grades
 from grader.classroom.sheet import read_sheet
+from grader.report.style import counted
 
 
 class Format(StrEnum):
@@ -78,7 +79,7 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
     shown = said + [Grade(one.student, missing=one.why) for one in every if one not in said]  # whose cells are emptied
     filled = fill(read_sheet(wanted.template), shown, wanted.column)
     write_whole(into, filled.content)
-    return into, [f"{filled.graded} grades written", *notes, *filled.notes]
+    return into, [f"{counted(filled.graded, 'grade')} written", *notes, *filled.notes]
 
 
 def file_names(folder: RunFolder, course: Path) -> gradescope.Names:
@@ -100,7 +101,7 @@ def _counted(grades: Iterable[Grade]) -> list[str]:
             why = one.missing.partition(":")[0] or "nothing of it could be graded"
             missing[why] = missing.get(why, 0) + 1
     reasons = "; ".join(f"{count} without: {why}" for why, count in missing.items())
-    return [f"{graded} students with a grade{f'; {reasons}' if reasons else ''}"]
+    return [f"{counted(graded, 'student')} with a grade{f'; {reasons}' if reasons else ''}"]
 
 
 def _overrides(grades: Iterable[Grade], basis: Basis) -> list[str]:

@@ -44,7 +44,7 @@ ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 try:
     if sys.argv[2]: os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
 except OSError:
-    print("{FAULT}no core of this GPU's share is left (" + sys.argv[2] + "); a new `grader class run` shares those that are")
+    print("{FAULT}no core of this GPU's share is left; a new `grader class run` shares those that are")
     sys.exit({EXIT_INFRA})
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 """

@@ -28,7 +28,7 @@ def test_a_change_names_its_student_its_case_and_both_outcomes(tmp_path: Path) -
         "s0 (First0 Last0): 98 of 100 → 100 of 100 points (attempt 1 → 2)",
         "  Row softmax in Triton: Any number of rows and columns: 0 of 2 → 2 of 2",
         "    1x1: failed → passed",
-        "1 changed, 1 the same; with one attempt there is nothing to compare",  # nobody is compared who was graded once
+        "1 changed, 1 the same; students with one attempt are not compared",  # nobody is compared who was graded once
     ]
 
 
@@ -36,7 +36,7 @@ def test_a_spoilt_attempt_changes_nothing_and_a_decision_does(tmp_path: Path) ->
     made = class_of(tmp_path / "RUN", [GPU])
     student = made.students[0]
     made.attempt(student, WORSE.model_copy(update={"infra_errors": ("a fault",)}), exit_code=3)
-    assert lines(made) == ["0 changed, 0 the same; with one attempt there is nothing to compare"]
+    assert lines(made) == ["0 changed, 0 the same; students with one attempt are not compared"]
     made.attempt(student, WORSE)
     assert lines(made)[0].startswith("s0 (First0 Last0): 100 of 100 → 98 of 100 points (attempt 1 → 3)")
     made.decide(student, "counts", counts="best")
@@ -98,7 +98,7 @@ def test_points_without_another_outcome_are_of_the_course(tmp_path: Path) -> Non
         "s0 (First0 Last0): 100 of 100 → 102 of 102 points (attempt 1 → 2)",
         "  Row softmax in Triton: Any number of rows and columns: 2 of 2 → 4 of 4",
         "    each case ended as before: the course gives other points",
-        "1 changed, 0 the same; with one attempt there is nothing to compare",
+        "1 changed, 0 the same; students with one attempt are not compared",
     ]
 
 
@@ -136,5 +136,5 @@ def test_two_students_of_one_hand_in_are_both_told(tmp_path: Path) -> None:
     assert [one.student.key for one in differences(Grades(made.folder)).changed] == ["ada", "bob"]
     assert lines(made)[-2:] == [
         "2 students: Row softmax in Triton: Any number of rows and columns: 1x1",
-        "2 changed, 0 the same; with one attempt there is nothing to compare",
+        "2 changed, 0 the same; students with one attempt are not compared",
     ]

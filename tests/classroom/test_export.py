@@ -36,7 +36,7 @@ def test_canvas_is_refused_open_points_and_gets_empty_cells_for_the_rest(made: M
     path, notes = export(made.folder, Wanted(wanted.form, wanted.into, wanted.template, without_open=True), ROOT)
     text = path.read_bytes().decode()
     assert text == CANVAS.replace("s0,S,0", "s0,S,100").replace(",S,0", ",S,")
-    assert notes[0] == "1 grades written"
+    assert notes[0] == "1 grade written"
     assert "1 left out, whose points are not all graded" in notes
     assert (tmp_path / "canvas.csv").read_bytes().decode() == CANVAS
 
