@@ -103,6 +103,16 @@ def test_a_misnamed_file_with_a_name_that_no_module_has_is_said(kept: Keep) -> N
     )
 
 
+def test_a_hand_in_without_any_of_the_files_is_kept_and_said(kept: Keep, folder: Path) -> None:
+    found = kept({"readme.txt": b"see you"})
+    assert files(folder / found.handin) == {"readme.txt": b"see you"}
+    assert found.notes == ("there is no softmax.py and no gelu.cu, which counts as not implemented",)
+    assert kept({"readme.txt": b"", "gelu.cu": b""}).notes == ()
+    assert kept({"readme.txt": b"", "lab/softmax.py": b"0" * (MAX_FILE_BYTES + 1)}).notes == (
+        "lab/softmax.py: ignored, larger than 1 MiB",
+    )
+
+
 def test_two_versions_in_folders_are_both_kept(kept: Keep, folder: Path) -> None:
     several = kept({"v1/softmax.py": SOFTMAX, "v2/softmax.py": b"2"})
     assert set(files(folder / several.handin)) == {"v1/softmax.py", "v2/softmax.py"}
