@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -91,28 +91,26 @@ def stations(run: Run, found: Sequence[Gpu], wanted: Sequence[str], locks: Path 
     return [Station(gpu, locks, cores) for gpu, cores in zip(chosen, shares, strict=True)] or [Station(None)]
 
 
-def shares_of_cores(cores: Iterable[int], count: int) -> list[list[int]]:
+def place_of_core(core: int) -> tuple[int, int]:
+    """The numbers of the processor and of the physical core, as Linux has them (sysfs, `topology`)."""
+    folder = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
+    try:
+        return int(folder.joinpath("physical_package_id").read_text()), int(folder.joinpath("core_id").read_text())
+    except (OSError, ValueError):
+        return 0, core
+
+
+def shares_of_cores(
+    cores: Iterable[int], count: int, place_of: Callable[[int], tuple[int, int]] = place_of_core
+) -> list[list[int]]:
     """Divide the cores of this process among `count` stations, so that no grading slows one on another GPU.
 
     Threads of one physical core stay together, and cores of one processor as far as shares are equal. Shares are empty
     where there are fewer than two cores for each station.
     """
-    ordered = sorted(cores, key=_place_of_core)
-    physical = [[*threads] for _, threads in groupby(ordered, lambda core: _place_of_core(core)[:2])]
+    ordered = sorted(cores, key=lambda core: (place_of(core), core))
+    physical = [[*threads] for _, threads in groupby(ordered, place_of)]
     if len(ordered) < 2 * count or len(physical) < count:
         return [[] for _ in range(count)]
     total = len(physical)
     return [[*chain(*physical[total * n // count : total * (n + 1) // count])] for n in range(count)]
-
-
-def _place_of_core(core: int) -> tuple[int, int, int]:
-    """The numbers of the processor and the physical core, as Linux has them (sysfs, `topology`), and the core's own."""
-    folder = Path(f"/sys/devices/system/cpu/cpu{core}/topology")
-    try:
-        return (
-            int(folder.joinpath("physical_package_id").read_text()),
-            int(folder.joinpath("core_id").read_text()),
-            core,
-        )
-    except (OSError, ValueError):
-        return 0, core, core

@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -66,8 +66,9 @@ class DockerSandbox:
         self._client = engine.connect()
         try:
             info, self._image = engine.in_time("look at the daemon", lambda: look_at(self._client, place.image))
-            self.limits = limits(place, info)
-            options = self._create_options(choose_gpu(place, self._image.labels, info), place.waits, own_cores(info))
+            cores = own_cores(info, os.sched_getaffinity(0), os.cpu_count())
+            self.limits = limits(place, info, cores)
+            options = self._create_options(choose_gpu(place, self._image.labels, info), place.waits, cores)
             self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
         except BaseException:
             self._client.close()
@@ -260,22 +261,28 @@ def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
     }
 
 
-def limits(place: Place, info: dict[str, Any]) -> ContainerLimits:
-    """The container's limits on the daemon's machine. `info`: the daemon's description of itself."""
+def limits(place: Place, info: dict[str, Any], cores: Sequence[int]) -> ContainerLimits:
+    """The container's limits on the daemon's machine.
+
+    Args:
+        info: the daemon's description of itself.
+        cores: to which the container is bound; empty if it has all.
+    """
     memory = float(info.get("MemTotal") or 0) / 2**30
     most = round(max(memory * SHARE_OF_MEMORY, 2.0), 1)
     count = int(info.get("NCPU") or os.cpu_count() or 1)
     return ContainerLimits(
         memory_gib=min(place.memory_gib or most, max(memory, 2.0)),
-        cpus=min(place.cpus or float("inf"), float(len(own_cores(info)) or count)),
+        cpus=min(place.cpus or float("inf"), float(len(cores) or count)),
         pids=PIDS + PIDS_PER_CPU * count,
     )
 
 
-def own_cores(info: dict[str, Any]) -> list[int]:
-    """The cores of this process where they are some of the daemon's (`taskset`, Slurm); empty: all, or another machine's."""
-    own = sorted(os.sched_getaffinity(0))
-    return own if info.get("NCPU") == os.cpu_count() != len(own) else []
+def own_cores(info: dict[str, Any], own: Collection[int], count: int | None) -> list[int]:
+    """`own`, the cores of this process, where they are some of the daemon's (`taskset`, Slurm); empty: all, or another
+    machine's. `count`: of this machine's cores.
+    """
+    return sorted(own) if info.get("NCPU") == count != len(own) else []
 
 
 def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> engine.Gpu | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from grader.classroom import station
 from grader.classroom.model import Run
 from grader.classroom.station import Station, shares_of_cores, stations
 from grader.nvidia import Gpu
@@ -64,19 +63,18 @@ def test_gpus_share_the_cores_of_this_process() -> None:
     assert shares_of_cores(cores, 17) == [[]] * 17, "a core for each is not enough for a judge and its workers"
 
 
-def test_no_two_gpus_share_a_physical_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        station, "_place_of_core", lambda core: (core % 16 // 8, core % 8, core)
-    )  # 2 processors, 16 cores
+def test_no_two_gpus_share_a_physical_core() -> None:
+    def of_sixteen(core: int) -> tuple[int, int]:
+        return core % 16 // 8, core % 8  # two processors with eight cores of two threads each
+
     for count in range(1, 17):
-        shares = shares_of_cores(range(32), count)
+        shares = shares_of_cores(range(32), count, of_sixteen)
         assert sorted(core for share in shares for core in share) == [*range(32)]
         physical = [{core % 16 for core in share} for share in shares]
         assert sum(map(len, physical)) == 16
         assert max(map(len, physical)) - min(map(len, physical)) <= 1
-    assert shares_of_cores([0, 16, 1, 17], 3) == [[]] * 3
-    monkeypatch.setattr(station, "_place_of_core", lambda core: (0, core // 8, core))  # eight threads a core
-    assert shares_of_cores(range(8), 2) == [[]] * 2
+    assert shares_of_cores([0, 16, 1, 17], 3, of_sixteen) == [[]] * 3
+    assert shares_of_cores(range(8), 2, lambda core: (0, core // 8)) == [[]] * 2, "eight threads of one core"
 
 
 def test_stations_have_different_cores() -> None:
