@@ -16,6 +16,7 @@ from grader.classroom.grades import Grade, number
 from grader.classroom.model import Student
 from grader.classroom.people import folded, name_of, shown
 from grader.classroom.sheet import Row, Sheet, written
+from grader.report.style import counted, first_of
 
 MAX_NAMED = 5
 # Names that platforms and rosters have for an id, as `Student.ids` may have them without spaces and marks.
@@ -243,10 +244,10 @@ def _filled(
     name = sheet.header[column].strip()
     strangers = [f"{sheet.name}:{row.line}" for row in rows if row.line not in of_row]
     without = [shown(one.student) for one in grades if one.student.key not in lines and one.earned is not None]
-    notes = _notes("rows are of nobody in the class and stay as they are", strangers)
-    notes += _notes("students with a grade have no row", without)
+    notes = _notes("row", "of nobody in the class, left alone", strangers)
+    notes += _notes("student", "with a grade and without a row", without)
     excused = [shown(of_row[line]) for line in sorted(stay & of_row.keys())]
-    notes += _notes(f"students have {' or '.join(map(str.upper, kept))} instead of points, which stays", excused)
+    notes += _notes("student", f"with {' or '.join(map(str.upper, kept))} instead of points, which stays", excused)
     notes += [f"{name!r}: {words}" for words in _other_scale(most, grades)]
     return Filled(sheet.filled(column, cells), sum(map(bool, cells.values())), tuple(notes))
 
@@ -260,11 +261,8 @@ def _other_scale(most: Sequence[str], grades: Sequence[Grade]) -> list[str]:
     return [f"the platform has {', '.join(sorted(platform))} points at most, the class {', '.join(sorted(possible))}"]
 
 
-def _notes(words: str, named: Sequence[str]) -> list[str]:
-    if not named:
-        return []
-    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
-    return [f"{len(named)} {words}: {', '.join(named[:MAX_NAMED])}{more}"]
+def _notes(noun: str, words: str, named: Sequence[str]) -> list[str]:
+    return [f"{counted(len(named), noun)} {words}: {first_of(named, MAX_NAMED)}"] if named else []
 
 
 # Our own --------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_canvas_gets_its_file_back_with_the_grades_alone() -> None:
     )
     assert filled.content == expected.encode()
     assert filled.graded == 3
-    assert filled.notes == ("1 rows are of nobody in the class and stay as they are: canvas.csv:7",)
+    assert filled.notes == ("1 row of nobody in the class, left alone: canvas.csv:7",)
 
 
 def test_who_is_excused_in_canvas_stays_so() -> None:
@@ -92,14 +92,14 @@ def test_who_is_excused_in_canvas_stays_so() -> None:
     excused = CANVAS.replace("alan,CS 1,55", "alan,CS 1,EX").replace("grace,CS 1, 12 ", "grace,CS 1,N/A")
     filled = fill_canvas(parsed(excused.encode(), "canvas.csv"), GRADES, "8123")
     assert [row[5] for row in rows(filled.content)][2:6] == ["87.5", "EX", "0", "N/A"]
-    words = "2 students have EX or N/A instead of points, which stays: alan (Alan Turing), grace (Someone else)"
+    words = "2 students with EX or N/A instead of points, which stays: alan (Alan Turing), grace (Someone else)"
     assert (filled.graded, filled.notes[1]) == (2, words)
 
 
 def test_the_row_of_canvas_that_says_manual_posting_is_nobodys() -> None:
     text = CANVAS.replace('"    Points', ',,,,,Manual Posting,,\r\n"    Points')
     filled = fill_canvas(parsed(text.encode(), "canvas.csv"), GRADES, "8123")
-    assert filled.notes == ("1 rows are of nobody in the class and stay as they are: canvas.csv:8",)
+    assert filled.notes == ("1 row of nobody in the class, left alone: canvas.csv:8",)
     assert rows(filled.content)[1][5] == "Manual Posting"
 
 
@@ -154,7 +154,7 @@ def test_two_students_of_one_name_are_told_apart_by_ids_alone() -> None:
     known = [twins[0], grade("w2", 20, name="Ada Lovelace", ids={"login": "ADA"})]
     filled = fill_canvas(parsed(CANVAS.encode(), "canvas.csv"), known, "8123")
     assert rows(filled.content)[2][5] == "20"
-    assert "1 students with a grade have no row: w1 (Ada Lovelace)" in filled.notes
+    assert "1 student with a grade and without a row: w1 (Ada Lovelace)" in filled.notes
 
 
 def test_a_key_is_a_login_and_no_other_id_and_nothing_is_nobodys_name() -> None:
@@ -177,7 +177,7 @@ def test_moodle_gets_its_file_back_in_any_language(text: str, comma: bool) -> No
         .replace('eve@x.edu,"Submitted for grading",,', 'eve@x.edu,"Submitted for grading",0,')
     )
     assert filled.content == expected.encode()
-    assert filled.notes == ("1 students with a grade have no row: grace (Someone else)",)
+    assert filled.notes == ("1 student with a grade and without a row: grace (Someone else)",)
 
 
 @pytest.mark.parametrize("column", ["Grade", "5"])
