@@ -234,10 +234,11 @@ def submit_(
         console.print("nothing else is left to submit")
     elif done.job:
         console.print(
-            f"job {done.job}: {done.handins} hand-ins; `grader class status {run}` says how far it is", soft_wrap=True
+            f"job {done.job}: {counted(done.handins, 'hand-in')}; `grader class status {run}` says how far it is",
+            soft_wrap=True,
         )
     else:
-        console.print(f"{done.batch}: {done.handins} hand-ins, not submitted", soft_wrap=True)
+        console.print(f"{done.batch}: {counted(done.handins, 'hand-in')}, not submitted", soft_wrap=True)
 
 
 @classes.command("show")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from grader.classroom.folder import ClassError
 from grader.classroom.model import Student
 from grader.classroom.roster import name_forms
+from grader.report.style import counted
 
 MAX_CANDIDATES = 8
 
@@ -29,7 +30,7 @@ def find(students: Sequence[Student], who: str) -> Student:
             raise ClassError(f"{who!r} may be {_listed(fits)}: name one by its key")
     near = difflib.get_close_matches(wanted, [folded(name) for one in students for name in (one.key, one.name)], 3)
     alike = [one for one in students if {folded(one.key), folded(one.name)} & set(near)]
-    hint = f"; there is {_listed(alike)}" if alike else f"; the class has {len(students)} students"
+    hint = f"; there is {_listed(alike)}" if alike else f"; the class has {counted(len(students), 'student')}"
     raise ClassError(f"no student has the key, name, email or id {who!r}{hint}")
 
 

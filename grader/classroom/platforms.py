@@ -19,6 +19,7 @@ from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import HandIn, Person
 from grader.classroom.roster import TEST_STUDENT, is_test_student
+from grader.report.style import counted
 from grader.submission import MAX_FILE_BYTES
 
 METADATA = "submission_metadata.yml"
@@ -121,7 +122,9 @@ def _gradescope(source: Source, _names: Collection[str]) -> Export | None:
     notes += [f"{name}: {METADATA} does not name it, so nobody knows whose it is" for name in strangers]
     beside = [entry for entry in source.entries if len(entry.path) == 1 and entry is not metadata]
     notes += _unused(beside, "lies beside the submissions, and is not used")
-    return Export(f"Gradescope's export: {METADATA} names {len(listed)} submissions", tuple(handins), tuple(notes))
+    return Export(
+        f"Gradescope's export: {METADATA} names {counted(len(listed), 'submission')}", tuple(handins), tuple(notes)
+    )
 
 
 def _parsed(metadata: Entry) -> object:

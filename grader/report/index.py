@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
-from grader.report.style import first_of, shortened
+from grader.report.style import counted, first_of, shortened
 from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
@@ -197,7 +197,7 @@ def points_plot(graded: Sequence[Submission]) -> Plot | None:
         for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far")):
             if high > low:
                 height = round(y.at(low) - y.at(high), 1)
-                tip = f"{name} points: {whole + some} submissions"
+                tip = f"{name} points: {counted(whole + some, 'submission')}"
                 marks.append(rectangle(place, y.at(high), width, height, look, tip))
     marks += [label(x.at(tick), bottom + 13, f"{tick:g}", "tick", "middle") for tick in x.ticks()]
     marks.append(label((left + right) / 2, bottom + 32, "points", "tick", "middle"))

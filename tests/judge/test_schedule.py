@@ -13,7 +13,7 @@ from grader.contender.replies import ContenderFault
 from grader.judge.cases import Place
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work
-from grader.judge.schedule import GIB_PER_SPARE, Schedule, Works
+from grader.judge.schedule import GIB_PER_RESERVED, Schedule, Works
 from grader.judge.standing import Hangs
 
 ASSIGNMENTS: Any = [
@@ -255,7 +255,7 @@ def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
 
 @pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
 def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: int, wanted: int) -> None:
-    assert GIB_PER_SPARE == 8
+    assert GIB_PER_RESERVED == 8
     assert len(prepared(*RACES, free_gib=free_gib, lanes=lanes)[0]) == wanted
     assert not prepared(*RACES, lanes=1)
     assert not prepared(*RACES, device="cpu")
