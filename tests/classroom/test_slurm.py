@@ -172,9 +172,13 @@ def test_a_node_that_dies_in_the_middle_costs_nobody_a_grade(course: Course, nod
 
     assert f"job 1: {COUNT} hand-ins" in type_("submit", "--", "--cpus-per-task=1")
     assert f"{COUNT} in the queue already" in type_("submit"), "nothing is submitted twice"
-    nodes.wait(lambda: "n2" in nodes.running().values())
-    nodes.wait(lambda: any(folder.path.glob("tasks/*/.attempt.*")))
-    lost = next(index for index, node in nodes.running().items() if node == "n2")
+
+    def begun() -> list[str]:
+        """The array tasks on n2 of which a grading has begun; a look every moment finds one that is far from its end."""
+        own = [index for index, node in nodes.running().items() if node == "n2"]
+        return [index for index in own if any(folder.tasks(handin(int(index) - 1)).glob(".attempt.*"))]
+
+    lost = nodes.wait(begun)[0]
     nodes.kill_node("n2")
     nodes.ask("scontrol", "update", "nodename=n2", "state=down", "reason=dead")
     nodes.wait(lambda: f"1_{lost} PENDING" in nodes.ask("squeue", "--noheader", "--array", "--format=%F_%K %T"))

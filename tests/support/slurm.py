@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
+T = TypeVar("T")
 NODES = ("n1", "n2")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 CONF = """\
@@ -65,13 +67,15 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def wait(self, is_so: Callable[[], bool], limit_s: float = 120) -> None:
+    def wait(self, look: Callable[[], T], limit_s: float = 120) -> T:
+        """What `look` returns, as soon as that is true."""
         deadline = time.monotonic() + limit_s
-        while not is_so():
+        while not (found := look()):
             assert time.monotonic() < deadline, (
                 self.ask("squeue") + (self._folder / "controller.log").read_text()[-3000:]
             )
             time.sleep(0.3)
+        return found
 
     def running(self) -> dict[str, str]:
         """The node of each array task that runs, by its index."""
@@ -80,15 +84,20 @@ class Cluster:
 
     def kill_node(self, name: str) -> None:
         """As when a machine loses its power: the node's daemon and all processes of its jobs are gone at once."""
-        daemon = psutil.Process(int((self._folder / f"{name}.pid").read_text()))
-        victims = [daemon]
-        for one in psutil.process_iter(["name", "environ"]):  # of jobs, which are no children of the daemon
+        of_jobs = [  # no children of the daemon: their environment says whose they are
+            one
+            for one in psutil.process_iter(["environ"])
+            if (one.info["environ"] or {}).get("SLURMD_NODENAME") == name
+        ]
+        # Those first that would report that another is gone: the daemon, and the `slurmstepd` that each job is a child of.
+        victims = [psutil.Process(int((self._folder / f"{name}.pid").read_text()))]
+        for one in of_jobs:
             with suppress(psutil.Error):
-                if (one.info["environ"] or {}).get("SLURMD_NODENAME") == name or one.name() == f"slurmstepd-{name}":
-                    victims.append(one)
-        for one in victims:
-            with suppress(psutil.Error):
-                one.kill()
+                victims += [parent for parent in one.parents() if parent.name() == "slurmstepd"]
+        for end in (psutil.Process.suspend, psutil.Process.kill):
+            for one in [*victims, *of_jobs]:
+                with suppress(psutil.Error):
+                    end(one)
         (self._folder / f"{name}.pid").unlink()  # which a daemon that ends by itself removes
 
     def start_node(self, name: str) -> None:
