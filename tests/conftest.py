@@ -71,14 +71,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """How many processes run the tests: one more than there are processors; two more where tests grade, for many of those wait.
+    """How many processes run the tests: two more than there are processors, for many tests wait.
 
     Files that are named run in this process, where a debugger and `-s` work.
     """
-    if all(".py" in one for one in config.args):
-        return 0
-    more = 1 if config.option.markexpr == QUICK else 2
-    return min((os.cpu_count() or 1) + more, 9)
+    return 0 if all(".py" in one for one in config.args) else min((os.cpu_count() or 1) + 2, 9)
 
 
 @pytest.hookimpl(optionalhook=True)
