@@ -184,9 +184,18 @@ class Dispatch:
             self.started += 1
             gpu = station.gpu.uuid if station.gpu else None
             holds = station.held.descriptors if station.held else ()
-            command, limit_s = self._command, self._limit_s
-            place, cores = station.place, station.cores
-            return Grading(self.folder, task, own, command, gpu, place, holds, limit_s, waits=waits, cores=cores)
+            return Grading(
+                self.folder,
+                task,
+                own,
+                self._command,
+                gpu,
+                station.place,
+                holds,
+                self._limit_s,
+                waits=waits,
+                cores=station.cores,
+            )
         except BaseException:
             own.release()
             raise

@@ -140,8 +140,8 @@ class Schedule:
             count = max(len(own), any(work.place.assignment is assignment for work in alone))
             wanted += [(assignment.name, gradients)] * count
         with suppress(RuntimeError, MemoryError):  # no GPU memory at this moment: workers start on demand
-            spares = max(1, int(self.run.free_gib() / GIB_PER_RESERVED))
-            self.crew.prepare_races(wanted[: min(self.run.lane_count, spares)])
+            reserved = max(1, int(self.run.free_gib() / GIB_PER_RESERVED))
+            self.crew.prepare_races(wanted[: min(self.run.lane_count, reserved)])
 
     @property
     def starting_gib(self) -> float:

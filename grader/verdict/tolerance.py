@@ -24,8 +24,8 @@ import torch
 
 from grader.assignment import Scale
 
-CHUNK = 2**25  # elements of a slice, at most, unless a row has more
-LOOK = 2**20  # of a slice of what is probably wrong
+CHUNK = 2**25  # elements of a slice
+LOOK = 2**20  # elements of a slice of what is probably wrong
 TINY = 1e-30
 
 
@@ -102,14 +102,15 @@ def _chunks(
     expected: torch.Tensor,
     scale: torch.Tensor,
     kind: Scale,
-    size: int = 0,
+    size: int,
 ) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Apply `function` to slices along dimension 0, so that memory stays bounded for outputs of billions of elements. `size`:
-    of a slice, CHUNK if 0.
+    """Apply `function` to slices along dimension 0, so that memory stays bounded for outputs of billions of elements.
+
+    A slice has `size` elements at most, unless a row has more.
     """
     if expected.ndim == 0:
         got, expected = got.reshape(1), expected.reshape(1)
-    rows = max(1, (size or CHUNK) * expected.shape[0] // max(1, expected.numel()))
+    rows = max(1, size * expected.shape[0] // max(1, expected.numel()))
     for start in range(0, expected.shape[0], rows):
         part = slice(start, start + rows)
         yield part, function(got[part], expected[part], scale[part] if scale.ndim > 1 else scale, kind)
@@ -121,7 +122,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
         return Errors(0.0, 0.0)
     # Nearly always all elements are finite. Then the first function is enough, and the GPU need not wait for the host between slices.
     for function in (differences, relative_errors):
-        extremes = [_extremes(error) for _, error in _chunks(function, got, expected, scale, kind)]
+        extremes = [_extremes(error) for _, error in _chunks(function, got, expected, scale, kind, CHUNK)]
         rows = torch.stack(extremes).tolist()
         worst, norm = (
             max(max(abs(least), abs(most)) for least, most, _ in rows),
@@ -134,7 +135,7 @@ def measure(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind
 
 def is_within(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale, limit: Errors) -> bool:
     """Whether an output's errors are within a limit. The first slice with a larger error settles it."""
-    slices = _chunks(relative_errors, got, expected, scale, kind, size=LOOK)
+    slices = _chunks(relative_errors, got, expected, scale, kind, LOOK)
     within_worst = all(bool((error <= limit.worst).all()) for _, error in slices)
     return within_worst and measure(got, expected, scale, kind).within(limit)
 
@@ -148,7 +149,7 @@ def _extremes(error: torch.Tensor) -> torch.Tensor:
 def beyond(got: torch.Tensor, expected: torch.Tensor, scale: torch.Tensor, kind: Scale, limit: float) -> torch.Tensor:
     """Bool, same shape: the elements with a relative error above `limit`."""
     bad = torch.zeros(expected.shape, dtype=torch.bool, device=expected.device)
-    for part, error in _chunks(relative_errors, got, expected, scale, kind):
+    for part, error in _chunks(relative_errors, got, expected, scale, kind, CHUNK):
         (bad if bad.ndim else bad.reshape(1))[part] = ~(error <= limit)
     return bad
 
