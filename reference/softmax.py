@@ -52,13 +52,13 @@ class Piece(NamedTuple):
 # The fastest of several on an H100. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of the next, and
 # needs registers for both.
 PIECES = {
-    torch.float16: Piece(4096, 2, 64),
-    torch.bfloat16: Piece(4096, 2, 64),
+    torch.float16: Piece(8192, 2, 96),
+    torch.bfloat16: Piece(8192, 2, 96),
     torch.float32: Piece(8192, 4, 128),
 }
 PIECES_ACROSS_ROWS = {
     torch.float16: Piece(4096, 4, 64),
-    torch.bfloat16: Piece(4096, 4, 72),
+    torch.bfloat16: Piece(4096, 4, 64),
     torch.float32: Piece(4096, 4, 80),
 }
 
@@ -98,12 +98,21 @@ def packed(x):
 
 
 @triton.jit
+def unpacked(x):
+    """packed(x) in float32. The compiler needs three instructions for two numbers in bfloat16, and registers between them."""
+    if x.dtype == tl.bfloat16:
+        halves: tl.constexpr = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
+        return tl.inline_asm_elementwise(halves, "=r,=r,r", [x], dtype=tl.float32, is_pure=False, pack=2)
+    return packed(x).to(tl.float32)
+
+
+@triton.jit
 def maximum_and_sum(x):
     """The maximum of x, a block of one dimension, and Σ exp(x − maximum)."""
     maximum = tl.max(x.to(tl.float32), axis=0)
     # −inf − (−inf) would be NaN: where there is nothing else, the sum is taken relative to 0, and is 0.
     reference = tl.where(maximum == float("-inf"), 0.0, maximum)
-    return maximum, tl.sum(tl.exp2((packed(x).to(tl.float32) - reference) * LOG2_E), axis=0)
+    return maximum, tl.sum(tl.exp2((unpacked(x) - reference) * LOG2_E), axis=0)
 
 
 @triton.jit
@@ -137,16 +146,16 @@ def softmax_pieces_kernel(x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, piece: t
     x_ptr, y_ptr: (n_rows, n_cols), contiguous. started_ptr: int64, how many programs have started; pairs_ptr: int64
     (n_rows, max_pieces), maximum and sum of each piece. Both are 0 at first.
     """
-    number = tl.atomic_add(started_ptr, 1, sem="relaxed")
+    number = tl.atomic_add(started_ptr, 1, sem="relaxed").to(tl.int32)  # a grid has no more
     n_pieces = tl.cdiv(n_cols, piece)
-    row, own = number // n_pieces, number % n_pieces
+    row, own = (number // n_pieces).to(tl.int64), number % n_pieces
     pairs_ptr += row * max_pieces
-    cols = own.to(tl.int32) * piece + tl.arange(0, piece)
+    cols = own * piece + tl.arange(0, piece)
     x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
     maximum, total = maximum_and_sum(x)
     publish(pairs_ptr + own, maximum, total)
     row_max, row_sum = collect(pairs_ptr, n_pieces, max_pieces)
-    y = tl.exp2((packed(x).to(tl.float32) - row_max) * LOG2_E) * (1.0 / row_sum)
+    y = tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)
     tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
 
 
@@ -181,13 +190,12 @@ def softmax_pieces_across_rows_kernel(
         publish(own_ptr, next_max, next_sum)
     row_max, row_sum = collect(pairs_ptr + row * max_pieces, last_piece - first_piece + 1, max_pieces)
 
-    x = packed(x)
     if has_next:
         maxima, factors = tl.where(is_own, row_max, next_max), tl.where(is_own, 1.0 / row_sum, 1.0 / next_sum)
-        y = tl.exp2((x.to(tl.float32) - maxima) * LOG2_E) * factors
+        y = tl.exp2((unpacked(x) - maxima) * LOG2_E) * factors
         tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
     else:
-        y = tl.exp2((x.to(tl.float32) - row_max) * LOG2_E) * (1.0 / row_sum)
+        y = tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)
         tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
 
 

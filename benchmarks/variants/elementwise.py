@@ -57,7 +57,9 @@ def softmax_variants(n_cols: int) -> Iterator[tuple[str, Variant]]:
     for piece, warps, registers in (
         *((2048, warps, registers) for warps in (1, 2) for registers in (64, 80)),
         *((4096, warps, registers) for warps in (2, 4) for registers in (56, 64, 72, 80, 128)),
-        *((8192, warps, registers) for warps in (4, 8) for registers in (64, 80, 96, 128)),
+        *((8192, warps, registers) for warps in (2, 4, 8) for registers in (64, 80, 96, 128)),
+        (16384, 4, 96),
+        (16384, 4, 128),
         (16384, 8, 80),
         (16384, 16, 64),
     ):
