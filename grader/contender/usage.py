@@ -48,7 +48,7 @@ def spared(pids: Iterable[int]) -> list[int]:
 
 
 def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
-    """Whether processes hold more than `limit` bytes of memory (see `private_bytes`).
+    """Whether processes hold more than `limit` bytes of memory (see `held_bytes`).
 
     Mostly their own pages and all files in memory of the machine together are less. Then no file is looked at: that
     would take one question for each open file, many times a second.
@@ -56,10 +56,10 @@ def hold_more_than(limit: int, pids: Sequence[int]) -> bool:
     pages = 1024 * sum(_kilobytes(pid, "status", r"(?:Rss(?:Anon|Shmem)|VmPTE):\s+(\d+) kB") for pid in pids)
     if pages + shared_by_anyone() <= limit:
         return False
-    return private_bytes(pids, limit) > limit
+    return held_bytes(pids, limit) > limit
 
 
-def private_bytes(pids: Sequence[int], limit: int) -> int:
+def held_bytes(pids: Sequence[int], limit: int) -> int:
     """Bytes of memory that processes hold: own pages, shared memory, page tables, and files in memory that they keep
     open or mapped.
 
@@ -131,7 +131,7 @@ def _files_only_mapped(pids: Iterable[int], known: Container[MemoryFile]) -> dic
 
 
 def _touched(pids: Iterable[int]) -> dict[MemoryFile, int]:
-    """Bytes of files in memory among these processes' pages, in fair shares; `private_bytes` has counted them
+    """Bytes of files in memory among these processes' pages, in fair shares; `held_bytes` has counted them
     already.
     """
     device = _device_of_memory_files()

@@ -169,7 +169,7 @@ def hoarder() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_memory_in_files_counts(hoarder: subprocess.Popen[bytes]) -> None:
-    held = usage.private_bytes([hoarder.pid], 1 << 40)
+    held = usage.held_bytes([hoarder.pid], 1 << 40)
     assert 32 << 20 < held < 64 << 20
 
 
@@ -229,7 +229,7 @@ def held_by(hoard: str, limit: int) -> int:
         process.stdout.readline()
         found = [process.pid, *(one.pid for one in psutil.Process(process.pid).children())]
         try:
-            held = usage.private_bytes(found, limit)
+            held = usage.held_bytes(found, limit)
             assert usage.hold_more_than(limit, found) == (held > limit)
             return held
         finally:
@@ -301,19 +301,19 @@ def test_where_files_of_others_cannot_be_seen_those_of_the_container_count(
     monkeypatch.setattr(usage, "CGROUP", tmp_path)
     monkeypatch.setattr(usage.os, "geteuid", lambda: 0)
     found = [hoarder.pid]
-    without = usage.private_bytes(found, 1 << 40)
+    without = usage.held_bytes(found, 1 << 40)
     assert without < 32 << 20  # nobody tells: its pages alone
     (tmp_path / file).parent.mkdir(exist_ok=True)
     ours = os.memfd_create("arena")  # this process's own files are not the worker's
     os.write(ours, bytes(4 << 20))
     (tmp_path / file).write_text(text.format(shmem=36 << 20))
     try:
-        held = usage.private_bytes(found, 1 << 40)
+        held = usage.held_bytes(found, 1 << 40)
     finally:
         os.close(ours)
     assert held == pytest.approx(without + (32 << 20), abs=1 << 20)
     monkeypatch.setattr(usage.os, "geteuid", lambda: 1000)  # on a machine of many, whose files these may be
-    assert usage.private_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
+    assert usage.held_bytes(found, 1 << 40) == pytest.approx(without, abs=1 << 20)
 
 
 FILES = {

@@ -139,7 +139,7 @@ def test_a_process_whose_first_thread_has_ended_is_no_dead_one() -> None:
     assert [one.pid for one in found] == [pid]
     assert found[0].thread != pid
     assert found[0].state in ("S", "R")
-    assert usage.private_bytes([found[0].thread], 1 << 40) > 32 << 20
+    assert usage.held_bytes([found[0].thread], 1 << 40) > 32 << 20
     assert len(list(usage.memory_files(found[0].thread))) == 1
     assert processes.freeze(process)
     assert processes.freeze_tree(process)

@@ -23,7 +23,7 @@ from grader.protocol import POISON_BYTE
 from grader.worker.errors import KernelFault, place_in
 from grader.worker.triton_cpu.memory import Memory
 from grader.worker.triton_cpu.order import Order
-from grader.worker.triton_cpu.regions import Addresses, Given, Track
+from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
 from grader.worker.triton_cpu.rounding import to_bits
 
 # An element of so many bytes with poison was never written; in a smaller element the poison may be a computed value.
@@ -164,14 +164,14 @@ class Checker:
         lanes: Lanes,
         places: NDArray[np.int64],
         verb: str,
-        earlier: dict[str, Track],
+        earlier: dict[str, LastAccess],
         changed: Callable[[], Mask] | None = None,
     ) -> None:
         """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count.
 
         Args:
             verb: of this access.
-            earlier: tracks of accesses that conflict with this access, by their verbs.
+            earlier: the last accesses of the kinds that conflict with this one, by their verbs.
         """
         for other_verb, accesses in earlier.items():
             if accesses.last < self._order.launch:

@@ -14,7 +14,7 @@ from grader.worker.triton_cpu.order import Ids
 Addresses = NDArray[np.uint64]
 
 
-class Track:
+class LastAccess:
     """The last access of one kind to each element of a region, by its number (see `Order`); `last` is the highest
     number.
     """
@@ -47,16 +47,16 @@ class Region:
     is_empty: bool = False
     is_touched: bool = False
     width: int | None = None
-    writes: Track = field(default_factory=Track)
-    reads: Track = field(default_factory=Track)
-    atomics: Track = field(default_factory=Track)
+    writes: LastAccess = field(default_factory=LastAccess)
+    reads: LastAccess = field(default_factory=LastAccess)
+    atomics: LastAccess = field(default_factory=LastAccess)
 
     def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
-        """The indices of these elements in the tracks; None if the region is not followed."""
+        """The indices of these elements in `writes`, `reads` and `atomics`; None if the region is not followed."""
         if self.width is None:
             self.width = width
             count = (self.end - self.start + width - 1) // width
-            self.writes, self.reads, self.atomics = Track(count), Track(count), Track(count)
+            self.writes, self.reads, self.atomics = LastAccess(count), LastAccess(count), LastAccess(count)
         elif self.width != width:
             self.width = 0
         if not self.width:
