@@ -201,13 +201,12 @@ def cuda_kernels(codes: Iterable[str]) -> frozenset[str]:
     return frozenset(found[1] for head in heads if (found := KERNEL.match(head)))
 
 
-def cuda_findings(sources: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
-    """Forbidden uses in a CUDA C++ file and in its included files of the submission. `forbidden`: names, as `at::relu` and `cublas`.
+def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
+    """Forbidden uses in a CUDA C++ file and the files that it includes: `codes`, of `included_from`. `forbidden`: as `at::relu`, `cublas`.
 
     A name without `::` is a library's: its namespace, or the beginning of its functions, as in `cublasSgemm(`; a variable may have that
     name. If the library's header is included, its types, macros and namespace aliases count too; the header alone is no use.
     """
-    codes = included_from(file, sources)
     headers = {one for code in codes.values() for one in INCLUDE.findall(code)} - {
         posixpath.basename(one) for one in codes
     }
@@ -413,7 +412,7 @@ def _is_library(meant: str) -> bool:
 
 
 _INCLUDES = r"\#\s*(?:include(?:_next)?|import)"
-INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250})[>"]')
+INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250}+)[>"]')
 COMPUTED_INCLUDE = re.compile(_INCLUDES + r"\s+[A-Za-z_]")
 # The declaration of a kernel, from its `__global__` on, and what may stand in it with parentheses of its own.
 LONGEST_HEAD = 1000

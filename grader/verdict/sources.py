@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,18 +119,19 @@ class Module:
         self.file = file
         self.parts = frozenset(PurePosixPath(file).with_suffix("").parts)
         try:
-            body = ast.parse(source).body
+            body = parsed(source).body
         except (SyntaxError, ValueError):
             body = []
         except MemoryError:
             raise RecursionError from None  # the parser's stack is full, or memory is
         nodes = [node for statement in body for node in ast.walk(statement)]
         self.mentioned = {one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)}
-        renamed = any(_renames(node) for node in nodes)
-        if not renamed:
+        renamed = any(map(_renames, nodes))
+        if not renamed and any(map(_is_main_guard, body)):
             body = [one for node in body for one in (node.orelse if _is_main_guard(node) else [node])]  # type: ignore[attr-defined]
+            nodes = [node for statement in body for node in ast.walk(statement)]
         self.body = body
-        self.nodes = [node for statement in body for node in ast.walk(statement)]
+        self.nodes = nodes
         self.imported: set[str] = set()
         self.followed: set[int] = set()
         self.called: set[int] = set()
@@ -147,8 +149,19 @@ class Module:
         self._constants: dict[str, object] = {} if renamed else {"__name__": PurePosixPath(file).stem}
         self._constants |= dict(_constants(body))
         self._definitions = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
-        for node in self.nodes:
+        for node in nodes:
             self._note(node)
+        # A class's members are reached through the class, not by their own names.
+        members = {id(one) for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
+        # The assignments that give a name a value.
+        self._named = [
+            (target.id, value)
+            for node in nodes
+            if id(node) not in members
+            for target, value in _assigned(node)
+            if isinstance(target, ast.Name)
+        ]
+        self.followed.update(id(value) for _, value in self._named)
         self._follow()
 
     def _note(self, node: ast.AST) -> None:
@@ -184,17 +197,11 @@ class Module:
 
     def _follow(self) -> None:
         """Resolve aliases, and aliases of aliases."""
-        # A class's members are reached through the class, not by their own names.
-        members = {id(one) for node in self.nodes if isinstance(node, ast.ClassDef) for one in node.body}
         for _ in range(3):
-            for node in self.nodes:
-                for target, value in _assigned(node):
-                    if not isinstance(target, ast.Name) or id(node) in members:
-                        continue
-                    self.followed.add(id(value))
-                    for meant in self.resolve(value):
-                        if not meant.startswith("."):
-                            self._means(target.id, meant)
+            for name, value in self._named:
+                for meant in self.resolve(value):
+                    if not meant.startswith("."):
+                        self._means(name, meant)
 
     @staticmethod
     def parts_imported(node: ast.Import | ast.ImportFrom) -> set[str]:
@@ -316,6 +323,12 @@ class Module:
             case _:
                 return False
         return any(method in self._methods.get(one, set()) for one in classes)
+
+
+@functools.lru_cache(maxsize=16)
+def parsed(source: str | bytes) -> ast.Module:
+    """The tree of a file, which nobody changes: its readers share it."""
+    return ast.parse(source)
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import codecs
 import io
 import re
 import tokenize
 import unicodedata
 import warnings
+
+from grader.verdict.sources import parsed
 
 SAVE = "save the file as UTF-8"
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -63,7 +64,7 @@ def _of_python(source: bytes) -> str:
     """The fault of a Python file: in parsing it, or in reading it back as text."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            ast.parse(source)
+            parsed(source)
         why: SyntaxError | None = None
     except SyntaxError as error:
         why = error

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from grader.protocol import RanOperator
-from grader.verdict.policy import cuda_findings, foreign_operators, read_python
+from grader.verdict.policy import Finding, cuda_findings, foreign_operators, included_from, read_python
 from tests.conftest import ROOT
 
 IMPORTS = ("torch", "triton", "math", "os", "sys")
@@ -21,6 +22,10 @@ def found(source: str, **others: str) -> list[str]:
     sources = {"softmax.py": source} | {f"{name}.py": text for name, text in others.items()}
     findings = read_python(sources, "softmax.py", "softmax", IMPORTS, FORBIDDEN)[1].findings
     return [f"{one.file}:{one.line} {one.words}" for one in findings]
+
+
+def cuda_uses(sources: Mapping[str, str], forbidden: Sequence[str]) -> list[Finding]:
+    return cuda_findings(included_from("gelu.cu", sources), "gelu.cu", forbidden)
 
 
 REFUSED = {
@@ -311,7 +316,7 @@ def test_cuda_files_are_read_without_their_comments() -> None:
         "#include <torch/extension.h> // not at::gelu\n/* torch::gelu\n at::gelu */\n"
         'const char* words = "at::gelu";\ntorch::Tensor gelu(torch::Tensor x) { return at::gelu(x, "tanh"); }\n'
     )
-    findings = cuda_findings({"gelu.cu": source}, "gelu.cu", ("at::gelu", "torch::gelu", "cublas"))
+    findings = cuda_uses({"gelu.cu": source}, ("at::gelu", "torch::gelu", "cublas"))
     assert [(one.line, one.words) for one in findings] == [(5, "uses at::gelu")]
 
 
@@ -338,7 +343,7 @@ def test_cuda_files_are_read_without_their_comments() -> None:
     ],
 )
 def test_names_of_libraries_are_found(line: str) -> None:
-    assert len(cuda_findings({"gelu.cu": f"int n;\n{line}\n"}, "gelu.cu", ("at::gelu", "cublas", "cub"))) == 1
+    assert len(cuda_uses({"gelu.cu": f"int n;\n{line}\n"}, ("at::gelu", "cublas", "cub"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -356,7 +361,7 @@ def test_names_of_libraries_are_found(line: str) -> None:
     ],
 )
 def test_a_variable_may_be_called_like_a_library(line: str) -> None:
-    assert cuda_findings({"gelu.cu": line}, "gelu.cu", ("at::gelu", "cublas", "cub")) == []
+    assert cuda_uses({"gelu.cu": line}, ("at::gelu", "cublas", "cub")) == []
 
 
 def test_names_of_another_file_are_followed() -> None:
@@ -382,7 +387,7 @@ def test_names_of_another_file_are_followed() -> None:
 )
 def test_a_library_whose_header_is_included_is_found_under_other_names(use: str) -> None:
     for include in ("#include <cublas_v2.h>\n#include <cub/cub.cuh>", "#define HEADER <x>\n#include HEADER"):
-        assert cuda_findings({"gelu.cu": f"{include}\n{use}\n"}, "gelu.cu", ("cublas", "cub"))
+        assert cuda_uses({"gelu.cu": f"{include}\n{use}\n"}, ("cublas", "cub"))
 
 
 @pytest.mark.parametrize(
@@ -395,16 +400,16 @@ def test_a_library_whose_header_is_included_is_found_under_other_names(use: str)
 )
 def test_a_header_alone_is_no_use(source: str) -> None:
     own = {"cubic.cuh": "inline float cubic(float x) { return x; }", "cublas_like.h": '#include "cubic.cuh"\n'}
-    assert cuda_findings({"gelu.cu": source} | own, "gelu.cu", ("cublas", "cub")) == []
+    assert cuda_uses({"gelu.cu": source} | own, ("cublas", "cub")) == []
 
 
 def test_only_files_that_are_included_are_read() -> None:
     product = "void f() { cublasSgemm(handle); }\n"
     others = {"tried/before.cu": product, "parts/a.cuh": '#include "../b.txt"\n', "b.txt": product}
-    assert cuda_findings({"gelu.cu": "int n;\n"} | others, "gelu.cu", ("cublas",)) == []
+    assert cuda_uses({"gelu.cu": "int n;\n"} | others, ("cublas",)) == []
     named = '#define HEADER "tried/before.cu"\n#include HEADER\n'
-    assert len(cuda_findings({"gelu.cu": named} | others, "gelu.cu", ("cublas",))) == 2  # nobody knows which
-    (finding,) = cuda_findings({"gelu.cu": '#include "parts/a.cuh"\n'} | others, "gelu.cu", ("cublas",))
+    assert len(cuda_uses({"gelu.cu": named} | others, ("cublas",))) == 2  # nobody knows which
+    (finding,) = cuda_uses({"gelu.cu": '#include "parts/a.cuh"\n'} | others, ("cublas",))
     assert (finding.file, finding.line) == ("b.txt", 1)
 
 
@@ -437,4 +442,4 @@ def test_watching_operators_costs_no_import() -> None:
 )  # fmt: skip
 def test_a_librarys_header_is_one_by_whatever_way_it_is_included(include: str) -> None:
     source = f"{include}\nnamespace T = thrust;\nvoid f() {{ T::transform(1); }}\n"
-    assert cuda_findings({"gelu.cu": source}, "gelu.cu", ["thrust"])
+    assert cuda_uses({"gelu.cu": source}, ["thrust"])
