@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import os
 import re
 import shutil
@@ -62,9 +63,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Without a clock or a memory of earlier runs. Here, because the process that judges are forked from imports this file too.
     settings.register_profile("tests", deadline=None, derandomize=True, database=None, max_examples=60)
     settings.load_profile("tests")
+    gc.disable()  # modules and the list of tests are no garbage, and looking for some takes a third of the collection
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # so that no test looks through them, nor pytest at its end
+    gc.enable()
     if torch := sys.modules.get("torch"):  # of the tests that were found
         torch.set_num_threads(1)  # tensors here are small: more threads only wait for each other
 
