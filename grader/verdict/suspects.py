@@ -125,6 +125,7 @@ def explanations(
         first: the entry of dimension 0 with the first wrong element.
     """
     best: dict[str, tuple[float, list[Suspect]]] = {}
+    part, beside = slice(None), dict[str, _Wrong]()  # the outputs that this part of was compared last
     for suspect in _all_suspects(scene, got, expected, first):
         open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
         if not open_ones:
@@ -133,11 +134,14 @@ def explanations(
             outputs = suspect.outputs()
         except RuntimeError:  # shapes that do not fit: this call cannot have the mistake
             continue
-        shares = {
-            name: _unexplained(got[name][suspect.part], expected[name][suspect.part], outputs[name], suspect.each)
-            for name in (outputs if suspect.together else open_ones)
-            if name in outputs and name in wrong
-        }
+        if suspect.part != part:
+            part, beside = suspect.part, {}
+        shares = dict[str, float]()
+        for name in outputs if suspect.together else open_ones:
+            if name in outputs and name in wrong:
+                if name not in beside:
+                    beside[name] = _Wrong(got[name][part], expected[name][part])
+                shares[name] = beside[name].unexplained(outputs[name], suspect.each)
         if suspect.together:
             if len(shares) != len(outputs) or max(shares.values()) > UNEXPLAINED:
                 continue
@@ -161,41 +165,63 @@ def explanations(
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
 
-def _unexplained(got: Tensor, expected: Tensor, candidate: Tensor, each: bool) -> float:
-    """The share of the error that is left if `candidate` is taken for the right answer; infinite if the candidate does not fit.
+class _Wrong:
+    """A wrong output, or a part of it, beside its right values: all that is the same for every suspect."""
 
-    each: the function is elementwise, so the candidate must fit every element: the largest elements would hide the others in a mean.
-    """
-    got = got.double()
-    if got.shape != candidate.shape:
-        return math.inf
-    finite = torch.isfinite(got)
-    if not bool((finite == torch.isfinite(candidate)).all()):
-        return math.inf
-    zero = got.new_zeros(())
-    before = torch.where(finite & torch.isfinite(expected), got - expected, zero)
-    after = torch.where(finite, got - candidate, zero)
-    if each:
-        counts = torch.maximum(before.abs(), after.abs()) > torch.maximum(
-            EACH_SHARE * expected.abs().nan_to_num(posinf=0.0, neginf=0.0), zero + EACH
-        )
-        if bool((after.abs() > EACH_UNEXPLAINED * before.abs())[counts].any()):  # right elements count too
+    def __init__(self, got: Tensor, expected: Tensor) -> None:
+        self._got, self._expected, zero = got.double(), expected, got.new_zeros((), dtype=torch.float64)
+        self._finite = torch.isfinite(self._got)
+        self._is_finite = bool(self._finite.all())
+        right = torch.isfinite(expected)
+        self._before = torch.where(self._finite & right, self._got - expected, zero)
+        self._error, self._scale = _rms(self._before), _rms(torch.where(right, expected, zero))
+        self._worst = float(self._before.abs().max())
+        # Only NaN and infinities are wrong.
+        self._is_weak = not self._is_finite and self._error <= 1e-3 * self._scale
+        self._is_late = not bool((self._finite | ~right).all())  # NaN or infinite where the right answer is not
+        # A single number is soon met by chance, and an entry with one row may leave one open: with a single key, o is v times a number.
+        few = int((self._before != 0).sum()) < FEW
+        self._few = few or (got.ndim > 1 and got.numel() == got.shape[-1])
+
+    def unexplained(self, candidate: Tensor, each: bool) -> float:
+        """The share of the error that is left if `candidate` is taken for the right answer; infinite if the candidate does not fit.
+
+        each: the function is elementwise, so the candidate must fit every element: the largest elements would hide the others in a mean.
+        """
+        if self._got.shape != candidate.shape or not (self._is_weak or self._error):
             return math.inf
-    error, rest = float(before.square().mean().sqrt()), float(after.square().mean().sqrt())
-    scale = float(torch.where(torch.isfinite(expected), expected, zero).square().mean().sqrt())
-    own_scale = float(torch.where(finite, candidate, zero).square().mean().sqrt())
-    if not bool(finite.all()) and error <= 1e-3 * scale:  # only NaN and infinities are wrong
-        return WEAK if rest <= 1e-2 * scale and not bool((finite | ~torch.isfinite(expected)).all()) else math.inf
-    if error == 0 or float(after.abs().max()) > UNEXPLAINED_WORST * float(before.abs().max()):
-        return math.inf
-    # A single number is soon met by chance, and an entry with one row may leave one open: with a single key, o is v times a number.
-    few = int((before != 0).sum()) < FEW or (got.ndim > 1 and got.numel() == got.shape[-1])
-    if rest > (UNEXPLAINED_FEW if few else UNEXPLAINED) * own_scale:
-        is_nothing = own_scale <= NOTHING * error
-        return SMALL if is_nothing and rest <= (NEARLY_NOTHING if bool(got.any()) else NOTHING) * error else math.inf
-    if few and rest > UNEXPLAINED_FEW * error:
-        return math.inf
-    return rest / error
+        after = self._got - candidate
+        if not self._is_finite:
+            if not torch.equal(self._finite, torch.isfinite(candidate)):
+                return math.inf
+            after = torch.where(self._finite, after, 0.0)
+        least, most = after.aminmax()
+        # First, because this ends nearly every suspect; as does a candidate that is not finite where the output is.
+        if not self._is_weak and not max(float(most), -float(least)) <= UNEXPLAINED_WORST * self._worst:
+            return math.inf
+        if each and not self._fits_each(after.abs()):
+            return math.inf
+        rest = _rms(after)
+        if self._is_weak:
+            return WEAK if self._is_late and rest <= 1e-2 * self._scale else math.inf
+        own_scale = _rms(torch.where(self._finite, candidate, 0.0))
+        if rest > (UNEXPLAINED_FEW if self._few else UNEXPLAINED) * own_scale:
+            is_nothing = own_scale <= NOTHING * self._error
+            nearly = NEARLY_NOTHING if bool(self._got.any()) else NOTHING
+            return SMALL if is_nothing and rest <= nearly * self._error else math.inf
+        if self._few and rest > UNEXPLAINED_FEW * self._error:
+            return math.inf
+        return rest / self._error
+
+    def _fits_each(self, after: Tensor) -> bool:
+        """Whether a suspect that leaves errors of this size explains every element; right elements count too."""
+        before, least = self._before.abs(), self._expected.abs().nan_to_num(posinf=0.0, neginf=0.0).mul(EACH_SHARE)
+        counts = torch.maximum(before, after) > least.clamp(min=EACH)
+        return not bool((after > EACH_UNEXPLAINED * before)[counts].any())
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.square().mean().sqrt())
 
 
 def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
