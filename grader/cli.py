@@ -136,8 +136,6 @@ def run(
     course: Course,
 ) -> None:
     """Grade a folder: correctness and speed, into a report."""
-    from grader import doctor
-
     catch_signals()
     if gpu and device is Device.auto:
         device = Device.cuda
@@ -166,6 +164,8 @@ def run(
 
         report = grade(request, on_event, stopping, _its_turn if wait else lambda: None)
         if report.infra_errors and not report.incomplete:
+            from grader import doctor
+
             told = doctor.faults(request.course, image)
             report = report.model_copy(update={"infra_errors": (*report.infra_errors, *told)})
     print_report(report, console, verbose)
