@@ -125,7 +125,7 @@ def explanations(
         first: the entry of dimension 0 with the first wrong element.
     """
     best: dict[str, tuple[float, list[Suspect]]] = {}
-    part, beside = slice(None), dict[str, _Wrong]()  # the outputs that this part of was compared last
+    part, compared = slice(None), dict[str, _Wrong]()  # the part of the outputs that is compared, and each output's
     for suspect in _all_suspects(scene, got, expected, first):
         open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
         if not open_ones:
@@ -135,13 +135,13 @@ def explanations(
         except RuntimeError:  # shapes that do not fit: this call cannot have the mistake
             continue
         if suspect.part != part:
-            part, beside = suspect.part, {}
+            part, compared = suspect.part, {}
         shares = dict[str, float]()
         for name in outputs if suspect.together else open_ones:
             if name in outputs and name in wrong:
-                if name not in beside:
-                    beside[name] = _Wrong(got[name][part], expected[name][part])
-                shares[name] = beside[name].unexplained(outputs[name], suspect.each)
+                if name not in compared:
+                    compared[name] = _Wrong(got[name][part], expected[name][part])
+                shares[name] = compared[name].unexplained(outputs[name], suspect.each)
         if suspect.together:
             if len(shares) != len(outputs) or max(shares.values()) > UNEXPLAINED:
                 continue

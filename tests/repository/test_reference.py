@@ -266,9 +266,8 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 json.dump(found, sys.stdout)
 """
 SHARED_BYTES = {"80": 163 << 10, "86": 99 << 10, "90": 227 << 10}  # that a block may have (CUDA C++ Programming Guide)
-SPILLED_BYTES = (
-    240  # in the widest tiles, and in softmax of an odd number of elements; a form that does not fit has thousands
-)
+# In the widest tiles, and in softmax of an odd number of elements; a form that does not fit has thousands.
+SPILLED_BYTES = 240
 
 
 # Each dtype with each head_dim, every other one causal; and the one that has a tile of its own where it is not. sm_80 has more
