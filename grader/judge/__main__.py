@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -48,6 +49,7 @@ UNISOLATED = (
 HAND_OVER_S = 0.0001
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+DYING_S = 1.0  # a process that is killed closes its pipes a moment before its children have another parent
 
 
 def main() -> int:
@@ -111,7 +113,8 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         raise
     try:
         if not (text := sys.stdin.readline()):
-            return 1  # the sandbox ended without a job
+            time.sleep(DYING_S)  # the sandbox ended without a job; killed, it leaves the folder to this process
+            return 1
         if over_streams:
             threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
         job = Job.model_validate_json(text)

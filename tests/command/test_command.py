@@ -460,6 +460,36 @@ def test_a_run_that_waits_starts_no_worker_before_its_turn(
         assert "interrupted: nothing was graded" in ran.errors
 
 
+# A killed process closes its pipes, and its children have another parent after that: here at a line on its standard input.
+DIES_SLOWLY = """
+import os, subprocess, sys, time
+read_end, write_end = os.pipe()
+command = [sys.executable, "-m", "grader.judge", str(write_end), sys.argv[1], "cpu", "waits"]
+judge = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write_end])
+sys.stdin.readline()
+judge.stdin.close()
+time.sleep(0.1)
+os._exit(1)
+"""
+
+
+def test_a_judge_that_waits_removes_the_folder_of_a_killed_run(tmp_path: Path) -> None:
+    folder = tmp_path / "grader-run"
+    folder.mkdir()
+    command = [sys.executable, "-c", DIES_SLOWLY, str(folder)]
+    killed = subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {"PYTHONPATH": IMPORTS})
+    assert killed.stdin is not None
+    worked_s = -1.0
+    while not (judges := psutil.Process(killed.pid).children()) or worked_s != judges[0].cpu_times().user:
+        worked_s = judges[0].cpu_times().user if judges else -1.0
+        time.sleep(1)
+    killed.stdin.close()
+    killed.wait(timeout=30)
+    _, alive = psutil.wait_procs(judges, timeout=30)
+    assert not alive
+    assert not folder.exists()
+
+
 # How it is replayed --------------------------------------------------------------------------------------------------
 
 

@@ -103,10 +103,15 @@ def test_a_container_that_waits_does_nothing_of_the_submission(start: Start) -> 
     running = start("import pathlib\npathlib.Path('student-loads').touch()\n" + RIGHT, "--wait")
     running.wait_for(lambda: bool(running.containers()))
     (name,) = running.containers()
-    running.wait_for(lambda: len(containers.client().containers.get(name).top()["Processes"]) >= 2)  # init, the judge
+
+    def processes() -> int:
+        container = containers.client().containers.get(name)
+        return len(container.top()["Processes"]) if container.status == "running" else 0  # it is made, then started
+
+    running.wait_for(lambda: processes() >= 2)  # init, the judge
     time.sleep(3)  # longer than it takes to import PyTorch and start a worker
     assert not running.worker_runs("student-loads")
-    assert len(containers.client().containers.get(name).top()["Processes"]) == 2
+    assert processes() == 2
     assert running.process.stdin is not None
     running.process.stdin.write("\n")
     running.process.stdin.flush()
