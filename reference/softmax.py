@@ -58,7 +58,7 @@ PIECES = {
 }
 PIECES_ACROSS_ROWS = {
     torch.float16: Piece(4096, 4, 64),
-    torch.bfloat16: Piece(4096, 4, 64),
+    torch.bfloat16: Piece(4096, 4, 72),
     torch.float32: Piece(4096, 4, 80),
 }
 

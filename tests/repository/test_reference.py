@@ -266,8 +266,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 json.dump(found, sys.stdout)
 """
 SHARED_BYTES = {"80": 163 << 10, "86": 99 << 10, "90": 227 << 10}  # that a block may have (CUDA C++ Programming Guide)
-# In the widest tiles, and in softmax of an odd number of elements; a form that does not fit has thousands.
-SPILLED_BYTES = 240
+SPILLED_BYTES = 160  # in the widest tiles; thousands are what a form that does not fit has
 
 
 # Each dtype with each head_dim, every other one causal; and the one that has a tile of its own where it is not. sm_80 has more
