@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,18 @@ def graded(handins: Path, run: Path, options: Options) -> dict[str, dict[str, An
         raise SystemExit(
             "a fault of the machine spoilt a grading; started again with the same --work, it is graded again"
         )
-    found = {one.key: folder.attempts(one.handin) for one in folder.students().students}
+    return facts_of_class({one.key: folder.attempts(one.handin) for one in folder.students().students})
+
+
+def facts_of_class(found: Mapping[str, Mapping[Attempt, Path]]) -> dict[str, dict[str, Any]]:
+    """The facts of each student's attempt that gave a grade, with the faults of those before it, from attempts and their folders."""
     pauses = pauses_before([attempt for own in found.values() for attempt in own])
     return {
-        name: facts_of(attempt, read_report(path / REPORT)) | {"pause_s": pauses[attempt.started]}
+        name: facts_of(attempt, read_report(path / REPORT))
+        | {"pause_s": pauses[attempt.started], "spoilt": [one.fault for one in own if one.fault]}
         for name, own in found.items()
         for attempt, path in own.items()
+        if not attempt.fault
     }
 
 
@@ -160,6 +166,13 @@ def page(record: dict[str, Any]) -> str:
         pauses = f"| between two gradings | {mean_of(record, 'one', 'pause_s'):.1f} | {mean_of(record, 'all', 'pause_s'):.1f} |\n"
     different = [name for name, own in in_both(record).items() if points(own["one"]) != points(own["all"])]
     seconds = [own["all"]["seconds"] for own in record["handins"].values()]
+    faults = [
+        f"{name} ({' '.join(fault.split())})"
+        for name, own in record["handins"].items()
+        for facts in own.values()
+        for fault in facts.get("spoilt", ())  # older records have none
+    ]
+    spoilt = f"\nSpoilt by a fault of the machine and graded again: {'; '.join(faults)}.\n" if faults else ""
     return (
         f"""# A class on {gpus} GPUs
 
@@ -176,7 +189,7 @@ Made by `python -m benchmarks.class_record` on {gpus} × {record["gpu"]} of one 
 {pauses}| hand-ins an hour | {one:.0f} | {every:.0f} ({every / one:.2f} ×) |
 
 Points that differ between the two: {", ".join(different) or "none"}.
-
+{spoilt}
 | hand-in | s alone | s beside another | points alone | points beside another |
 |---|---|---|---|---|
 """

@@ -13,6 +13,7 @@ worker and imports torch before it reads the job: a sandbox that starts the judg
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import os
 import resource
@@ -54,6 +55,7 @@ DYING_S = 1.0  # a process that is killed closes its pipes a moment before its c
 
 def main() -> int:
     """Run the judge. Returns 0 if a report was emitted; otherwise 1, and a `Refused` event gives the reason."""
+    faulthandler.enable()  # a crash prints where all threads were: the judge's last words
     signal.signal(signal.SIGTERM, _interrupt)
     sys.setswitchinterval(HAND_OVER_S)
     parent = os.getppid()

@@ -55,6 +55,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
+    _freeze_environment()
     run = Run.begin(job, pool.device, emit)
     if pool.device == "cuda" or run.lane_count > 1:
         import_ahead()
@@ -133,6 +134,16 @@ def import_ahead() -> None:
     for name in FOR_THREADS:
         with suppress(ImportError):  # the code that needs the module will raise this again
             importlib.import_module(name)
+
+
+def _freeze_environment() -> None:
+    """Keep changes of `os.environ` in Python from now on, before the judge's threads start.
+
+    pytest sets variables while threads start to use CUDA, whose libraries ask for many. The C library's setenv may free the
+    table that getenv reads in another thread: the process crashes. Newer versions of glibc keep the old table.
+    """
+    for function in ("putenv", "unsetenv"):
+        setattr(os, function, lambda *_: None)
 
 
 def _planned(run: Run) -> tuple[PlannedPart, ...]:

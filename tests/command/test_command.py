@@ -366,18 +366,20 @@ def test_a_degenerate_case_must_say_so_and_only_then(course: Course, tmp_path: P
     assert report.infra_errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_judge_that_is_killed_is_an_infra_error_and_leaves_nothing(
-    course: Course, start_run: StartRun, tmp_path: Path
+    course: Course, start_run: StartRun, tmp_path: Path, number: signal.Signals
 ) -> None:
     course.add("task", limit_s=60)
     running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu")
     running.wait_for(lambda: running.worker_runs("student-runs"))
     judges = [process for process in running.processes() if "grader.judge" in process.cmdline()]
     assert len(judges) == 1
-    judges[0].kill()
+    judges[0].send_signal(number)
     ran = running.finish()
     assert ran.code == 3
-    assert "the judge ended without a report" in ran.errors
+    assert f"the judge ended without a report (exit code -{number.value})" in ran.errors
+    assert ("in run_session" in ran.errors) == (number == signal.SIGSEGV), "a crash tells where all threads were"
     assert ran.left == []
 
 

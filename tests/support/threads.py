@@ -1,8 +1,8 @@
-"""Grades the reference in a process that records imports and log messages while lanes run.
+"""Grades the reference in a process that records imports and log messages while lanes run, and changes of the environment.
 
     python -m tests.support.threads cpu|cuda LANES ASSIGNMENT ...
 
-The last line of output is JSON: `seen` (imports and messages with their threads), `lanes` (number of cases that each
+The last line of output is JSON: `seen` (imports, messages and changes, with their threads), `lanes` (number of cases that each
 thread began) and `outcomes` of parts. LANES is the number of lanes; 0 for the machine's own number.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 from collections import Counter
@@ -30,7 +31,9 @@ from tests.conftest import ROOT
 
 
 class Watch:
-    """Records imports of new modules, and records of any logger, in all threads, while a lane lives."""
+    """Records, in all threads, changes of the C library's environment; while a lane lives, imports of new modules and records
+    of any logger.
+    """
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -41,6 +44,8 @@ class Watch:
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "import":
             self._note(f"import {arguments[0]}")
+        if event in ("os.putenv", "os.unsetenv"):
+            self.seen.append(f"{threading.current_thread().name}: {event} {os.fsdecode(arguments[0])}")
 
     def _record(self, name: str, *rest: Any, **more: Any) -> logging.LogRecord:
         self._note(f"log {name}")
